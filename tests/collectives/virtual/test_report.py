@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from collectives.virtual import end_iteration, run, run_virtual
 from sim import Straggler
-from sim.cluster import Cluster
 from sim.errors import NetworkFileError, TopologyError
 from sim.units import SECOND
+from tests.collectives.virtual.clusters import Work, rank_thread
 from tests.given import switch
 
 MICROSECOND = 10**6  # picoseconds
@@ -33,9 +33,7 @@ def test_each_iteration_is_what_was_computed_and_what_was_waited(charges: list[l
         parameter = torch.nn.Parameter(torch.zeros(100))
         optimizer = torch.optim.SGD([parameter], lr=0.1)
         for of_ranks in charges:
-            rank_thread = Cluster.current()
-            assert rank_thread is not None
-            rank_thread.charge_ps(of_ranks[rank])
+            rank_thread().charge_ps(of_ranks[rank])
             parameter.grad = torch.ones(100)
             dist.all_reduce(parameter.grad)
             optimizer.step()
@@ -56,9 +54,7 @@ def test_each_iteration_is_what_was_computed_and_what_was_waited(charges: list[l
 def test_the_steady_iteration_is_the_median_of_all_but_the_first() -> None:
     def work(rank: int) -> None:
         for charge in (900, 5, 7, 3, 6):
-            rank_thread = Cluster.current()
-            assert rank_thread is not None
-            rank_thread.charge_ps(charge)
+            rank_thread().charge_ps(charge)
             end_iteration()
 
     report = run(work, 1).report
@@ -69,25 +65,34 @@ def test_the_steady_iteration_is_the_median_of_all_but_the_first() -> None:
     assert steady.seconds == 5 / SECOND  # the shorter of the two in the middle, of 3, 5, 6 and 7
 
 
-def test_who_marks_iterations_is_not_asked_when_its_optimizers_step() -> None:
-    def work(rank: int) -> None:
-        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
-        for micro_batch in range(6):
-            optimizer.step()
-            if micro_batch % 3 == 2:
-                end_iteration()
-
-    assert len(run(work, 2).report.iterations) == 2
+def step(times: int = 1) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    for _ in range(times):
+        optimizer.step()
 
 
-def test_an_optimizer_that_is_made_later_ends_iterations_too() -> None:
-    def work(rank: int) -> None:
-        for num_steps in (3, 4):
-            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
-            for _ in range(num_steps):
-                optimizer.step()
+def marked_by_the_script(rank: int) -> None:
+    for _ in range(2):
+        step(3)
+        end_iteration()
 
-    assert len(run(work, 2).report.iterations) == 3 + 4 - 1
+
+def optimizer_that_is_made_later(rank: int) -> None:
+    step(3)
+    step(4)
+
+
+@pytest.mark.parametrize(
+    ("work", "iterations"),
+    [(marked_by_the_script, 2), (optimizer_that_is_made_later, 3 + 4 - 1), (lambda rank: step(), 1)],
+)
+def test_iterations_end_with_steps_of_optimizers_unless_the_script_marks_them(
+    work: Work, iterations: int
+) -> None:
+    end_iteration()  # outside of a run it means nothing
+
+    assert len(run(work, 2).report.iterations) == iterations
+    step()
 
 
 def test_what_no_iteration_is_has_no_iterations() -> None:
@@ -96,24 +101,15 @@ def test_what_no_iteration_is_has_no_iterations() -> None:
     assert (report.iterations, report.steady(), report.seconds) == ((), None, 0.0)
 
 
-def test_an_iteration_ends_with_an_optimizer_step_only_of_ranks() -> None:
-    end_iteration()  # outside of a run it means nothing
-
-    def work(rank: int) -> None:
-        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1).step()
-
-    run(work, 1)
-    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1).step()
+def reduce_once(rank: int) -> None:
+    dist.init_process_group("nccl")
+    dist.all_reduce(torch.ones(100))
 
 
 def test_the_report_says_what_it_rests_on() -> None:
-    def work(rank: int) -> None:
-        dist.init_process_group("nccl")
-        dist.all_reduce(torch.ones(100))
+    slow = Straggler(1, delay="1ms")
 
-    report = run(
-        work, 4, "switch-100g", algorithm={"all_reduce": "tree"}, conditions=[Straggler(1, delay="1ms")]
-    ).report
+    report = run(reduce_once, 4, "switch-100g", algorithm={"all_reduce": "tree"}, conditions=[slow]).report
 
     assert report.algorithm == "all_reduce by tree"
     assert report.network == "switch-100g"
@@ -136,12 +132,8 @@ def test_a_network_is_a_name_or_a_topology_and_must_have_so_many_ranks() -> None
 
 
 def test_conditions_given_under_their_older_names_are_the_same_conditions() -> None:
-    def work(rank: int) -> None:
-        dist.init_process_group("nccl")
-        dist.all_reduce(torch.ones(100))
-
     slow = Straggler(1, delay="1ms")
-    now = run(work, 3, conditions=[slow])
+    now = run(reduce_once, 3, conditions=[slow])
 
-    assert run(work, 3, faults=[slow]).times_ps == now.times_ps
-    assert run_virtual(work, now.cluster.topology, conditions=[slow]).times_ps == now.times_ps
+    assert run(reduce_once, 3, faults=[slow]).times_ps == now.times_ps
+    assert run_virtual(reduce_once, now.cluster.topology, conditions=[slow]).times_ps == now.times_ps
