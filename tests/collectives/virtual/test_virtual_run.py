@@ -1,4 +1,4 @@
-"""Runs in virtual time: their times are those of closed forms, and repeat."""
+"""Runs in virtual time: they repeat, and their traces hold what they did."""
 
 from __future__ import annotations
 
@@ -16,22 +16,6 @@ from collectives.virtual import run
 from sim.trace import Trace
 from tests.collectives.virtual.clusters import all_reduce_once, rank_thread
 from tests.given import switch
-
-
-def test_a_ring_takes_the_time_of_its_closed_form() -> None:
-    outcome = run(all_reduce_once, network=switch(4))
-
-    time_ps = 2 * 3 * (2 * 2_000_000 + 400 * 80)  # 2(p-1)(α + β·n/p), 400 B chunks at 12.5 GB/s
-    assert outcome.results == [6.0] * 4
-    assert set(outcome.times_ps) == {time_ps}
-    assert outcome.seconds == outcome.times_ps[0] / 1e12
-
-
-def test_a_group_on_the_tree_takes_another_time_and_gives_the_same() -> None:
-    ring, tree = (run(all_reduce_once, network=switch(4), algorithm=name) for name in ("ring", "tree"))
-
-    assert ring.results == tree.results
-    assert ring.seconds != tree.seconds
 
 
 def test_an_unknown_algorithm_is_refused_before_anything_runs() -> None:
