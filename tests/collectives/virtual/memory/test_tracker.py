@@ -1,24 +1,71 @@
-"""Storages by category and module: cases that can be counted by hand."""
+"""Storages by category and module: cases that can be counted by hand.
+
+Tensors of the device meta stand for a device's.
+"""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
+from collectives.virtual.iterations import Iterations
 from collectives.virtual.memory.held_storage import OUTSIDE, Category
+from collectives.virtual.memory.memories import Memories, MemoryLimit
 from collectives.virtual.memory.report import MemoryReport
 from collectives.virtual.memory.tracker import Memory
-from tests.collectives.virtual.memory.followed import followed
+from sim.cluster import Cluster
+from sim.topology.description import load_network
+from tests.collectives.virtual.clusters import rank_thread
 
 MIB = 2**20
 WIDTH, BATCH, LAYERS = 1024, 256, 4
 WEIGHT = WIDTH * WIDTH * 4
 ACTIVATION = BATCH * WIDTH * 4
+
+
+class Following(TorchDispatchMode):
+    """Tells a memory of all tensors of the meta device that operations return."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__()
+        self.memory = memory
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in pytree.tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and tensor.device.type == "meta":
+                self.memory.born(tensor, func)
+        return result
+
+
+def followed(
+    fn: Callable[[Memory], Any], memory_bytes: int | None = None, limit: MemoryLimit = None
+) -> Memories:
+    """Run *fn* on one rank, with meta as the default device, and return its memories."""
+    cluster = Cluster(load_network("switch-100g").topology(1))
+    iterations = cluster.shared[Iterations] = Iterations(1)
+    memories = Memories(limit)
+
+    def run(rank: int) -> None:
+        torch.autograd.set_multithreading_enabled(False)
+        memory = memories.make(rank_thread(), memory_bytes)
+        with Following(memory), torch.device("meta"):
+            fn(memory)
+
+    with memories.followed(), iterations.counted():
+        cluster.run(run)
+    return memories
 
 
 def stack(layers: int = LAYERS) -> nn.Sequential:
