@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.distributed as dist
+import torch.nn.parallel.distributed as stock
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -13,8 +14,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ddp
 from collectives.errors import NotSupportedError
-from collectives.virtual import compute, run
-from collectives.virtual.computation import Charges, ComputeModel, Measured, Recorded, parse_compute
+from collectives.virtual import Roofline, compute, run
+from collectives.virtual.computation import (
+    Charges,
+    ComputeModel,
+    Measured,
+    Recorded,
+    ddp_shapes,
+    parse_compute,
+)
 from sim.errors import DeviceFileError, RankError
 from sim.scenario.conditions import Straggler
 from sim.trace import Trace
@@ -201,3 +209,35 @@ def test_a_steady_step_of_torchs_data_parallel_is_the_closed_formula_of_overlap(
     assert [after - before for before, after in pairwise(outcome.results[0])][2:] == [ends_ps, ends_ps]
     assert len({tuple(result) for result in outcome.results}) == 1
     assert round(ends_ps / 10**6, 2) == us
+
+
+C_PLUS_PLUS = stock._verify_param_shape_across_processes
+
+
+@pytest.mark.parametrize(
+    ("model", "device"),
+    [
+        (lambda rank: nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2)), "h100"),
+        (lambda rank: nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2)), "laptop-cpu"),
+        (lambda rank: nn.Linear(4, 4, bias=rank == 0), "h100"),
+        (lambda rank: nn.Linear(4, 4 + rank // 2), "h100"),
+    ],
+    ids=["same", "same on a CPU", "other number", "other size"],
+)
+def test_the_comparison_takes_the_time_and_says_the_words_of_that_in_c_plus_plus(model, device, monkeypatch):
+    def outcome():
+        """Return the times of a run in which each rank trains its model, or what is said instead."""
+
+        def work(rank):
+            DistributedDataParallel(model(rank))(torch.ones(2, 4)).sum().backward()
+
+        try:
+            return in_group(work, 3, "nccl", compute=Roofline(device)).times_ps
+        except RankError as error:
+            return type(error.__cause__), str(error).partition("\n")[0]
+
+    ours = outcome()
+    monkeypatch.setattr(ddp_shapes, "_verify", C_PLUS_PLUS)
+
+    assert ours == outcome()
+    assert (ours[0] is RuntimeError) is not isinstance(model(0), nn.Sequential)

@@ -38,10 +38,6 @@ def one_trains_less(rank: int) -> None:
         model(torch.ones(1, 8)).sum().backward()
 
 
-def other_sizes(rank: int) -> None:
-    dist.all_reduce(torch.ones(8 if rank else 9))
-
-
 def other_collectives(rank: int) -> None:
     dist.broadcast(torch.ones(3), 0) if rank == 1 else dist.all_reduce(torch.ones(3))
 
@@ -95,7 +91,6 @@ STANDSTILLS: list[tuple[Work, int, dict[str, Any], list[str]]] = [
     ),
     (one_ends_early, 3, GPU, ["waits for rank 1 to call"]),
     (one_trains_less, 3, {}, ["rank 0: has finished"]),
-    (other_sizes, 3, {}, ["9 × float32", "8 × float32"]),
     (other_collectives, 3, GPU, ["rank 1 called something else: broadcast #0"]),
     (key_that_nobody_sets, 2, {}, ["a key"]),
     (
