@@ -10,13 +10,20 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import (
+    FullyShardedDataParallel,
+    MixedPrecision,
+    MixedPrecisionPolicy,
+    fully_shard,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 import ddp
 from collectives.virtual import Roofline, run
 from tests.collectives.virtual.clusters import in_group, on_gpus
 from tests.given import switch
+
+SHORT = torch.bfloat16
 
 
 def by_shards(model: nn.Module) -> nn.Module:
@@ -50,6 +57,38 @@ def test_training_on_cuda_is_that_on_the_cpu(wrap: Callable[[nn.Module], nn.Modu
 
     assert on_cuda.results == modelled.results == on_cpu.results
     assert on_cuda.times_ps == on_cpu.times_ps
+
+
+def by_flat_shards_in_sixteen_bits(model: nn.Module) -> nn.Module:
+    return FullyShardedDataParallel(
+        model, mixed_precision=MixedPrecision(SHORT, SHORT, SHORT), use_orig_params=True
+    )
+
+
+def by_shards_in_sixteen_bits(model: nn.Module) -> nn.Module:
+    return fully_shard(model, mp_policy=MixedPrecisionPolicy(SHORT, torch.float32))
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("shard", [by_flat_shards_in_sixteen_bits, by_shards_in_sixteen_bits])
+def test_sharded_training_in_sixteen_bits_learns(shard: Callable[[nn.Module], nn.Module]) -> None:
+    def losses(rank: int) -> list[float]:
+        torch.cuda.set_device(rank)
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
+        model = shard(nn.Sequential(layer, nn.LayerNorm(16), nn.GroupNorm(1, 5), nn.RMSNorm(16)).cuda())
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+        inputs, found = torch.randn(2, 5, 16).cuda(), []
+        for _ in range(3):
+            loss = model(inputs).float().sub(1).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append(loss.item())
+        return found
+
+    for first, second, third in in_group(losses, 2, network="dgx-h100", compute=Roofline("h100")).results:
+        assert first > second > third
 
 
 def trained(device: str, *, wrapped: bool) -> list[Any]:
