@@ -1,14 +1,21 @@
-"""Scripts and tasks that several tests of virtual runs have in common."""
+"""Scripts and runs that several tests of virtual runs have in common."""
 
 from __future__ import annotations
 
+import functools
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from collectives.virtual import Roofline, VirtualRun, run
 from sim.cluster import Cluster, RankThread
+from tests.given import switch
+
+Work = Callable[[int], Any]
 
 
 def script(tmp_path: Path, text: str) -> Path:
@@ -31,3 +38,30 @@ def rank_thread() -> RankThread:
     current = Cluster.current()
     assert current is not None
     return current
+
+
+def in_group(work: Work, num_ranks: int, backend: str = "gloo", **options: Any) -> VirtualRun:
+    """Run *work* on ranks of one process group, on a switch if *options* say no network."""
+
+    @functools.wraps(work)  # whose module says whether ranks get devices
+    def on_rank(rank: int) -> Any:
+        dist.init_process_group(backend)
+        return work(rank)
+
+    return run(on_rank, num_ranks, **{"network": switch(num_ranks), **options})
+
+
+def on_gpus(work: Any, num_ranks: int, network: Any = "dgx-h100", **options: Any) -> VirtualRun:
+    """Run *work* on ranks that compute on GPUs."""
+    return run(work, num_ranks, network, compute=Roofline(options.pop("device", "h100")), **options)
+
+
+def check_folded(work: Work, num_ranks: int, **options: Any) -> VirtualRun:
+    """Check that *work* takes as long folded as with a thread for each rank; return the folded run."""
+    folded, unfolded = (on_gpus(work, num_ranks, fold=fold, **options) for fold in (True, False))
+
+    assert folded.times_ps == unfolded.times_ps
+    assert folded.report.iterations == unfolded.report.iterations
+    assert folded.report.ranks == unfolded.report.ranks  # the memory of each, too
+    assert unfolded.report.ranks_simulated == num_ranks
+    return folded

@@ -12,10 +12,8 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.virtual import run
-from sim.cluster import Cluster
 from sim.errors import DeadlockError, RankError
-from tests.given import switch
+from tests.collectives.virtual.clusters import in_group, rank_thread
 
 MISMATCHES = ("collective", "size", "dtype", "op", "root")
 
@@ -51,16 +49,14 @@ def scenarios(draw: Any, faults: tuple[str, ...], min_size: int) -> Scenario:
 
 def go_through(scenario: Scenario) -> None:
     """Run the scenario's ranks in virtual time."""
-    topology = switch(scenario.world_size)
-    run(lambda rank: make_calls(scenario, rank), network=topology, algorithm=scenario.algorithm)
+    in_group(lambda rank: make_calls(scenario, rank), scenario.world_size, algorithm=scenario.algorithm)
 
 
 def make_calls(scenario: Scenario, rank: int) -> None:
     """Make six calls, each checked as soon as it is complete; the culprit does what the scenario says."""
-    dist.init_process_group()
     for number in range(6):
         fault = scenario.fault if (rank, number) == (scenario.culprit, scenario.call) else ""
-        Cluster.current().charge_ps(1000 * (rank + 1))  # type: ignore[union-attr]
+        rank_thread().charge_ps(1000 * (rank + 1))
         if fault == "returns":
             return
         if fault == "raises":

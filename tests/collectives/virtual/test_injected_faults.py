@@ -1,11 +1,11 @@
-"""Injected faults: ranks that die, and messages that are late."""
+"""Injected faults: ranks that die or do wrong, messages and stores that are late, clocks that are set."""
 
 from __future__ import annotations
 
 import os
 import signal
-import textwrap
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.virtual import run
+from collectives.virtual import AbortedGroup, ClockJump, CrossedGroups, FailingCode, SlowStore, run
 from collectives.virtual.faults import DeadRank, MessageDelay
 from sim import LinkFailure, Straggler
-from sim.cluster import Cluster
-from sim.errors import ConditionError, DeadlockError, LinkFailedError
+from sim.errors import ConditionError, DeadlockError, LinkFailedError, RankError
+from tests.collectives.virtual.clusters import rank_thread, script
 from tests.given import switch
 
 
@@ -29,7 +29,7 @@ def make_calls(rank: int) -> list[float]:
     world_size = dist.get_world_size()
     values = torch.arange(6.0) + rank
     for _ in range(3):
-        Cluster.current().charge_ps(10_000_000 * (1 + rank))  # type: ignore[union-attr]
+        rank_thread().charge_ps(10_000_000 * (1 + rank))
         work = dist.all_reduce(values, async_op=True)
         passed = torch.full((5,), float(rank))
         if rank % 2 == 0 and rank + 1 < world_size:
@@ -86,11 +86,9 @@ def test_a_rank_that_dies_while_it_computes_has_lived_until_then_and_not_longer(
     lived = []
 
     def work(rank: int) -> str:
-        rank_thread = Cluster.current()
-        assert rank_thread is not None
         try:
             for _ in range(10):
-                rank_thread.charge_ps(1000)
+                rank_thread().charge_ps(1000)
                 lived.append(rank)
         finally:
             lived.append(-1)
@@ -109,12 +107,10 @@ def test_of_what_a_dead_rank_had_posted_only_messages_under_way_arrive(death_ns:
     def work(rank: int) -> int:
         dist.init_process_group()
         handle = dist.all_reduce(torch.ones(3 * 12_500), async_op=True)
-        rank_thread = Cluster.current()
-        assert rank_thread is not None
         if rank == victim:
-            rank_thread.charge_ps(10**9)
+            rank_thread().charge_ps(10**9)
         handle.wait()
-        return rank_thread.now_ps()
+        return rank_thread().now_ps()
 
     step_ps = 4_000_000 + 50_000 * 80  # α + β·n/p, 50 kB chunks at 12.5 GB/s
     takes_ps = 4 * step_ps  # 2(p-1) steps; in the last its messages need it no more
@@ -152,11 +148,8 @@ SCRIPT = """
 def test_a_death_in_training_says_in_which_collective_iteration_and_line_the_others_wait(
     tmp_path: Path,
 ) -> None:
-    path = tmp_path / "train.py"
-    path.write_text(textwrap.dedent(SCRIPT))
-
     with pytest.raises(DeadlockError) as caught:
-        run(path, network=switch(3), conditions=[DeadRank(2, iteration=3)])
+        run(script(tmp_path, SCRIPT), network=switch(3), conditions=[DeadRank(2, iteration=3)])
 
     head, *states, place, verdict = str(caught.value).splitlines()
     assert "2 of 3 ranks wait" in head
@@ -166,44 +159,23 @@ def test_a_death_in_training_says_in_which_collective_iteration_and_line_the_oth
         assert state.endswith(", in iteration 3")
     assert states[2].startswith("  rank 2: was killed, at ")
     assert states[2].endswith("in iteration 3")
-    assert place == "  ranks 0, 1 at train.py:6 in step: model(torch.ones(4, 8)).sum().backward()"
+    assert place == "  ranks 0, 1 at script.py:6 in step: model(torch.ones(4, 8)).sum().backward()"
     assert "all_reduce #" in verdict
     assert "rank 2 did not take part: killed at " in verdict
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
 
 
 def test_a_link_that_fails_is_told_with_what_every_rank_does_and_where(tmp_path: Path) -> None:
-    path = tmp_path / "train.py"
-    path.write_text(textwrap.dedent(SCRIPT))
-
     with pytest.raises(
         LinkFailedError, match=r"link rank 0 up has failed; lost at .*: all_reduce #"
     ) as caught:
-        run(path, network=switch(3), conditions=[LinkFailure("rank 0 up", at="60us")])
+        run(script(tmp_path, SCRIPT), network=switch(3), conditions=[LinkFailure("rank 0 up", at="60us")])
 
     (note,) = caught.value.__notes__
     *states, place = note.splitlines()
     assert [state.partition(":")[0] for state in states] == ["rank 0", "rank 1", "rank 2"]
     assert all(", in iteration " in state for state in states)
-    assert place == "ranks 0, 1, 2 at train.py:6 in step: model(torch.ones(4, 8)).sum().backward()"
-
-
-def test_in_a_group_of_some_ranks_the_report_says_who_they_are() -> None:
-    def work(rank: int) -> None:
-        dist.init_process_group()
-        group = dist.new_group([1, 2])
-        if rank == 1:
-            dist.barrier(group)
-
-    with pytest.raises(DeadlockError) as caught:
-        run(work, network=switch(3))
-
-    text = str(caught.value)
-    assert "barrier #0 (tree, 1 × uint8, sum), in the group of ranks 1, 2, numbered from 0: step" in text
-    assert text.splitlines()[-1] == (
-        "  in the group of ranks 1, 2: barrier #0 (tree, 1 × uint8, sum): "
-        "rank 2 did not take part: finished at 0 ps, without calling it"
-    )
+    assert place == "ranks 0, 1, 2 at script.py:6 in step: model(torch.ones(4, 8)).sum().backward()"
 
 
 def test_of_very_many_ranks_the_report_shows_the_first_the_dead_and_who_waits_where() -> None:
@@ -241,6 +213,72 @@ def test_an_interrupt_stops_a_run_with_faults_at_once(inside: str) -> None:
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
 
 
+def train(rank: int) -> tuple[torch.Tensor, list[float]]:
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    times = []
+    for _ in range(3):
+        model(torch.full((1, 2), float(rank))).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        times.append(time.time())
+    return model.module.weight.detach(), times
+
+
+def trained(*conditions: Any) -> Any:
+    return run(train, ranks=3, conditions=conditions)
+
+
+def meet(rank: int) -> bytes:
+    dist.init_process_group("gloo")
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"rank {rank}", str(rank))
+    met: bytes = store.get(f"rank {(rank + 1) % 3}")
+    return met
+
+
+def test_a_slow_store_changes_times_and_no_results() -> None:
+    calm, slow = run(meet, 3), run(meet, 3, conditions=[SlowStore("1ms", seed=3)])
+
+    assert calm.results == slow.results
+    assert slow.seconds > calm.seconds + 1e-3
+    assert slow.times_ps == run(meet, 3, conditions=[SlowStore("1ms", seed=3)]).times_ps
+
+
+@pytest.mark.parametrize("where", ["rank", "hook"])
+def test_code_that_fails_fails_on_its_rank(where: Any) -> None:
+    with pytest.raises(RankError, match="rank 1 raised InjectedError: FailingCode") as caught:
+        trained(FailingCode(1, iteration=2, where=where))
+
+    assert caught.value.rank == 1
+
+
+def test_a_rank_that_has_aborted_its_groups_is_told_so() -> None:
+    with pytest.raises(RankError, match="rank 2: its process group was aborted"):
+        trained(AbortedGroup(2, iteration=1))
+
+
+def test_groups_made_in_another_order_are_named() -> None:
+    with pytest.raises(DeadlockError, match="rank 0 called something else"):
+        trained(CrossedGroups(0, iteration=2))
+
+
+def test_a_clock_that_is_set_tells_another_time_and_changes_nothing_else() -> None:
+    calm, set_back = trained(), trained(ClockJump(1, by=-60.0, iteration=2))
+
+    assert set_back.times_ps == calm.times_ps
+    first, second, third = set_back.results[1][1]
+    assert second - first < -59
+    assert third - second < 1
+    assert set_back.results[0][1] == sorted(set_back.results[0][1])
+
+
+def on_two(*conditions: Any) -> None:
+    run(make_calls, network=switch(2), conditions=conditions)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -249,10 +287,15 @@ def test_an_interrupt_stops_a_run_with_faults_at_once(inside: str) -> None:
         (lambda: DeadRank(1, iteration=-2), "expected a number from 0, got -2"),
         (lambda: DeadRank(1, at="soon"), "soon"),
         (lambda: MessageDelay("50us", seed=-1), "seed"),
-        (lambda: run_on_two([DeadRank(2, at="1ms")]), "has places 0 to 1, got 2"),
-        (lambda: run_on_two([DeadRank(1, iteration=1), DeadRank(1, at="1ms")]), "a rank dies once"),
-        (lambda: run_on_two([MessageDelay("1us"), MessageDelay("2us")]), "2 for MessageDelay; give one"),
-        (lambda: run_on_two(["slow"]), "got 'slow'"),
+        (lambda: FailingCode(0, iteration=0), ""),
+        (lambda: FailingCode(0, where="nowhere"), ""),  # type: ignore[arg-type]
+        (lambda: AbortedGroup(0, iteration=-1), ""),
+        (lambda: ClockJump(0, by=float("nan")), ""),
+        (lambda: SlowStore("1ms", seed=-1), ""),
+        (lambda: on_two(DeadRank(2, at="1ms")), "has places 0 to 1, got 2"),
+        (lambda: on_two(DeadRank(1, iteration=1), DeadRank(1, at="1ms")), "a rank dies once"),
+        (lambda: on_two(MessageDelay("1us"), MessageDelay("2us")), "2 for MessageDelay; give one"),
+        (lambda: on_two("slow"), "got 'slow'"),
     ],
 )
 def test_a_fault_that_cannot_be_is_refused_in_one_line(make: Any, words: str) -> None:
@@ -261,7 +304,3 @@ def test_a_fault_that_cannot_be_is_refused_in_one_line(make: Any, words: str) ->
 
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def run_on_two(conditions: list[Any]) -> None:
-    run(make_calls, network=switch(2), conditions=conditions)

@@ -13,7 +13,9 @@ from collectives.timing import simulate
 from collectives.virtual import run
 from collectives.virtual.computation import Roofline
 from sim import load_network
+from tests.collectives.virtual.clusters import in_group
 
+BY_LIBRARY = {"algorithm": "nccl", "transport_model": "nccl", "model": "library"}
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
 
 NETWORKS = {name: load_network(name) for name in ("dgx-h100", "dgx-a100", "aws-p6-b200")}
@@ -45,11 +47,9 @@ def test_alone_a_collective_takes_what_the_library_does(
     count *= num_ranks
     topology = NETWORKS[network].topology(num_ranks)
 
-    def script(rank: int) -> None:
-        dist.init_process_group("nccl")
-        call(collective, count)
-
-    took = run(script, network=topology, algorithm="nccl", transport_model="nccl", model="library").report
+    took = in_group(
+        lambda rank: call(collective, count), num_ranks, "nccl", network=topology, **BY_LIBRARY
+    ).report
 
     expected = simulate("nccl", nbytes=4 * count, collective=collective, topology=topology, model="library")
     assert took.seconds == expected.seconds
@@ -68,15 +68,7 @@ def test_so_it_does_on_the_streams_of_a_gpu(collective: str, megabytes: int) -> 
             call(collective, nbytes // 4, "cuda", times)
             torch.cuda.synchronize()
 
-        return run(
-            script,
-            network=topology,
-            compute=Roofline("h100"),
-            algorithm="nccl",
-            transport_model="nccl",
-            model="library",
-            fake=True,
-        ).seconds
+        return run(script, network=topology, compute=Roofline("h100"), fake=True, **BY_LIBRARY).seconds
 
     expected = simulate("nccl", nbytes=nbytes, collective=collective, topology=topology, model="library")
     assert seconds(9) - seconds(8) == pytest.approx(expected.seconds, rel=1e-9)
@@ -87,7 +79,6 @@ def test_two_at_once_that_share_cards_take_longer_than_one() -> None:
 
     def seconds(groups: list[list[int]]) -> float:
         def script(rank: int) -> None:
-            dist.init_process_group("nccl")
             made = [dist.new_group(ranks) for ranks in groups]
             works = [
                 dist.all_reduce(torch.zeros(2**22), group=group, async_op=True)
@@ -97,9 +88,7 @@ def test_two_at_once_that_share_cards_take_longer_than_one() -> None:
             for work in works:
                 work.wait()
 
-        return run(
-            script, network=topology, algorithm="nccl", transport_model="nccl", model="library"
-        ).report.seconds
+        return in_group(script, 16, "nccl", network=topology, **BY_LIBRARY).report.seconds
 
     everybody = list(range(16))
     one, two = seconds([everybody]), seconds([everybody, everybody])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from collectives import simulate
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.connection import connect
-from collectives.virtual import Roofline, VirtualRun, run
+from collectives.virtual import Roofline, run
 from sim import load_device
 from sim.units import parse_time, transfer_ps
 from tests.collectives.virtual.clusters import rank_thread
@@ -26,6 +27,26 @@ MODEL = Roofline(load_device("laptop-cpu"))
 OPTIONS = {"overhead": "1us", "arrival_overhead": "3us", "reduction_bandwidth": "2GB/s"}
 
 
+def waited(
+    ranks: int, meanwhile: Callable[[Any, Any], None] | None = None, algorithm: str = "ring", **options: Any
+) -> set[int]:
+    """Return how long *ranks* wait for a sum that they ask for together and, unless *meanwhile* is none,
+    come back to after a millisecond in which they do that with their communicator and the call.
+    """
+
+    def work(rank: int) -> int:
+        own, thread = communicator(algorithm), rank_thread()
+        thread.charge_ps(MS - thread.now_ps())
+        summed = own.all_reduce(torch.ones(1200), async_op=True)
+        if meanwhile is not None:
+            meanwhile(own, summed)
+            thread.charge_ps(2 * MS - thread.now_ps())
+        summed.wait()
+        return thread.now_ps() - (MS if meanwhile is None else 2 * MS)
+
+    return set(run(work, ranks, switch(ranks), **options).results)
+
+
 def communicator(algorithm: Any = "ring") -> Communicator:
     dist.init_process_group("testbed")
     own = connect(algorithm=algorithm)
@@ -33,92 +54,64 @@ def communicator(algorithm: Any = "ring") -> Communicator:
     return own
 
 
-def times_of(outcome: VirtualRun) -> set[int]:
-    return set(outcome.results)
-
-
 @pytest.mark.parametrize("model", ["ideal", "gloo"])
 @pytest.mark.parametrize("algorithm", ["ring", "tree", "recursive_doubling", "direct", "double_binary_tree"])
 def test_ranks_that_wait_at_once_take_what_is_simulated(algorithm: str, model: str) -> None:
-    def timed(rank: int) -> int:
-        own = communicator(algorithm)
-        thread = rank_thread()
-        thread.charge_ps(MS - thread.now_ps())
-        own.all_reduce(torch.ones(1200))
-        return thread.now_ps() - MS
-
     options: dict[str, Any] = {"transport_model": model, **OPTIONS}
+
     expected = simulate(algorithm, nbytes=BYTES, itemsize=4, topology=switch(4), **options)
-    assert max(times_of(run(timed, 4, switch(4), **options))) == expected.time_ps
+
+    assert max(waited(4, algorithm=algorithm, **options)) == expected.time_ps
 
 
-def overlapped(polls: int, model: str) -> int:
-    """Return how long two ranks wait for a sum after computing for a millisecond, with *polls* in it."""
+def nothing(own: Any, summed: Any) -> None:
+    pass
 
+
+def five_polls(own: Any, summed: Any) -> None:
+    for _ in range(5):
+        rank_thread().charge_ps(MS // 10)
+        own.poll()
+
+
+def five_tests(own: Any, summed: Any) -> None:
+    for _ in range(5):
+        rank_thread().charge_ps(MS // 10)
+        summed.is_completed()
+
+
+HALF, WHOLE = (STEP + transfer_ps(nbytes, 12_500_000_000) for nbytes in (BYTES // 2, BYTES))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "meanwhile", "algorithm", "model", "expected"),
+    [
+        (2, nothing, "ring", "ideal", 0),
+        (2, nothing, "ring", "gloo", HALF),  # the first of two steps was posted by the call
+        (2, five_polls, "ring", "gloo", 0),  # and the second by a poll
+        (2, five_polls, "ring", "nccl", 0),
+        # in recursive doubling every rank reduces into what it sends: only a test knows when that is over
+        (4, five_tests, "recursive_doubling", "gloo", 0),
+        (4, five_polls, "recursive_doubling", "gloo", WHOLE),
+    ],
+)
+def test_a_rank_that_computes_advances_nothing_but_by_polls_and_tests(
+    ranks: int, meanwhile: Callable[[Any, Any], None], algorithm: str, model: str, expected: int
+) -> None:
+    assert waited(ranks, meanwhile, algorithm, transport_model=model) == {expected}
+
+
+@pytest.mark.parametrize(("model", "expected"), [("ideal", 4 * HALF), ("gloo", 4 * HALF - STEP)])
+def test_what_is_posted_beside_shares_the_link(model: str, expected: int) -> None:
     def work(rank: int) -> int:
-        own = communicator()
-        thread = rank_thread()
-        thread.charge_ps(MS - thread.now_ps())
-        summed = own.all_reduce(torch.ones(1200), async_op=True)
-        for _ in range(polls):
-            thread.charge_ps(MS // 10)
-            own.poll()
-        thread.charge_ps(2 * MS - thread.now_ps())
-        summed.wait()
-        return thread.now_ps() - 2 * MS
-
-    (waited_ps,) = times_of(run(work, 2, switch(2), transport_model=model))
-    return waited_ps
-
-
-def test_a_rank_that_computes_advances_nothing() -> None:
-    step_ps = STEP + transfer_ps(BYTES // 2, 12_500_000_000)
-
-    assert overlapped(0, "ideal") == 0
-    assert overlapped(0, "gloo") == step_ps  # the first of two steps was posted by the call
-    assert overlapped(1, "gloo") == 0  # and the second by the poll
-    assert overlapped(1, "nccl") == 0
-
-
-def test_a_poll_does_not_know_that_a_send_is_over_but_a_test_does() -> None:
-    """In recursive doubling every rank reduces into what it sends."""
-
-    def work(rank: int, tests: bool) -> int:
-        own = communicator("recursive_doubling")
-        thread = rank_thread()
-        thread.charge_ps(MS - thread.now_ps())
-        summed = own.all_reduce(torch.ones(1200), async_op=True)
-        for _ in range(5):
-            thread.charge_ps(MS // 10)
-            if tests:
-                summed.is_completed()
-            else:
-                own.poll()
-        thread.charge_ps(2 * MS - thread.now_ps())
-        summed.wait()
-        return thread.now_ps() - 2 * MS
-
-    polled = run(lambda rank: work(rank, False), 4, switch(4), transport_model="gloo")
-    tested = run(lambda rank: work(rank, True), 4, switch(4), transport_model="gloo")
-    assert times_of(tested) == {0}
-    assert times_of(polled) == {STEP + transfer_ps(BYTES, 12_500_000_000)}
-
-
-def test_what_is_posted_beside_shares_the_link() -> None:
-    def work(rank: int) -> int:
-        own = communicator()
-        thread = rank_thread()
-        thread.charge_ps(MS - thread.now_ps())
+        own, thread = communicator(), rank_thread()
+        began_ps = thread.now_ps()
         works = [own.all_reduce(torch.ones(1200), async_op=True) for _ in range(2)]
         for one in works:
             one.wait()
-        return thread.now_ps() - MS
+        return thread.now_ps() - began_ps
 
-    half_ps = transfer_ps(BYTES // 2, 12_500_000_000)
-    (ideal,) = times_of(run(work, 2, switch(2), transport_model="ideal"))
-    (gloo,) = times_of(run(work, 2, switch(2), transport_model="gloo"))
-    assert ideal == 4 * (STEP + half_ps)
-    assert gloo == (STEP + 2 * half_ps) + 2 * (STEP + half_ps)
+    assert set(run(work, 2, switch(2), transport_model=model).results) == {expected}
 
 
 def test_what_collectives_reduce_is_not_computed_by_the_script() -> None:
@@ -127,10 +120,9 @@ def test_what_collectives_reduce_is_not_computed_by_the_script() -> None:
         summed.is_completed()
         summed.wait()
 
-    (own, other) = (
-        run(work, 3, switch(3), transport_model=model, compute=MODEL) for model in ("ideal", "gloo")
-    )
-    assert own.cluster.computed_ps == other.cluster.computed_ps
+    own, other = (run(work, 3, transport_model=model, compute=MODEL).cluster for model in ("ideal", "gloo"))
+
+    assert own.computed_ps == other.computed_ps
 
 
 @settings(max_examples=10)

@@ -1,20 +1,26 @@
-"""The report of a virtual run says where each rank's time has gone, iteration by iteration."""
+"""A virtual run repeats, and its report says where each rank's time has gone, iteration by iteration."""
 
 from __future__ import annotations
 
 import json
+import random
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
-from collectives.virtual import end_iteration, run, run_virtual
-from sim import Straggler
-from sim.cluster import Cluster
+from collectives.errors import UnknownAlgorithmError
+from collectives.virtual import Roofline, end_iteration, run, run_virtual
+from collectives.virtual.computation.totals import Totals
+from sim import Straggler, load_device
 from sim.errors import NetworkFileError, TopologyError
+from sim.trace import Trace
 from sim.units import SECOND
+from tests.collectives.virtual.clusters import Work, rank_thread
 from tests.given import switch
 
 MICROSECOND = 10**6  # picoseconds
@@ -33,9 +39,7 @@ def test_each_iteration_is_what_was_computed_and_what_was_waited(charges: list[l
         parameter = torch.nn.Parameter(torch.zeros(100))
         optimizer = torch.optim.SGD([parameter], lr=0.1)
         for of_ranks in charges:
-            rank_thread = Cluster.current()
-            assert rank_thread is not None
-            rank_thread.charge_ps(of_ranks[rank])
+            rank_thread().charge_ps(of_ranks[rank])
             parameter.grad = torch.ones(100)
             dist.all_reduce(parameter.grad)
             optimizer.step()
@@ -56,9 +60,7 @@ def test_each_iteration_is_what_was_computed_and_what_was_waited(charges: list[l
 def test_the_steady_iteration_is_the_median_of_all_but_the_first() -> None:
     def work(rank: int) -> None:
         for charge in (900, 5, 7, 3, 6):
-            rank_thread = Cluster.current()
-            assert rank_thread is not None
-            rank_thread.charge_ps(charge)
+            rank_thread().charge_ps(charge)
             end_iteration()
 
     report = run(work, 1).report
@@ -69,25 +71,34 @@ def test_the_steady_iteration_is_the_median_of_all_but_the_first() -> None:
     assert steady.seconds == 5 / SECOND  # the shorter of the two in the middle, of 3, 5, 6 and 7
 
 
-def test_who_marks_iterations_is_not_asked_when_its_optimizers_step() -> None:
-    def work(rank: int) -> None:
-        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
-        for micro_batch in range(6):
-            optimizer.step()
-            if micro_batch % 3 == 2:
-                end_iteration()
-
-    assert len(run(work, 2).report.iterations) == 2
+def step(times: int = 1) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    for _ in range(times):
+        optimizer.step()
 
 
-def test_an_optimizer_that_is_made_later_ends_iterations_too() -> None:
-    def work(rank: int) -> None:
-        for num_steps in (3, 4):
-            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
-            for _ in range(num_steps):
-                optimizer.step()
+def marked_by_the_script(rank: int) -> None:
+    for _ in range(2):
+        step(3)
+        end_iteration()
 
-    assert len(run(work, 2).report.iterations) == 3 + 4 - 1
+
+def optimizer_that_is_made_later(rank: int) -> None:
+    step(3)
+    step(4)
+
+
+@pytest.mark.parametrize(
+    ("work", "iterations"),
+    [(marked_by_the_script, 2), (optimizer_that_is_made_later, 3 + 4 - 1), (lambda rank: step(), 1)],
+)
+def test_iterations_end_with_steps_of_optimizers_unless_the_script_marks_them(
+    work: Work, iterations: int
+) -> None:
+    end_iteration()  # outside of a run it means nothing
+
+    assert len(run(work, 2).report.iterations) == iterations
+    step()
 
 
 def test_what_no_iteration_is_has_no_iterations() -> None:
@@ -96,24 +107,15 @@ def test_what_no_iteration_is_has_no_iterations() -> None:
     assert (report.iterations, report.steady(), report.seconds) == ((), None, 0.0)
 
 
-def test_an_iteration_ends_with_an_optimizer_step_only_of_ranks() -> None:
-    end_iteration()  # outside of a run it means nothing
-
-    def work(rank: int) -> None:
-        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1).step()
-
-    run(work, 1)
-    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1).step()
+def reduce_once(rank: int) -> None:
+    dist.init_process_group("nccl")
+    dist.all_reduce(torch.ones(100))
 
 
 def test_the_report_says_what_it_rests_on() -> None:
-    def work(rank: int) -> None:
-        dist.init_process_group("nccl")
-        dist.all_reduce(torch.ones(100))
+    slow = Straggler(1, delay="1ms")
 
-    report = run(
-        work, 4, "switch-100g", algorithm={"all_reduce": "tree"}, conditions=[Straggler(1, delay="1ms")]
-    ).report
+    report = run(reduce_once, 4, "switch-100g", algorithm={"all_reduce": "tree"}, conditions=[slow]).report
 
     assert report.algorithm == "all_reduce by tree"
     assert report.network == "switch-100g"
@@ -136,12 +138,108 @@ def test_a_network_is_a_name_or_a_topology_and_must_have_so_many_ranks() -> None
 
 
 def test_conditions_given_under_their_older_names_are_the_same_conditions() -> None:
-    def work(rank: int) -> None:
-        dist.init_process_group("nccl")
-        dist.all_reduce(torch.ones(100))
-
     slow = Straggler(1, delay="1ms")
-    now = run(work, 3, conditions=[slow])
+    now = run(reduce_once, 3, conditions=[slow])
 
-    assert run(work, 3, faults=[slow]).times_ps == now.times_ps
-    assert run_virtual(work, now.cluster.topology, conditions=[slow]).times_ps == now.times_ps
+    assert run(reduce_once, 3, faults=[slow]).times_ps == now.times_ps
+    assert run_virtual(reduce_once, now.cluster.topology, conditions=[slow]).times_ps == now.times_ps
+
+
+def test_an_unknown_algorithm_is_refused_before_anything_runs() -> None:
+    with pytest.raises(UnknownAlgorithmError, match="ring"):
+        run(reduce_once, 2, algorithm="rign")
+
+
+@pytest.mark.costly
+@given(
+    world_size=st.integers(1, 5),
+    numel=st.integers(0, 40),
+    charges=st.lists(st.integers(0, 10**7), min_size=5, max_size=5),
+)
+@settings(max_examples=25)
+def test_runs_repeat_bit_for_bit_and_picosecond_for_picosecond(
+    world_size: int, numel: int, charges: list[int]
+) -> None:
+    def work(rank: int) -> Any:
+        dist.init_process_group()
+        torch.manual_seed(rank)
+        tensor = torch.randn(numel)
+        rank_thread().charge_ps(charges[rank])
+        handle = dist.all_reduce(tensor, async_op=True)
+        gathered = [torch.empty(3) for _ in range(world_size)]
+        dist.all_gather(gathered, torch.rand(3))
+        handle.wait()
+        return [tensor.tolist(), [part.tolist() for part in gathered], random.random()]
+
+    first, second = (run(work, network=switch(world_size)) for _ in range(2))
+
+    assert first.results == second.results
+    assert first.times_ps == second.times_ps
+    assert all(result[:2] == first.results[0][:2] for result in first.results)
+
+
+def test_a_trace_holds_what_was_charged_and_every_collective() -> None:
+    trace = Trace()
+
+    def work(rank: int) -> None:
+        dist.init_process_group()
+        rank_thread().charge("forward")
+        dist.all_reduce(torch.ones(8))
+
+    outcome = run(work, network=switch(2), compute={"forward": 1000}, trace=trace)
+
+    assert [(span.rank, span.track, span.start_ps, span.end_ps) for span in trace.spans] == [
+        (0, "compute", 0, 1000),
+        (1, "compute", 0, 1000),
+        (0, "communication", 1000, outcome.times_ps[0]),
+        (1, "communication", 1000, outcome.times_ps[1]),
+    ]
+
+
+WIDTH, BATCH, LAYERS, STEPS = 64, 32, 3, 4
+PRODUCT = 2 * BATCH * WIDTH * WIDTH
+GPU = load_device("h100")
+
+
+def train_perceptron(rank: int, evaluations: int = 0) -> None:
+    model = nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.ones(BATCH, WIDTH)
+    for _ in range(STEPS):
+        model(batch).sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            for _ in range(evaluations):
+                model(batch)
+
+
+@pytest.mark.parametrize("evaluations", [0, 2])
+def test_model_flops_are_three_times_those_of_the_forward_pass(evaluations: int) -> None:
+    report = run(lambda rank: train_perceptron(rank, evaluations), 2, compute=Roofline(GPU)).report
+
+    utilization, steady = report.utilization, report.steady()
+    assert utilization is not None
+    assert steady is not None
+    assert utilization.model_flops == 3 * LAYERS * PRODUCT
+    assert utilization.flops == (3 * LAYERS - 1 + LAYERS * evaluations) * PRODUCT  # the batch has no gradient
+    assert utilization.dtype == "float32"
+    ideal = utilization.model_flops / GPU.peaks["float32"]
+    assert utilization.mfu == pytest.approx(ideal / steady.seconds)
+    assert utilization.hfu == pytest.approx(utilization.mfu * utilization.flops / utilization.model_flops)
+
+
+def test_without_a_gpu_nothing_is_said_of_its_utilization() -> None:
+    report = run(train_perceptron, 2, compute=Roofline("laptop-cpu")).report
+
+    assert report.utilization is None
+    assert "utilization" not in report.to_json()
+
+
+def test_iterations_begin_again_where_a_script_says_where_they_end() -> None:
+    totals = Totals()
+
+    for finished in (1, 2, 1):
+        totals.add(10, 0, "float32", "forward")
+        totals.end_iteration(finished)
+
+    assert [sum(flops.values()) for flops in totals.iterations] == [10]

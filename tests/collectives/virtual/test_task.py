@@ -43,16 +43,16 @@ def test_a_script_sees_its_own_main_arguments_and_neighbours(tmp_path: Path) -> 
         assert variables["file"] == str(path)
 
 
-def test_a_script_inherits_no_future_import_of_ours(tmp_path: Path) -> None:
-    path = script(tmp_path, "def double(number: int): ...\nkind = double.__annotations__['number']\n")
-
-    assert run(path, network=switch(1)).results[0]["kind"] is int
-
-
-def test_a_script_may_end_by_exiting_with_success(tmp_path: Path) -> None:
-    path = script(tmp_path, "import sys\nvalue = 5\nsys.exit(0)\n")
-
-    assert run(path, network=switch(1)).results[0]["value"] == 5
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("def double(number: int): ...\nvalue = double.__annotations__['number']\n", int),
+        ("import sys\nvalue = 5\nsys.exit(0)\n", 5),
+    ],
+    ids=["inherits no future import of ours", "may exit with success"],
+)
+def test_a_script_has_its_own_rules(tmp_path: Path, text: str, value: object) -> None:
+    assert run(script(tmp_path, text), network=switch(1)).results[0]["value"] == value
 
 
 def test_a_script_that_does_not_exist_is_an_error_of_its_path(tmp_path: Path) -> None:

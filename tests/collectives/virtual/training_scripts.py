@@ -74,6 +74,7 @@ PIECES: dict[str, Callable[[int], nn.Module]] = {
     "attention": Attention,
     "layer norm": nn.LayerNorm,
     "rms norm": nn.RMSNorm,
+    "group norm": lambda width: nn.GroupNorm(1, 5),
     "dropout": lambda width: nn.Dropout(0.1),
     "encoder": lambda width: nn.TransformerEncoderLayer(width, 2, 2 * width, batch_first=True),
     "convolution": lambda width: nn.Conv1d(5, 5, 3, padding=1),

@@ -1,5 +1,6 @@
 """Compiled regions: their element-wise operations are one kernel, forward and backward."""
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
@@ -10,6 +11,7 @@ from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.score import Launch
 from sim import Device, Topology
 from sim.units import SECOND
+from tests.collectives.virtual.clusters import script
 
 GPU = Device(
     "gpu",
@@ -148,3 +150,20 @@ def test_who_switches_the_compiler_off_gets_what_was_given(monkeypatch):
         assert torch.compile(fullgraph=True)(chain) is chain
 
     launched(work)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_is_compiled_whole_runs_on_every_rank_also_without_a_model(device, tmp_path):
+    path = script(
+        tmp_path,
+        f"""
+        import torch
+        @torch.compile(fullgraph=True)
+        def twice(x): return x * 2 + 1
+        total = twice(torch.ones(4, device="{device}")).sum().item()
+        model = torch.compile(torch.nn.Linear(2, 2).to("{device}"))
+        shape = tuple(model(torch.ones(3, 2, device="{device}")).shape)
+        """,
+    )
+
+    assert [(left["total"], left["shape"]) for left in run(path, 2).results] == [(12.0, (3, 2))] * 2

@@ -66,50 +66,52 @@ def test_views_and_allocations_launch_nothing():
     assert launched(lambda: (x.t(), x.view(16), x[1:], torch.empty_like(x))) == []
 
 
-def test_a_product_takes_waves_of_whole_tiles():
-    # 300 x 256: tiles of 256 x 128 make 4 of one wave, and nothing smaller is faster; depth 512 + 128
-    a, b = meta(300, 512, dtype=torch.bfloat16), meta(512, 256, dtype=torch.bfloat16)
-    rate = 16 * 10**6
-    candidates = {
-        (256, 128): 2 * 256 * 128 / 1.0,
-        (128, 128): 2 * 128 * 128 / 0.92,
-        (128, 64): 2 * 128 * 64 * 2 / 0.75,  # 12 tiles: two waves
-        (64, 64): 2 * 64 * 64 * 2 / 0.55,  # 20 tiles: two waves
-    }
-    expected = min(candidates.values()) * (512 + 128) * 10 * SECOND / rate
+def halves(*shape):
+    return meta(*shape, dtype=torch.bfloat16)
 
+
+def tiles_ps(*edges, depth, waves=1, speed=1.0):
+    """Return the time of *waves* of tiles, of each of 10 multiprocessors, at so much of the peak."""
+    m, n = edges
+    return 2 * m * n * (depth + 128) * waves * 10 * SECOND / (16 * 10**6 * speed)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        (  # 300 x 256, in 4, 6, 12 or 20 tiles
+            halves(300, 512),
+            halves(512, 256),
+            min(
+                tiles_ps(256, 128, depth=512),
+                tiles_ps(128, 128, depth=512, speed=0.92),
+                tiles_ps(128, 64, depth=512, waves=2, speed=0.75),
+                tiles_ps(64, 64, depth=512, waves=2, speed=0.55),
+            ),
+        ),
+        # a batch shares the waves: 20 tiles
+        (halves(20, 64, 64), halves(20, 64, 64), tiles_ps(64, 64, depth=64, waves=2, speed=0.55)),
+        # few tiles of a deep product are split, into 8 of depth 1024, which are summed through memory
+        (
+            halves(64, 8192),
+            halves(8192, 64),
+            tiles_ps(64, 64, depth=8192 + 7 * 128, speed=8 * 0.55) + 8 * 64 * 64 * 8,
+        ),
+    ],
+    ids=["waves of whole tiles", "batch", "split in depth"],
+)
+def test_a_product_takes_waves_of_whole_tiles(a, b, expected):
     [product] = launched(lambda: a @ b, SLOW_ARITHMETIC)
 
-    assert product.flops == 2 * 300 * 512 * 256
-    assert product.duration_ps == pytest.approx(expected, abs=1)
+    assert product.flops == 2 * a.numel() * b.shape[-1]
+    assert product.duration_ps == pytest.approx(expected, abs=2)
 
 
 def test_what_does_not_fill_a_tile_takes_as_long_as_what_does():
     def product(m):
-        return launched(
-            lambda: meta(m, 64, dtype=torch.bfloat16) @ meta(64, 64, dtype=torch.bfloat16), SLOW_ARITHMETIC
-        )[-1].duration_ps
+        return launched(lambda: halves(m, 64) @ halves(64, 64), SLOW_ARITHMETIC)[-1].duration_ps
 
     assert product(577) == product(640) < product(641)  # 10 tiles on 10 multiprocessors
-
-
-def test_a_deep_product_of_few_tiles_is_split_and_its_parts_are_summed_through_memory():
-    a, b = meta(64, 8192, dtype=torch.bfloat16), meta(8192, 64, dtype=torch.bfloat16)
-    split = 8  # depth of 1024 each, 8 of 10 multiprocessors
-    tiles = 2 * 64 * 64 * (8192 + split * 128) * 10 * 100 * SECOND // (split * 16 * 10**6 * 55)
-
-    [product] = launched(lambda: a @ b, SLOW_ARITHMETIC)
-
-    assert product.duration_ps == pytest.approx(tiles + 8 * 64 * 64 * split, abs=2)
-
-
-def test_a_batch_of_products_shares_the_waves():
-    a, b = (meta(20, 64, 64, dtype=torch.bfloat16) for _ in range(2))
-    wave = 2 * 64 * 64 * (64 + 128) * 10 * 100 * SECOND / (16 * 10**6 * 55)
-
-    [product] = launched(lambda: torch.bmm(a, b), SLOW_ARITHMETIC)
-
-    assert product.duration_ps == pytest.approx(2 * wave, abs=1)
 
 
 def test_a_product_is_no_faster_than_its_operands_cross_the_memory():
@@ -118,43 +120,41 @@ def test_a_product_is_no_faster_than_its_operands_cross_the_memory():
     assert launched(lambda: a @ b)[0].duration_ps >= 3 * 64 * 64 * 4 + 1000
 
 
-def test_products_of_float32_are_in_tfloat32_where_the_script_allows_it():
-    a = meta(1024, 1024)
+def allow_in_products(is_allowed):
+    torch.set_float32_matmul_precision("high" if is_allowed else "highest")
 
-    def product():
-        return launched(lambda: a @ a, SLOW_ARITHMETIC)[0].duration_ps
 
-    plain = product()
-    before = torch.get_float32_matmul_precision()
+def allow_in_convolutions(is_allowed):
+    torch.backends.cudnn.allow_tf32 = is_allowed
+
+
+@pytest.mark.parametrize(
+    ("call", "allow", "usual"),
+    [
+        (lambda: meta(1024, 1024) @ meta(1024, 1024), allow_in_products, False),
+        (lambda: torch.conv2d(meta(8, 16, 32, 32), meta(16, 16, 3, 3)), allow_in_convolutions, True),
+    ],
+    ids=["products", "convolutions"],
+)
+def test_float32_is_in_tfloat32_where_the_script_allows_it(call, allow, usual):
+    def took_ps(**options):
+        return launched(call, SLOW_ARITHMETIC, **options)[-1].duration_ps
+
+    times = {usual: took_ps()}
+    allow(not usual)
     try:
-        torch.set_float32_matmul_precision("high")
-        fast = product()
+        times[not usual] = took_ps()
     finally:
-        torch.set_float32_matmul_precision(before)
+        allow(usual)
 
-    assert fast < plain == product()
-    assert launched(lambda: a @ a, SLOW_ARITHMETIC, tf32=True)[0].duration_ps == fast
-
-
-def test_convolutions_of_float32_are_in_tfloat32_unless_the_script_forbids_it():
-    x, weight = meta(8, 16, 32, 32), meta(16, 16, 3, 3)
-
-    def convolve():
-        return launched(lambda: torch.conv2d(x, weight), SLOW_ARITHMETIC)[0].duration_ps
-
-    allowed = convolve()
-    torch.backends.cudnn.allow_tf32 = False
-    try:
-        forbidden = convolve()
-    finally:
-        torch.backends.cudnn.allow_tf32 = True
-
-    assert allowed < forbidden
+    assert times[True] < times[False]
+    assert took_ps(tf32=True) == times[True]
+    assert took_ps() == times[usual]
 
 
 def test_a_convolution_is_the_product_of_its_points_its_outputs_and_its_filter():
-    x, weight = meta(2, 16, 10, 10, dtype=torch.bfloat16), meta(32, 16, 3, 3, dtype=torch.bfloat16)
-    a, b = meta(2 * 8 * 8, 16 * 9, dtype=torch.bfloat16), meta(16 * 9, 32, dtype=torch.bfloat16)
+    x, weight = halves(2, 16, 10, 10), halves(32, 16, 3, 3)
+    a, b = halves(2 * 8 * 8, 16 * 9), halves(16 * 9, 32)
 
     [convolution] = launched(lambda: torch.conv2d(x, weight), SLOW_ARITHMETIC)
     [product] = launched(lambda: a @ b, SLOW_ARITHMETIC)
@@ -163,46 +163,37 @@ def test_a_convolution_is_the_product_of_its_points_its_outputs_and_its_filter()
     assert convolution.duration_ps == product.duration_ps
 
 
-def test_fused_attention_goes_at_the_rate_of_its_family_and_counts_causal_work_once():
-    q = meta(2, 4, 256, 32, dtype=torch.bfloat16)
-
-    def attention(causal, family="fast"):
-        device = replace(GPU, launch_ps=0, memory_bandwidth=2**62, attention_kernels=family)
-        return launched(
-            lambda: torch.ops.aten._scaled_dot_product_flash_attention(q, q, q, 0.0, causal), device
-        )[0].duration_ps
-
-    full = 4 * 2 * 4 * 256 * 256 * 32 * SECOND // (10 * TERA)
-    assert attention(False) == pytest.approx(full, abs=2)
-    assert attention(True) == pytest.approx(full * (256 + 128) / 2 / 256, abs=2)
-    assert attention(False, "slow") == pytest.approx(2 * full, abs=2)
+FORWARD = torch.ops.aten._scaled_dot_product_flash_attention
+BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_backward
+FULL = 4 * 2 * 4 * 256 * 256 * 32 * SECOND / (10 * TERA)
+"""Picoseconds of both products of the attention below at half the peak."""
 
 
-def test_the_backward_pass_of_attention_does_two_and_a_half_times_the_work():
-    q = meta(2, 4, 256, 32, dtype=torch.bfloat16)
-    device = replace(GPU, launch_ps=0, memory_bandwidth=2**62)
-    aten = torch.ops.aten
-    sums = meta(2, 4, 256)
-    empty = meta(0)
-
-    [forward] = launched(lambda: aten._scaled_dot_product_flash_attention(q, q, q), device)
-    [backward] = launched(
-        lambda: aten._scaled_dot_product_flash_attention_backward(
-            q, q, q, q, q, sums, empty, empty, 256, 256, 0.0, False, empty, empty
-        ),
-        device,
-    )
-
-    assert backward.duration_ps == pytest.approx(2.5 * 2 * forward.duration_ps, abs=3)
+def backward_of(q):
+    sums, empty = meta(2, 4, 256), meta(0)
+    return BACKWARD(q, q, q, q, q, sums, empty, empty, 256, 256, 0.0, False, empty, empty)
 
 
-def test_a_gpu_without_a_family_of_attention_kernels_takes_half_the_rate_of_products():
-    q = meta(1, 1, 128, 64, dtype=torch.bfloat16)
-    device = replace(GPU, launch_ps=0, memory_bandwidth=2**62, attention={}, attention_kernels="")
+@pytest.mark.parametrize(
+    ("call", "family", "expected"),
+    [
+        (FORWARD, "fast", FULL),
+        (lambda q: FORWARD(q, q, q, 0.0, True), "fast", FULL * (256 + 128) / 2 / 256),
+        (FORWARD, "slow", 2 * FULL),
+        (FORWARD, "", FULL * 10 / 8),  # half the rate of products
+        (backward_of, "fast", 2.5 * 2 * FULL),  # two and a half times the work, at half the rate
+    ],
+    ids=["forward", "causal", "slow", "no family", "backward"],
+)
+def test_fused_attention_goes_at_the_rate_of_its_family_and_counts_causal_work_once(call, family, expected):
+    q = halves(2, 4, 256, 32)
+    device = replace(GPU, launch_ps=0, memory_bandwidth=2**62, attention_kernels=family)
+    if not family:
+        device = replace(device, attention={})
 
-    [attention] = launched(lambda: torch.ops.aten._scaled_dot_product_flash_attention(q, q, q), device)
+    [attention] = launched(lambda: call(q, q, q) if call is FORWARD else call(q), device)
 
-    assert attention.duration_ps == pytest.approx(4 * 128 * 128 * 64 * SECOND / (8 * TERA), abs=2)
+    assert attention.duration_ps == pytest.approx(expected, abs=3)
 
 
 def test_foreach_operations_launch_one_kernel_for_as_many_tensors_as_fit():
@@ -235,7 +226,7 @@ def test_a_fused_optimizer_reads_gradients_once():
 def test_rates_that_were_measured_stand_in_the_place_of_tiles():
     table = KernelTable("product", "bfloat16", "arithmetic", {"m": (8,), "n": (8,), "k": (8,)}, (10**9,), 7)
     device = replace(GPU, kernels={("product", "bfloat16"): table})
-    a = meta(8, 8, dtype=torch.bfloat16)
+    a = halves(8, 8)
     said = []
 
     launches = launched(lambda: a @ a, device, say=lambda *what: said.append(what))

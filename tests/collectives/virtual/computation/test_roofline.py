@@ -21,15 +21,15 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from collectives.errors import NotSupportedError
-from collectives.virtual import run
+from collectives.virtual import compute, run
 from collectives.virtual.computation import Roofline
 from sim import Device
-from sim.cluster import Cluster
 from sim.errors import RankError
 from sim.files.device_file import load_device
 from sim.scenario.conditions import Straggler
 from sim.trace import Trace
 from sim.units import SECOND
+from tests.collectives.virtual.clusters import in_group, rank_thread
 from tests.given import switch
 
 ARITHMETIC = Device(
@@ -41,20 +41,14 @@ LAUNCHES = Device("launches", {"float32": 2**62}, memory_bandwidth=2**62, launch
 
 def alone(fn, device):
     """Return the totals of *fn* on one rank, and the time that it took, in picoseconds."""
-    model = Roofline(device)
+    model = device if isinstance(device, Roofline) else Roofline(device)
     outcome = run(lambda rank: fn(), network=switch(1), compute=model)
     return model.totals[0], outcome.times_ps[0]
 
 
 def cost(call, *tensors, device=MEMORY):
     """Return what *call* alone takes."""
-
-    def work():
-        before = Cluster.current().now_ps()
-        call(*tensors)
-        return Cluster.current().now_ps() - before
-
-    return run(lambda rank: work(), network=switch(1), compute=Roofline(device)).results[0]
+    return alone(lambda: call(*tensors), device)[1]
 
 
 @given(m=st.integers(1, 9), k=st.integers(1, 9), n=st.integers(1, 9))
@@ -134,53 +128,44 @@ def test_arithmetic_is_counted_in_forward_and_backward_as_torch_counts_it(recomp
     assert totals.flops <= time_ps <= totals.flops + totals.operations  # rounded up, each once
 
 
-def test_attention_on_the_cpu_counts_the_arithmetic_of_attention():
-    def attend(backend):
-        q = torch.ones(2, 3, 16, 4, requires_grad=True)
-        with sdpa_kernel(backend):
-            return nn.functional.scaled_dot_product_attention(q, q, q)
-
-    flash, _ = alone(lambda: attend(SDPBackend.FLASH_ATTENTION), ARITHMETIC)
-    math, _ = alone(lambda: attend(SDPBackend.MATH), ARITHMETIC)
-    backward, _ = alone(lambda: attend(SDPBackend.FLASH_ATTENTION).sum().backward(), ARITHMETIC)
-
-    assert flash.flops == math.flops == 2 * 2 * 2 * 3 * 16 * 16 * 4
-    assert 2 * (backward.flops - flash.flops) == 5 * flash.flops  # recomputes the scores
+def attend(backend):
+    q = torch.ones(2, 3, 16, 4, requires_grad=True)
+    with sdpa_kernel(backend):
+        return nn.functional.scaled_dot_product_attention(q, q, q)
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_without_gradients_the_forward_pass_costs_the_same_arithmetic(mode):
-    linear, x = nn.Linear(3, 5), torch.ones(2, 3)
-
-    def forward():
-        with mode():
-            linear(x)
-
-    assert alone(forward, ARITHMETIC)[0].flops == 2 * 2 * 3 * 5
+def forward_without_gradients(mode):
+    with mode():
+        nn.Linear(3, 5)(torch.ones(2, 3))
 
 
-def test_recurrent_layers_cost_each_weight_for_each_vector():
-    def passes(backward):
-        lstm = nn.LSTM(4, 6, bias=False)
-        out = lstm(torch.ones(3, 2, 4))[0]
-        if backward:
-            out.sum().backward()
+def recurrent():
+    return nn.LSTM(4, 6, bias=False)(torch.ones(3, 2, 4))[0]
 
-    (forward, _), (both, _) = (
-        alone(lambda: passes(False), ARITHMETIC),
-        alone(lambda: passes(True), ARITHMETIC),
-    )
-    weights = 4 * 6 * (4 + 6)
 
-    assert forward.flops == 2 * weights * 3 * 2
-    assert both.flops == 3 * forward.flops
+ATTENTION = 2 * 2 * 2 * 3 * 16 * 16 * 4
+RECURRENT = 2 * 4 * 6 * (4 + 6) * 3 * 2
+
+
+@pytest.mark.parametrize(
+    ("call", "flops"),
+    [
+        (lambda: attend(SDPBackend.FLASH_ATTENTION), ATTENTION),
+        (lambda: attend(SDPBackend.MATH), ATTENTION),
+        (lambda: attend(SDPBackend.FLASH_ATTENTION).sum().backward(), ATTENTION * 7 // 2),  # scores again
+        (lambda: forward_without_gradients(torch.no_grad), 2 * 2 * 3 * 5),
+        (lambda: forward_without_gradients(torch.inference_mode), 2 * 2 * 3 * 5),
+        (recurrent, RECURRENT),  # each weight for each vector
+        (lambda: recurrent().sum().backward(), 3 * RECURRENT),
+    ],
+)
+def test_arithmetic_is_what_a_hand_counts(call, flops):
+    assert alone(call, ARITHMETIC)[0].flops == flops
 
 
 def all_collectives(rank):
-    dist.init_process_group()
     x, parts, many = torch.ones(6), [torch.ones(6) for _ in range(2)], torch.ones(12)
-    before = Cluster.current().computed_ps
-    began = Cluster.current().now_ps()
+    before, began = rank_thread().computed_ps, rank_thread().now_ps()
     dist.all_reduce(x)
     dist.broadcast(x, 0)
     dist.reduce(x, 0)
@@ -193,15 +178,14 @@ def all_collectives(rank):
     dist.scatter(x, parts if rank == 0 else None)
     dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
     dist.barrier()
-    return Cluster.current().computed_ps - before, Cluster.current().now_ps() - began
+    return rank_thread().computed_ps - before, rank_thread().now_ps() - began
 
 
 def test_collectives_compute_nothing_and_take_the_time_that_they_take_without_a_model():
-    charged = run(all_collectives, network=switch(2), compute=Roofline(MEMORY)).results
-    without = run(all_collectives, network=switch(2)).results
+    charged = in_group(all_collectives, 2, compute=Roofline(MEMORY)).results
 
     assert [computed for computed, _ in charged] == [0, 0]
-    assert [taken for _, taken in charged] == [taken for _, taken in without]
+    assert charged == in_group(all_collectives, 2).results
 
 
 def train(kind, steps=2):
@@ -222,7 +206,7 @@ def train(kind, steps=2):
             model(torch.ones(4, 16)).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
-        return Cluster.current().computed_ps
+        return rank_thread().computed_ps
 
     return work
 
@@ -240,34 +224,30 @@ def test_runs_repeat_and_the_arithmetic_is_that_of_the_model_however_it_is_train
 
 def test_that_a_mode_is_active_is_known_on_its_rank_and_forgotten_afterwards():
     def work(rank):
-        dist.init_process_group()
         with FlopCounterMode(display=False) if rank == 1 else nullcontext():
             dist.barrier()
         return is_in_torch_dispatch_mode()
 
-    assert run(work, network=switch(3), compute=Roofline(MEMORY)).results == [True] * 3
-    assert run(work, network=switch(3)).results == [False] * 3
+    assert in_group(work, 3, compute=Roofline(MEMORY)).results == [True] * 3
+    assert in_group(work, 3).results == [False] * 3
     assert not is_in_torch_dispatch_mode()
 
 
 def test_collectives_run_beside_computation():
-    model = Roofline(LAUNCHES)
-    outcome = run(train("ddp"), network=switch(2), compute=model)
-    waited = [rank.waited_ps for rank in outcome.cluster.ranks]
+    outcome = run(train("ddp"), network=switch(2), compute=Roofline(LAUNCHES))
     without = run(train("ddp"), network=switch(2))
 
-    assert [
-        took - computed for took, computed in zip(outcome.times_ps, outcome.results, strict=True)
-    ] == waited
+    waited = [rank.waited_ps for rank in outcome.cluster.ranks]
+    assert list(outcome.times_ps) == [sum(own) for own in zip(outcome.results, waited, strict=True)]
     assert 0 < max(waited) < without.times_ps[0]
 
 
 def test_a_slow_rank_computes_slowly():
-    outcome = run(
-        train("plain"), network=switch(2), compute=Roofline(LAUNCHES), conditions=[Straggler(1, factor=3)]
-    )
+    slow = {"compute": Roofline(LAUNCHES), "conditions": [Straggler(1, factor=3)]}
 
-    assert outcome.results[1] == 3 * outcome.results[0]
+    usual, slowed = run(train("plain"), network=switch(2), **slow).results
+
+    assert slowed == 3 * usual
 
 
 def test_the_trace_shows_the_passes_and_they_are_all_of_the_computation():
@@ -292,40 +272,19 @@ def test_the_trace_of_a_gpu_shows_kernels_and_the_pass_of_each():
 
 
 def test_a_type_that_the_device_cannot_compute_in_is_refused_by_name():
-    def work(rank):
-        x = torch.ones(2, 2, dtype=torch.bfloat16)
-        return x + x, x @ x
+    x = torch.ones(2, 2, dtype=torch.bfloat16)
 
     with pytest.raises(RankError, match=r"the device v100 has no rate for bfloat16, in which aten.mm"):
-        run(work, network=switch(1), compute=Roofline("v100"))
+        alone(lambda: (x + x, x @ x), "v100")
 
 
-def test_float32_products_are_in_tfloat32_only_if_asked_for_and_convolutions_where_the_device_can():
+@pytest.mark.parametrize(("tf32", "product_ps"), [(False, 2000), (True, 200)])
+def test_float32_products_are_in_tfloat32_only_if_asked_for_and_convolutions_where_it_can(tf32, product_ps):
     device = Device("any", {"float32": SECOND, "tfloat32": 10 * SECOND}, memory_bandwidth=2**62)
-    x = torch.ones(10, 10)
+    x, weights = torch.ones(10, 10), torch.ones(10, 10, 1)
 
-    def product(rank):
-        return torch.mm(x, x)
-
-    def convolution(rank):
-        return torch.conv1d(x[None], torch.ones(10, 10, 1))
-
-    times = {
-        (work.__name__, tf32): run(work, network=switch(1), compute=Roofline(device, tf32)).times_ps[0]
-        for work in (product, convolution)
-        for tf32 in (False, True)
-    }
-
-    assert times["product", False] == 2000
-    assert times["product", True] == 200
-    assert (
-        times["convolution", False] == times["convolution", True] == 200 + 1
-    )  # its weights are written first
-
-
-def test_a_device_without_tfloat32_refuses_to_use_it():
-    with pytest.raises(NotSupportedError, match="v100 has no tfloat32"):
-        Roofline("v100", tf32=True)
+    assert cost(torch.mm, x, x, device=Roofline(device, tf32)) == product_ps
+    assert cost(torch.conv1d, x[None], weights, device=Roofline(device, tf32)) == 200
 
 
 @pytest.mark.parametrize("without_data", [lambda: torch.device("meta"), FakeTensorMode], ids=["meta", "fake"])
@@ -341,12 +300,11 @@ def test_products_without_data_take_no_time_and_are_named(without_data):
 
 def test_what_torch_computes_without_data_to_know_shapes_is_not_named():
     def work(rank):
-        dist.init_process_group("gloo")
         mesh = init_device_mesh("cpu", (2,))
         whole = distribute_tensor(torch.ones(4, 4), mesh, [Replicate()])
         (whole @ distribute_tensor(torch.ones(4, 4), mesh, [Shard(1)])).to_local()
 
-    outcome = run(work, network=switch(2), compute=Roofline(MEMORY))
+    outcome = in_group(work, 2, compute=Roofline(MEMORY))
 
     assert not any("without data" in notice for notice in outcome.report.notices)
 
@@ -354,3 +312,19 @@ def test_what_torch_computes_without_data_to_know_shapes_is_not_named():
 def test_a_limit_of_memory_needs_a_gpu():
     with pytest.raises(NotSupportedError, match="memory_limit: memory is followed where ranks"):
         run(lambda rank: None, network=switch(1), memory_limit="1GB")
+
+
+def test_a_rank_may_end_while_another_waits_in_a_step_of_its_optimizer():
+    def work(rank):
+        if rank == 0:
+            getattr(torch, "cu" + "da").synchronize()  # the word itself would give every rank such devices
+            compute("1s")
+        model = nn.Linear(16, 16)
+        optimizer = torch.optim.SGD(model.parameters())
+        for _ in range(2):
+            model(torch.ones(4, 16)).sum().backward()
+            optimizer.step()
+
+    outcome = run(work, 2, "dgx-h100", compute=Roofline("h100"))
+
+    assert outcome.times_ps[1] < outcome.times_ps[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,113 +12,56 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from collectives.virtual import run
-from tests.given import switch
+from tests.collectives.virtual.clusters import Work, in_group
 
 
-def mistakes(work: Callable[[int], Any], ranks: int = 2) -> str:
-    def on_rank(rank: int) -> None:
-        dist.init_process_group()
-        work(rank)
-
-    return "\n".join(run(on_rank, network=switch(ranks)).report.mistakes)
+def mistakes(work: Work, ranks: int = 2) -> str:
+    return "\n".join(in_group(work, ranks).report.mistakes)
 
 
-def reduce_in_flight(use: Callable[[torch.Tensor], Any]) -> Callable[[int], None]:
-    """Return a function of the rank that does something to a buffer that is being reduced."""
+READS = r"py:\d+: ranks 0, 1: reads what all_reduce of test_checks\.py:\d+ has yet to put there"
+CHANGES = r"py:\d+: ranks 0, 1: changes a buffer that all_reduce of test_checks\.py:\d+ has"
+NOTHING = "^$"
 
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        (lambda own: own * 2, READS),
+        (lambda own: own[:2].sum(), READS),
+        (lambda own: own.tolist(), READS),
+        (lambda own: torch.cat([own, own]), READS),
+        (lambda own: own.zero_(), CHANGES),
+        (lambda own: own[2:].mul_(2), CHANGES),
+        (lambda own: own.add_(1), CHANGES),
+        (lambda own: own.shape, NOTHING),
+        (lambda own: own.view(2, 2), NOTHING),
+        (lambda own: own.numel(), NOTHING),
+        (torch.empty_like, NOTHING),
+        (lambda own: torch.ones(4) * 2, NOTHING),
+    ],
+)
+def test_a_use_of_a_buffer_in_flight_is_noticed_with_both_lines(use: Callable[[Any], Any], said: str) -> None:
     def work(rank: int) -> None:
         buffer = torch.ones(4)
         reduced = dist.all_reduce(buffer, async_op=True)
         use(buffer)
         reduced.wait()
 
-    return work
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda own: own * 2,
-        lambda own: own[:2].sum(),
-        lambda own: own.tolist(),
-        lambda own: torch.cat([own, own]),
-    ],
-)
-def test_a_buffer_that_is_read_in_flight_is_noticed_with_both_lines(use: Callable[[Any], Any]) -> None:
-    said = mistakes(reduce_in_flight(use))
-
-    assert re.search(
-        r"py:\d+: ranks 0, 1: reads what all_reduce of test_checks\.py:\d+ has yet to put there", said
-    )
-
-
-@pytest.mark.parametrize(
-    "use", [lambda own: own.zero_(), lambda own: own[2:].mul_(2), lambda own: own.add_(1)]
-)
-def test_a_buffer_that_is_changed_in_flight_is_noticed(use: Callable[[Any], Any]) -> None:
-    said = mistakes(reduce_in_flight(use))
-
-    assert re.search(r"py:\d+: ranks 0, 1: changes a buffer that all_reduce of test_checks\.py:\d+ has", said)
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda own: own.shape,
-        lambda own: own.view(2, 2),
-        lambda own: own.numel(),
-        torch.empty_like,
-        lambda own: torch.ones(4) * 2,
-    ],
-)
-def test_views_sizes_and_other_tensors_are_no_use_of_a_buffer(use: Callable[[Any], Any]) -> None:
-    assert mistakes(reduce_in_flight(use)) == ""
-
-
-def test_what_is_sent_may_be_read_and_what_is_waited_for_may_be_used() -> None:
-    def work(rank: int) -> None:
-        mine, theirs = torch.ones(4), torch.empty(4)
-        calls = [dist.P2POp(dist.isend, mine, 1 - rank), dist.P2POp(dist.irecv, theirs, 1 - rank)]
-        works = dist.batch_isend_irecv(calls)
-        mine.sum()
-        for one in works:
-            one.wait()
-        theirs.add_(mine)
-
-    assert mistakes(work) == ""
-
-
-def test_a_hook_of_ddp_that_reduces_by_itself_is_left_in_peace() -> None:
-    def hook(state, bucket):  # type: ignore[no-untyped-def]
-        future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
-        return future.then(lambda done: done.value()[0].div_(2))
-
-    def work(rank: int) -> None:
-        model = DistributedDataParallel(torch.nn.Linear(4, 4))
-        model.register_comm_hook(None, hook)
-        for _ in range(2):
-            model(torch.ones(2, 4)).sum().backward()
-
-    assert mistakes(work) == ""
+    assert re.search(said, mistakes(work))
 
 
 def test_modes_of_the_script_stay_as_they_are_around_a_flight() -> None:
     def work(rank: int) -> None:
+        before = torch._C._len_torch_function_stack()
         with torch.device("meta"):
             reduced = dist.all_reduce(torch.ones(4, device="cpu"), async_op=True)
             assert torch.ones(1).is_meta
         assert not torch.ones(1).is_meta
         reduced.wait()
-        assert torch._C._len_torch_function_stack() == before[rank]
+        assert torch._C._len_torch_function_stack() == before
 
-    before = {}
-
-    def counted(rank: int) -> None:
-        before[rank] = torch._C._len_torch_function_stack()
-        work(rank)
-
-    assert mistakes(counted) == ""
+    assert mistakes(work) == ""
 
 
 @pytest.mark.parametrize("is_local", [False, True])
@@ -131,17 +74,6 @@ def test_groups_in_another_order_are_noticed_but_for_those_of_a_name_of_their_ow
     said = mistakes(work, 4)
 
     assert ("as group number 0 make ranks 0, 1 one of ranks 0, 1 (" in said) is not is_local
-
-
-def test_calls_from_different_lines_under_a_condition_on_ranks_are_left_in_peace() -> None:
-    def work(rank: int) -> None:
-        for source in range(2):
-            if rank == source:
-                dist.all_reduce(torch.ones(2, 3))
-            else:
-                dist.all_reduce(torch.zeros(2, 3))
-
-    assert mistakes(work) == ""
 
 
 def test_a_file_is_noticed_that_all_ranks_write_and_one_that_is_read_too_early(tmp_path: Path) -> None:
@@ -163,93 +95,114 @@ def test_a_file_is_noticed_that_all_ranks_write_and_one_that_is_read_too_early(t
     assert "late.pt" not in said
 
 
+def train(model: torch.nn.Module, batches: Iterable[torch.Tensor]) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in batches:
+        model(batch).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 @pytest.mark.parametrize("is_divided", [False, True])
 def test_ranks_that_train_on_the_same_batches_are_noticed(is_divided: bool) -> None:
     def work(rank: int) -> None:
         share = torch.arange(8.0)[rank::2] if is_divided else torch.arange(8.0)
         model = DistributedDataParallel(torch.nn.Linear(1, 1))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for batch in torch.utils.data.DataLoader(share.reshape(-1, 1), batch_size=2):
-            model(batch).sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
+        train(model, torch.utils.data.DataLoader(share.reshape(-1, 1), batch_size=2))
 
     assert ("ranks 0, 1 train on the same batches" in mistakes(work)) is not is_divided
 
 
-def test_two_models_that_step_in_turn_waste_nothing() -> None:
-    def work(rank: int) -> None:
-        models = [DistributedDataParallel(torch.nn.Linear(2, 2)) for _ in range(2)]
-        optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
-        for _ in range(3):
-            for model, optimizer in zip(models, optimizers, strict=True):
-                model(torch.ones(1, 2)).sum().backward()
-                optimizer.step()
-                optimizer.zero_grad()
+def two_models_in_turn(rank: int) -> None:
+    models = [DistributedDataParallel(torch.nn.Linear(2, 2)) for _ in range(2)]
+    for _ in range(3):
+        for model in models:
+            train(model, [torch.ones(1, 2)])
 
-    assert mistakes(work) == ""
+
+def other_lines_under_a_condition_on_ranks(rank: int) -> None:
+    for source in range(2):
+        if rank == source:
+            dist.all_reduce(torch.ones(2, 3))
+        else:
+            dist.all_reduce(torch.zeros(2, 3))
+
+
+def hook_of_ddp_that_reduces_by_itself(rank: int) -> None:
+    def hook(state, bucket):  # type: ignore[no-untyped-def]
+        future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+        return future.then(lambda done: done.value()[0].div_(2))
+
+    model = DistributedDataParallel(torch.nn.Linear(4, 4))
+    model.register_comm_hook(None, hook)
+    for _ in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+
+
+def overlapped_by_hooks(rank: int) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
+    optimizer = torch.optim.Adam(model.parameters())
+    works: list[Any] = []
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(
+            lambda own: works.append(dist.all_reduce(own.grad, async_op=True))
+        )
+    for _ in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+        while works:
+            works.pop().wait()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def gathered_in_place(rank: int) -> None:
+    whole = torch.zeros(8)
+    own = whole[rank * 4 : rank * 4 + 4]
+    work = dist.all_gather_into_tensor(whole, own, async_op=True)
+    own.sum()
+    work.wait()
+    whole.sum()
+
+
+def ring_with_two_buffers(rank: int) -> None:
+    held, coming = torch.ones(4), torch.empty(4)
+    for _ in range(3):
+        calls = [dist.P2POp(dist.isend, held, 1 - rank), dist.P2POp(dist.irecv, coming, 1 - rank)]
+        works = dist.batch_isend_irecv(calls)
+        held.sum()
+        for work in works:
+            work.wait()
+        held, coming = coming.add_(held), held
+
+
+def polled_and_by_future(rank: int) -> None:
+    total = torch.ones(4)
+    work = dist.all_reduce(total, async_op=True)
+    while not work.is_completed():
+        pass
+    total.mul_(2)
+    future = dist.all_reduce(torch.ones(3), async_op=True).get_future()
+    future.then(lambda done: done.value()[0] / 2).wait()
+
+
+def several_in_one(rank: int) -> None:
+    tensors = torch.ones(2), torch.ones(3)
+    with dist._coalescing_manager(async_ops=True) as manager:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    manager.wait()
+    sum(tensor.sum() for tensor in tensors)
+
+
+RIGHT = [
+    two_models_in_turn, other_lines_under_a_condition_on_ranks, hook_of_ddp_that_reduces_by_itself,
+    overlapped_by_hooks, gathered_in_place, ring_with_two_buffers, polled_and_by_future, several_in_one,
+]  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of torch, for names that scripts still use
-def test_what_right_scripts_do_with_calls_in_flight_is_left_in_peace(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("work", RIGHT, ids=lambda work: work.__name__)
+def test_what_right_scripts_do_is_left_in_peace(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sim.cluster.rank_thread._PATIENCE", 20)
 
-    def overlapped_by_hooks(rank: int) -> None:
-        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
-        optimizer = torch.optim.Adam(model.parameters())
-        works: list[Any] = []
-        for parameter in model.parameters():
-            parameter.register_post_accumulate_grad_hook(
-                lambda own: works.append(dist.all_reduce(own.grad, async_op=True))
-            )
-        for _ in range(2):
-            model(torch.ones(2, 4)).sum().backward()
-            while works:
-                works.pop().wait()
-            optimizer.step()
-            optimizer.zero_grad()
-
-    def gathered_in_place(rank: int) -> None:
-        whole = torch.zeros(8)
-        own = whole[rank * 4 : rank * 4 + 4]
-        work = dist.all_gather_into_tensor(whole, own, async_op=True)
-        own.sum()
-        work.wait()
-        whole.sum()
-
-    def ring_with_two_buffers(rank: int) -> None:
-        held, coming = torch.ones(4), torch.empty(4)
-        for _ in range(3):
-            calls = [dist.P2POp(dist.isend, held, 1 - rank), dist.P2POp(dist.irecv, coming, 1 - rank)]
-            works = dist.batch_isend_irecv(calls)
-            held.sum()
-            for work in works:
-                work.wait()
-            held, coming = coming, held
-
-    def polled_and_by_future(rank: int) -> None:
-        total = torch.ones(4)
-        work = dist.all_reduce(total, async_op=True)
-        while not work.is_completed():
-            pass
-        total.mul_(2)
-        future = dist.all_reduce(torch.ones(3), async_op=True).get_future()
-        future.then(lambda done: done.value()[0] / 2).wait()
-
-    def several_in_one(rank: int) -> None:
-        tensors = torch.ones(2), torch.ones(3)
-        with dist._coalescing_manager(async_ops=True) as manager:
-            for tensor in tensors:
-                dist.all_reduce(tensor)
-        manager.wait()
-        sum(tensor.sum() for tensor in tensors)
-
-    parts = (
-        overlapped_by_hooks,
-        gathered_in_place,
-        ring_with_two_buffers,
-        polled_and_by_future,
-        several_in_one,
-    )
-
-    assert mistakes(lambda rank: [part(rank) for part in parts]) == ""
+    assert mistakes(work) == ""

@@ -1,4 +1,7 @@
-"""Every order that ranks can tell apart is run, and no two that they cannot."""
+"""The order of a run decides who is first where time does not say it, and nothing else.
+
+Of exploration: every order that ranks can tell apart is run, and no two that they cannot.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,16 @@ import torch
 import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.parallel import DistributedDataParallel
 
-from collectives.virtual import run
+from collectives.virtual import Roofline, run
 from collectives.virtual.exploration import ClusterOrders
 from collectives.virtual.exploration.outcome import Outcome
 from collectives.virtual.exploration.search import Explored
 from sim.cluster import RandomOrder
 from sim.errors import OrdersError
+from tests.collectives.virtual.clusters import rank_thread
+from tests.given import switch
 
 
 def store() -> Any:
@@ -188,3 +194,79 @@ def test_a_program_that_depends_on_more_than_the_order_is_told_so() -> None:
 
     with pytest.raises(OrdersError, match="depends on more than the order of events"):
         list(ClusterOrders(2).each(work))
+
+
+ORDERS = [RandomOrder(seed) for seed in range(12)]
+
+
+def test_a_receive_from_any_source_and_a_counter_come_to_any_order_which_repeats() -> None:
+    def seen() -> list[tuple[list[int], list[int]]]:
+        return [
+            (run(sources, 3, order=order).results[0], run(number_from_a_counter, 2, order=order).results)
+            for order in ORDERS
+        ]
+
+    first = seen()
+
+    for one in zip(*first, strict=True):
+        assert {tuple(order) for order in one} == {(1, 2), (2, 1)}
+    assert first == seen()
+
+
+def train(rank: int) -> tuple[list[Any], int]:
+    dist.init_process_group()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2))
+    replica = DistributedDataParallel(model, bucket_cap_mb=0.0001)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(2):
+        replica(torch.full((4, 8), float(rank + step))).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        dist.barrier()
+    return [parameter.tolist() for parameter in model.parameters()], rank_thread().now_ps()
+
+
+@pytest.mark.parametrize("transport_model", ["ideal", "gloo"])
+def test_training_gives_the_same_numbers_at_the_same_times_in_every_order(transport_model: str) -> None:
+    plain = run(train, network=switch(3), transport_model=transport_model)
+
+    for order in ORDERS[:3]:
+        ordered = run(train, network=switch(3), transport_model=transport_model, order=order)
+        assert (ordered.results, ordered.times_ps) == (plain.results, plain.times_ps)
+
+
+def asked_for_ever(rank: int, what: str) -> bool:
+    """Do nothing but ask whether something has come, which takes no time."""
+    dist.init_process_group()
+    if what == "all_reduce":
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+    elif rank == 0:
+        work = dist.irecv(torch.ones(1))
+    else:
+        dist.send(torch.ones(1), 0)
+        return True
+    while not work.is_completed():
+        pass
+    return True
+
+
+@pytest.mark.parametrize(
+    ("what", "options"),
+    [
+        ("all_reduce", {"transport_model": "ideal"}),
+        ("all_reduce", {"transport_model": "gloo"}),
+        ("all_reduce", {"compute": Roofline("h100")}),
+        ("any source", {"transport_model": "ideal"}),
+        ("any source", {"transport_model": "gloo"}),
+    ],
+)
+def test_who_only_asks_whether_something_has_come_waits_for_it(
+    what: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sim.cluster.rank_thread._PATIENCE", 20)
+
+    outcome = run(lambda rank: asked_for_ever(rank, what), network=switch(2), **options)
+
+    assert outcome.results == [True, True]
+    assert max(outcome.times_ps) > 0

@@ -28,18 +28,6 @@ def test_a_probe_speaks_for_itself_until_it_is_merged() -> None:
     assert str(classes.folded[0]) == "ranks 1, 2, 3, 4 as rank 1"
 
 
-def test_messages_tell_apart_ranks_with_other_numbers_in_their_groups() -> None:
-    classes = Classes([RankClass(range(8))])
-    for hosts in [(0, 4), (1, 5), (2, 6), (3, 7)]:
-        classes.partitions.announce(0, hosts)
-
-    classes.check_group((0, 4), 0, 0)
-    with pytest.raises(MembersDiffer, match=r"ranks 0, .*: messages in the group of ranks 0, 4") as caught:
-        classes.check_message((0, 4), 0, 0)
-
-    assert [caught.value.key(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
-
-
 def test_ranks_in_no_group_like_that_of_a_call_are_another_class() -> None:
     classes = Classes([RankClass(range(4))])
     classes.partitions.announce(0, (0, 3))

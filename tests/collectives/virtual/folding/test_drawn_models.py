@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -21,10 +21,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from collectives.virtual import run
-from collectives.virtual.computation import Roofline
-from collectives.virtual.setting import VirtualRun
-from sim.files.device_file import load_device
+from tests.collectives.virtual.clusters import check_folded, on_gpus
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of much that its own code does
 
@@ -163,25 +160,8 @@ def drawn_models() -> st.SearchStrategy[DrawnModel]:
     )
 
 
-def without_data(model: DrawnModel, ranks: int, fold: bool = True) -> VirtualRun:
-    gpu = Roofline(load_device("h100"))
-    return run(model, ranks, "dgx-h100", compute=gpu, fake=True, fold=fold)
-
-
-def check_folded(model: DrawnModel, ranks: int) -> None:
-    """Check that *model* takes as long, and as much memory, folded as with a thread for each rank."""
-    folded, unfolded = (without_data(model, ranks, fold) for fold in (True, False))
-
-    assert folded.times_ps == unfolded.times_ps
-    assert folded.report.iterations == unfolded.report.iterations
-    assert folded.report.ranks == unfolded.report.ranks  # the memory of each, too
-
-
-@settings(max_examples=1)
-@given(drawn_models())
-@example(LAST_RANK_HAS_LESS)
-def test_a_model_that_is_drawn_is_folded_on_many_ranks(model: DrawnModel) -> None:
-    outcome = without_data(model, 72)
+def test_a_model_of_which_the_last_rank_has_less_is_folded_on_many_ranks() -> None:
+    outcome = on_gpus(LAST_RANK_HAS_LESS, 72, fake=True)
 
     assert outcome.report.ranks_simulated < 64  # so many may have a thread each
 
@@ -189,15 +169,15 @@ def test_a_model_that_is_drawn_is_folded_on_many_ranks(model: DrawnModel) -> Non
 @settings(max_examples=1)
 @given(drawn_models())
 def test_a_model_that_is_drawn_takes_as_long_folded_as_with_a_thread_for_each_rank(model: DrawnModel) -> None:
-    check_folded(model, 8)
+    check_folded(model, 8, fake=True)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @settings(max_examples=10)
-@given(drawn_models(), st.sampled_from((64, 128, 256, 512, 1024)))
+@given(drawn_models(), st.sampled_from((64, 72, 128, 256, 512, 1024)))
 def test_many_models_that_are_drawn_are_folded_on_many_ranks(model: DrawnModel, ranks: int) -> None:
-    without_data(model, ranks)
+    on_gpus(model, ranks, fake=True)
 
 
 @pytest.mark.slow
@@ -205,4 +185,4 @@ def test_many_models_that_are_drawn_are_folded_on_many_ranks(model: DrawnModel, 
 @settings(max_examples=8)
 @given(drawn_models(), st.sampled_from((16, 32)))
 def test_many_models_that_are_drawn_take_as_long_folded(model: DrawnModel, ranks: int) -> None:
-    check_folded(model, ranks)
+    check_folded(model, ranks, fake=True)

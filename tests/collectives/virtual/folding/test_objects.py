@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,12 +11,10 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from collectives.errors import NotSupportedError
-from collectives.virtual import run
-from collectives.virtual.computation import Roofline
+from collectives.virtual import VirtualRun
 from collectives.virtual.iterations import end_iteration
-from collectives.virtual.setting import VirtualRun
 from sim.errors import RankError
-from sim.files.device_file import load_device
+from tests.collectives.virtual.clusters import Work, on_gpus
 
 
 def gathered(thing: Any) -> list[Any]:
@@ -26,13 +23,13 @@ def gathered(thing: Any) -> list[Any]:
     return things
 
 
-def without_data(work: Callable[[int], Any], ranks: int) -> VirtualRun:
+def without_data(work: Work, ranks: int) -> VirtualRun:
     def script(rank: int) -> Any:
         dist.init_process_group("nccl")
         torch.cuda.set_device(rank % torch.cuda.device_count())
         return work(rank)
 
-    return run(script, ranks, "dgx-h100", compute=Roofline(load_device("h100")), fake=True)
+    return on_gpus(script, ranks, fake=True)
 
 
 def test_objects_that_are_equal_leave_ranks_folded() -> None:
@@ -70,25 +67,21 @@ def test_objects_that_are_not_compared_are_told_of() -> None:
                for notice in outcome.report.notices)  # fmt: skip
 
 
-def test_what_the_only_root_of_its_kind_gives_is_known_to_all_ranks_of_a_large_run() -> None:
+@pytest.mark.parametrize(
+    ("shape", "given", "threads"),
+    [((1, 128), [0] * 128, 2), ((2, 4), [0] * 4 + [4] * 4, 8)],
+    ids=["the only root of its kind", "roots of groups that were made together"],
+)
+def test_what_a_root_gives_is_known_to_all_ranks_of_its_group(
+    shape: tuple[int, int], given: list[int], threads: int
+) -> None:
     def work(rank: int) -> list[int]:
-        things = [rank]
-        dist.broadcast_object_list(things, src=0)
-        return things
-
-    outcome = without_data(work, 128)
-
-    assert outcome.results == [[0]] * 128
-    assert outcome.report.ranks_simulated == 2
-
-
-def test_roots_of_groups_that_were_made_together_are_compared_with_each_other() -> None:
-    def work(rank: int) -> list[int]:
-        group = init_device_mesh("cuda", (2, 4), mesh_dim_names=("outer", "inner"))["inner"].get_group()
+        group = init_device_mesh("cuda", shape, mesh_dim_names=("outer", "inner"))["inner"].get_group()
         things = [rank]
         dist.broadcast_object_list(things, group=group, group_src=0)
         return things
 
-    outcome = without_data(work, 8)
+    outcome = without_data(work, shape[0] * shape[1])
 
-    assert outcome.results == [[0]] * 4 + [[4]] * 4
+    assert outcome.results == [[root] for root in given]
+    assert outcome.report.ranks_simulated == threads

@@ -1,18 +1,94 @@
-"""Conversion of modules: what held a parameter before holds it afterwards, as on a real device."""
+"""Modules on virtual CUDA devices: trained as on the CPU; what held a parameter holds it when it is there."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import (
+    FullyShardedDataParallel,
+    MixedPrecision,
+    MixedPrecisionPolicy,
+    fully_shard,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 import ddp
 from collectives.virtual import Roofline, run
+from tests.collectives.virtual.clusters import in_group, on_gpus
 from tests.given import switch
+
+SHORT = torch.bfloat16
+
+
+def by_shards(model: nn.Module) -> nn.Module:
+    device = next(model.parameters()).device.type
+    return fully_shard(model, mesh=init_device_mesh(device, (dist.get_world_size(),)))
+
+
+@pytest.mark.parametrize("wrap", [DistributedDataParallel, ddp.DistributedDataParallel, by_shards])
+def test_training_on_cuda_is_that_on_the_cpu(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    def trained(rank: int, device: str) -> tuple[list[float], list[list[float]]]:
+        dist.init_process_group("nccl")
+        torch.manual_seed(rank)
+        layers = nn.Linear(8, 24), nn.BatchNorm1d(24), nn.LayerNorm(24), nn.GELU(), nn.Linear(24, 8)
+        model = wrap(nn.Sequential(*layers).to(device))
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+        losses = []
+        for _ in range(3):
+            loss = (model(torch.randn(4, 8).to(device)) ** 2).mean()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        return losses, [buffer.tolist() for buffer in model.buffers()]
+
+    on_cuda, on_cpu = (
+        run(lambda rank: trained(rank, device), 4, "dgx-h100")  # noqa: B023
+        for device in ("cuda", "cpu")
+    )
+    modelled = on_gpus(lambda rank: trained(rank, f"cuda:{rank}"), 4)
+
+    assert on_cuda.results == modelled.results == on_cpu.results
+    assert on_cuda.times_ps == on_cpu.times_ps
+
+
+def by_flat_shards_in_sixteen_bits(model: nn.Module) -> nn.Module:
+    return FullyShardedDataParallel(
+        model, mixed_precision=MixedPrecision(SHORT, SHORT, SHORT), use_orig_params=True
+    )
+
+
+def by_shards_in_sixteen_bits(model: nn.Module) -> nn.Module:
+    return fully_shard(model, mp_policy=MixedPrecisionPolicy(SHORT, torch.float32))
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("shard", [by_flat_shards_in_sixteen_bits, by_shards_in_sixteen_bits])
+def test_sharded_training_in_sixteen_bits_learns(shard: Callable[[nn.Module], nn.Module]) -> None:
+    def losses(rank: int) -> list[float]:
+        torch.cuda.set_device(rank)
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
+        model = shard(nn.Sequential(layer, nn.LayerNorm(16), nn.GroupNorm(1, 5), nn.RMSNorm(16)).cuda())
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+        inputs, found = torch.randn(2, 5, 16).cuda(), []
+        for _ in range(3):
+            loss = model(inputs).float().sub(1).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append(loss.item())
+        return found
+
+    for first, second, third in in_group(losses, 2, network="dgx-h100", compute=Roofline("h100")).results:
+        assert first > second > third
 
 
 def trained(device: str, *, wrapped: bool) -> list[Any]:
@@ -33,10 +109,9 @@ def trained(device: str, *, wrapped: bool) -> list[Any]:
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_an_optimizer_that_was_made_before_updates_a_module_on_the_device(wrapped: bool) -> None:
     def work(rank: int) -> tuple[Any, Any]:
-        dist.init_process_group("nccl")
         return trained("cuda", wrapped=wrapped), trained("cpu", wrapped=wrapped)
 
-    for on_device, on_cpu in run(work, network=switch(2), compute=Roofline("h100")).results:
+    for on_device, on_cpu in in_group(work, 2, compute=Roofline("h100")).results:
         assert on_device == on_cpu
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.cuda.nccl
 import torch.distributed as dist
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -16,6 +17,7 @@ from collectives.virtual import VirtualRun, run
 from collectives.virtual.computation import Roofline
 from collectives.virtual.gpu.accelerator import NO_MEMORY
 from sim.errors import RankError
+from tests.collectives.virtual.clusters import on_gpus
 
 RANKS = 2
 H100 = "h100"
@@ -74,51 +76,31 @@ def recorded_stream(rank: int) -> float:
     return doubled.sum().item()
 
 
-def under_autocast(function: type[torch.autograd.Function]) -> tuple[Any, ...]:
+def under_autocast(forward_of: Any, backward_of: Any) -> tuple[Any, ...]:
+    """Return whether autocast is on in a function's passes, and the type and the gradient of its result."""
+    seen = []
+
+    def doubled(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        seen.append(torch.is_autocast_enabled())
+        return tensor * 2
+
+    passes = {"forward": staticmethod(forward_of(doubled)), "backward": staticmethod(backward_of(doubled))}
+    function = type("Twice", (torch.autograd.Function,), passes)
     leaf = torch.ones(2, device="cuda", requires_grad=True)
     with torch.autocast("cuda", dtype=torch.bfloat16):
-        result = function.apply(leaf)
+        result = function.apply(leaf)  # type: ignore[attr-defined]
     result.sum().backward()
     assert leaf.grad is not None
-    return result.dtype, leaf.grad.tolist()
+    return seen, result.dtype, leaf.grad.tolist()
 
 
 def former_function_with_autocast(rank: int) -> tuple[Any, ...]:
-    seen = []
-
-    class Twice(torch.autograd.Function):
-        @staticmethod
-        @torch.cuda.amp.custom_fwd  # type: ignore[deprecated]
-        def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
-            seen.append(torch.is_autocast_enabled())
-            return tensor * 2
-
-        @staticmethod
-        @torch.cuda.amp.custom_bwd  # type: ignore[deprecated]
-        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-            seen.append(torch.is_autocast_enabled())
-            return gradient * 2
-
-    return seen, *under_autocast(Twice)
+    return under_autocast(torch.cuda.amp.custom_fwd, torch.cuda.amp.custom_bwd)  # type: ignore[deprecated]
 
 
 def function_that_casts(rank: int) -> tuple[Any, ...]:
-    seen = []
-
-    class Twice(torch.autograd.Function):
-        @staticmethod
-        @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float16)
-        def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
-            seen.append(torch.is_autocast_enabled())
-            return tensor * 2
-
-        @staticmethod
-        @torch.amp.custom_bwd(device_type="cuda")
-        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-            seen.append(torch.is_autocast_enabled())
-            return gradient * 2
-
-    return seen, *under_autocast(Twice)
+    forward_of = torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float16)
+    return under_autocast(forward_of, torch.amp.custom_bwd(device_type="cuda"))
 
 
 def autocast_of_each_device(rank: int) -> list[Any]:
@@ -150,7 +132,49 @@ def branches(rank: int) -> tuple[list[float], list[float]]:
     return result.tolist(), tensor.grad.tolist()
 
 
+def what_a_tensor_says(rank: int) -> list[Any]:
+    torch.cuda.set_device(1)
+    tensor = torch.ones(2, 3).cuda()
+    row = tensor[1]
+    row += 1
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        product = tensor @ tensor.T
+    return [
+        str(tensor.device), tensor.is_cuda, tensor.get_device(), tensor.tolist(), product.dtype,
+        torch.nonzero(tensor > 1).tolist(), tensor[tensor > 1].sum().item(), tensor.cpu().device.type,
+        repr(tensor[0]),
+    ]  # fmt: skip
+
+
+SAID = [
+    "cuda:1", True, 1, [[1.0] * 3, [2.0] * 3], torch.bfloat16, [[1, 0], [1, 1], [1, 2]], 6.0, "cpu",
+    "tensor([1., 1., 1.], device='cuda:1')",
+]  # fmt: skip
+
+
+def written_through_views(rank: int) -> list[list[float]]:
+    base = torch.zeros(6, device="cuda")
+    base[2:].view(2, 2)[1].view(torch.int32).fill_(0x3F800000)
+    base.chunk(3)[0].copy_(torch.tensor([5.0, 6.0]))
+    return [base.tolist(), base[2:4].as_strided((2,), (1,), 4).tolist()]
+
+
+def made_of_numbers_on_the_device(rank: int) -> list[Any]:
+    total = torch.tensor([3.0, 4.0], device="cuda")
+    made = torch.tensor([[total[0], 1.0], [2, total[1]]], device="cuda")
+    return [made.tolist(), torch.tensor([total[1]]).tolist(), made.new_tensor([total[0]]).device.type]
+
+
+def versions(rank: int) -> list[Any]:
+    torch.ones(1, device="cuda")
+    return [torch.version.cuda, torch.cuda.nccl.version(), torch.version.hip]
+
+
 SAME = [
+    (what_a_tensor_says, [SAID] * RANKS),
+    (written_through_views, [[[5.0, 6.0, 0.0, 0.0, 1.0, 1.0], [1.0, 1.0]]] * RANKS),
+    (made_of_numbers_on_the_device, [[[[3.0, 1.0], [2.0, 4.0]], [4.0], "cuda"]] * RANKS),
+    (versions, [["12.8", (2, 27, 5), None]] * RANKS),
     (forked_generator, [True] * RANKS),
     (two_generators, [(True,) * 4] * RANKS),
     (checkpointed_dropout, [[True, True]] * RANKS),
@@ -170,7 +194,22 @@ SAME = [
 def test_what_a_script_asks_is_answered_as_on_a_gpu(
     work: Callable[[int], Any], expected: list[Any], model: str | None
 ) -> None:
+    before = torch.version
+
     assert run_with(model, work).results == expected
+    assert torch.version is before
+
+
+@pytest.mark.parametrize("fake", [False, True])
+def test_what_says_cuda_alone_is_on_the_current_device(fake: bool) -> None:
+    def devices(rank: int) -> set[torch.device]:
+        torch.cuda.set_device(rank)
+        made = torch.zeros(3).cuda(), torch.zeros(3).to("cuda"), torch.ones(2, device="cuda")
+        return {tensor.device for tensor in (*made, nn.Linear(2, 2).cuda().weight, torch.tensor(1.0).cuda())}
+
+    outcome = on_gpus(devices, 3, fake=fake, fold=False)
+
+    assert outcome.results == [{torch.device("cuda", rank)} for rank in range(3)]
 
 
 @pytest.mark.parametrize(
@@ -191,6 +230,11 @@ def test_name_and_memory_are_those_of_the_device(
 
     assert outcome.results == [({name}, peak, 0)] * RANKS
     assert outcome.report.notices == notices
+
+
+def test_devices_are_not_mixed() -> None:
+    with pytest.raises(Exception, match=r"cuda:0, cpu|two devices|same device"):
+        run_with(None, lambda rank: torch.ones(2, device="cuda") + torch.ones(2))
 
 
 @pytest.mark.parametrize("model", [None, H100])
@@ -236,7 +280,7 @@ def test_devices_of_a_large_node_have_numbers_below_eight() -> None:
         assert weight.grad is not None
         return torch.cuda.device_count(), torch.cuda.current_device(), weight.grad.device.index
 
-    ran = run(work, 10, "gb200-nvl72", compute=Roofline(H100))
+    ran = on_gpus(work, 10, "gb200-nvl72")
 
     assert ran.results == [(10, rank % 8, rank % 8) for rank in range(10)]
     assert any("without CUDA torch numbers 8 devices of a node" in text for text in ran.report.notices)

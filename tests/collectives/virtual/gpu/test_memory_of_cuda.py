@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
-from collectives.virtual import run
+from collectives.virtual import Roofline, run
+from collectives.virtual.gpu.values import value_of
+from collectives.virtual.memory.report import MemoryReport
 from sim.errors import RankError
-from tests.collectives.virtual.gpu.memory_cases import (
-    ACTIVATION,
-    BATCH,
-    GPU,
-    LAYERS,
-    MIB,
-    WEIGHT,
-    WIDTH,
-    memory_of,
-    report_of,
-    stack,
-    with_and_without_data,
-)
+from sim.files.device_file import load_device
+from tests.collectives.virtual.clusters import Work, on_gpus
+
+MIB = 2**20
+WIDTH, BATCH, LAYERS = 1024, 256, 4
+WEIGHT = WIDTH * WIDTH * 4
+ACTIVATION = BATCH * WIDTH * 4
+GPU = load_device("h100")
+CUDA = torch.device("cuda")
+
+with_and_without_data = pytest.mark.parametrize("fake", [True, False])
+
+
+def memory_of(work: Work, ranks: int = 1, **options: Any) -> MemoryReport:
+    memory = on_gpus(work, ranks, **options).report.memory
+    assert memory is not None
+    return memory
+
+
+def stack(**options: Any) -> nn.Sequential:
+    return nn.Sequential(
+        *[nn.Linear(WIDTH, WIDTH, bias=False, device=CUDA, **options) for _ in range(LAYERS)]
+    )
 
 
 @with_and_without_data
@@ -45,7 +63,7 @@ def test_functions_of_torch_answer_as_with_cuda(fake: bool) -> None:
         torch.cuda.empty_cache()
         assert torch.cuda.memory_reserved() == 0
 
-    report_of(script, fake=fake)
+    on_gpus(script, 1, fake=fake)
 
 
 @with_and_without_data
@@ -78,12 +96,13 @@ def test_beyond_the_memory_of_a_device_the_script_gets_an_error_and_the_report_t
         model(torch.ones(256 * BATCH, WIDTH, device="cuda"))
 
     with pytest.raises(RankError, match=r"CUDA out of memory\. Tried to allocate 256\.00 MiB") as caught:
-        report_of(script, fake=True, device=replace(GPU, memory_bytes=600 * MIB))
+        on_gpus(script, 1, fake=True, device=replace(GPU, memory_bytes=600 * MIB))
 
     memory = caught.value.report.memory
     assert not memory.fits
     assert memory.peak_bytes == 16 * MIB + 3 * 256 * MIB == sum(memory.by_category.values())
     assert memory.at.startswith("iteration 1, forward of 1 (aten.mm")
+    assert memory.text.startswith("does not fit: 0.77 of 0.59 GiB at iteration 1, forward of 1")
     assert memory.to_json()["limit_bytes"] == 600 * MIB
 
 
@@ -94,7 +113,11 @@ def test_without_a_limit_the_report_tells_the_whole_peak() -> None:
 
     memory = memory_of(script, fake=True, device=replace(GPU, memory_bytes=600 * MIB), memory_limit="off")
 
-    assert (memory.fits, memory.peak_bytes) == (False, 16 * MIB + 3 * 256 * MIB)
+    assert (memory.fits, memory.peak_bytes, memory.limit_bytes) == (
+        False,
+        16 * MIB + 3 * 256 * MIB,
+        600 * MIB,
+    )
 
 
 def test_a_script_can_look_for_the_largest_batch_that_fits() -> None:
@@ -123,3 +146,94 @@ def test_without_a_gpu_no_memory_is_reported() -> None:
 
     assert report.memory is None
     assert "memory" not in report.to_json()
+
+
+def test_buckets_of_ddp_are_buffers_of_collectives() -> None:
+    def script(rank: int) -> None:
+        dist.init_process_group("nccl")
+        model = DistributedDataParallel(stack(), device_ids=[0], gradient_as_bucket_view=False)
+        for _ in range(2):
+            model(torch.ones(BATCH, WIDTH, device="cuda")).sum().backward()
+            assert torch.cuda.memory_allocated() == 3 * LAYERS * WEIGHT  # no bucket of before lives on
+
+    memory = memory_of(script, 2, fake=True)
+
+    assert memory.by_category["collective_buffers"] == LAYERS * WEIGHT
+    assert memory.by_category["gradients"] == LAYERS * WEIGHT
+
+
+@with_and_without_data
+def test_fsdp_holds_its_shards_and_gathers_one_layer_at_a_time(fake: bool) -> None:
+    ranks = 4
+    held: list[int] = []
+
+    def script(rank: int) -> None:
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(rank)
+        model = stack()
+        for layer in model:
+            fully_shard(layer, reshard_after_forward=True)
+        fully_shard(model)
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(2):
+            model(torch.ones(BATCH, WIDTH, device="cuda")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        torch.cuda.synchronize()
+        if rank == 0:
+            held.append(torch.cuda.memory_allocated())
+
+    memory_of(script, ranks, fake=fake)
+
+    [after] = held
+    assert 3 * LAYERS * WEIGHT // ranks <= after < 3 * LAYERS * WEIGHT // ranks + 8192
+
+
+def test_mixed_precision_of_fsdp_gathers_in_sixteen_bits() -> None:
+    def script(rank: int) -> None:
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(rank)
+        model = stack()
+        precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+        for layer in model:
+            fully_shard(layer, mp_policy=precision)
+        fully_shard(model, mp_policy=precision)
+        torch.cuda.reset_peak_memory_stats()
+        with torch.no_grad():
+            model(torch.ones(BATCH, WIDTH, device="cuda"))
+        shards = LAYERS * WEIGHT // 4
+        sixteen = WEIGHT // 2
+        assert torch.cuda.max_memory_allocated() <= shards + 6 * sixteen + 4 * ACTIVATION
+
+    memory_of(script, 4, fake=True)
+
+
+@pytest.mark.parametrize("compute", [None, Roofline("h100")], ids=["no model", "h100"])
+def test_what_is_gathered_and_freed_takes_no_memory_of_the_host(compute: Roofline | None) -> None:
+    def work(rank: int) -> tuple[int, int]:
+        dist.init_process_group("nccl")
+        model: Any = fully_shard(nn.Linear(8, 8, bias=False).cuda())
+        sizes = []
+        for reshards in (False, True):
+            model.set_reshard_after_backward(reshards)
+            model(torch.ones(1, 8, device="cuda")).sum().backward()
+            [parameter] = model._get_fsdp_state()._fsdp_param_group.fsdp_params
+            [whole] = parameter.all_gather_outputs
+            value: Any = value_of(whole)
+            sizes.append(value.untyped_storage().nbytes())
+        return sizes[0], sizes[1]
+
+    assert run(work, 2, "dgx-h100", compute=compute).results == [(256, 0)] * 2
+
+
+@pytest.mark.slow
+def test_the_peak_of_llama_on_8_gpus_is_within_five_percent_of_what_torchtitan_has_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What 128 need, `benchmarks/llama_memory.py` tells under ``testbed run --fake --ranks 128``."""
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    script: Any = Path(__file__).parents[4] / "benchmarks" / "llama_memory.py"
+
+    memory = memory_of(script, 8, device="h200", fake=True, argv=["--steps", "2"])
+
+    assert memory.reserved_bytes / 2**30 == pytest.approx(82.4, rel=0.05)

@@ -1,86 +1,52 @@
-"""Collectives of virtual CUDA tensors: with data as those of the CPU, without in the same time."""
+"""Collectives of virtual CUDA tensors: with data as those of the CPU, without as far as they are known."""
 
 from __future__ import annotations
 
-import pytest
+import math
+
 import torch
 import torch.distributed as dist
 
-from collectives.virtual import run
+from collectives.virtual import Roofline
 from collectives.virtual.streams.gpu import current_gpu
-from sim.topology import Topology
+from tests.collectives.virtual.clusters import in_group, on_gpus
 from tests.collectives.virtual.group_calls.every_collective import every_collective, same
-from tests.collectives.virtual.group_calls.gpus import on_gpus
-
-NUM_RANKS = 3
 
 
-def on_cuda(rank):
-    results = every_collective(rank, f"cuda:{rank}", "nccl")
-    return {name: on_cpu(value) for name, value in results.items()}
+def on_the_device(rank):
+    return {name: to_cpu(value) for name, value in every_collective(rank, f"cuda:{rank}").items()}
 
 
-def on_cpu(value):
+def to_cpu(value):
     if isinstance(value, torch.Tensor):
         return value.cpu()
-    return [on_cpu(part) for part in value] if isinstance(value, list) else value
+    return [to_cpu(part) for part in value] if isinstance(value, list) else value
 
 
 def test_results_of_virtual_cuda_tensors_are_to_the_bit_those_of_the_cpu():
-    topology = Topology.switch(num_ranks=NUM_RANKS, bandwidth="25GB/s", latency="2us")
+    on_the_cpu = in_group(every_collective, 3).results
 
-    on_the_cpu = run(every_collective, NUM_RANKS, topology).results
-    on_the_device = on_gpus(on_cuda, NUM_RANKS, network=topology).results
-
-    for one, other in zip(on_the_cpu, on_the_device, strict=True):
-        assert [name for name in one if not same(one[name], other[name])] == []
+    assert same(on_the_cpu, in_group(on_the_device, 3, "nccl", compute=Roofline("h100")).results)
 
 
-@pytest.mark.costly
-def test_collectives_without_data_take_the_time_of_those_with():
+def test_small_integers_are_known_without_data_and_what_depends_on_numbers_is_not():
     def work(rank):
-        every_collective(rank, f"cuda:{rank}", "nccl")
-
-    with_data = on_gpus(work, NUM_RANKS).times_ps
-    without = on_gpus(work, NUM_RANKS, fake=True).times_ps
-
-    assert with_data == without
-
-
-def test_small_integers_are_known_without_data_and_numbers_are_not():
-    def work(rank):
-        dist.init_process_group("nccl")
         device = torch.device("cuda", rank)
         count = torch.full((1,), rank + 1, device=device)
         dist.all_reduce(count)
-        sizes = [torch.zeros(2, dtype=torch.int64, device=device) for _ in range(NUM_RANKS)]
+        sizes = [torch.zeros(2, dtype=torch.int64, device=device) for _ in range(3)]
         dist.all_gather(sizes, torch.full((2,), rank, device=device))
-        vote = torch.empty(2, dtype=torch.int64, device=device)
-        if rank == 1:
-            vote.fill_(7)
+        vote = torch.full((2,), 7 if rank == 1 else 0, device=device)
         dist.broadcast(vote, 1)
-        numbers = torch.randn(100, device=device)
+        numbers = torch.randn(100, device=device)[:2] if rank == 0 else torch.full((2,), 1.0, device=device)
         dist.all_reduce(numbers)
         return count.item(), [size.tolist() for size in sizes], vote.tolist(), numbers.sum().item()
 
-    count, sizes, vote, total = on_gpus(work, NUM_RANKS, fake=True, fold=False).results[0]
-
-    assert (count, sizes, vote) == (6, [[0, 0], [1, 1], [2, 2]], [7, 7])
-    assert total != total
-
-
-def test_a_result_that_depends_on_what_is_not_known_is_not_known():
-    def work(rank):
-        dist.init_process_group("nccl")
-        device = torch.device("cuda", rank)
-        known = torch.full((2,), 1.0, device=device)
-        number = known if rank else torch.randn(100, device=device)[:2]
-        dist.all_reduce(number)
-        return number.sum().item()
-
-    results = on_gpus(work, NUM_RANKS, fake=True).results
-
-    assert all(total != total for total in results)
+    for count, sizes, vote, total in in_group(
+        work, 3, "nccl", compute=Roofline("h100"), fake=True, fold=False
+    ).results:
+        assert (count, sizes, vote) == (6, [[0, 0], [1, 1], [2, 2]], [7, 7])
+        assert math.isnan(total)
 
 
 def test_tensors_of_the_cpu_make_the_host_wait_and_not_the_device():
@@ -93,4 +59,4 @@ def test_tensors_of_the_cpu_make_the_host_wait_and_not_the_device():
         event.record()
         return event.query()
 
-    assert on_gpus(work, NUM_RANKS).results == [False] * NUM_RANKS
+    assert on_gpus(work, 3).results == [False] * 3

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor.experimental import context_parallel
+from torch.distributed.tensor.experimental._attention import context_parallel_unshard
+from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn.functional import cross_entropy
 from torch.nn.functional import scaled_dot_product_attention as torchs_attention
 
-from collectives.virtual import run
-from collectives.virtual.computation import Roofline
-from sim.files.device_file import load_device
+from collectives.virtual import Roofline
+from tests.collectives.virtual.clusters import in_group
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of a prototype
+ON_GPUS = {"network": "dgx-h100", "compute": Roofline("h100")}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_attention_over_parts_of_a_sequence_is_that_over_the_whole(dtype: torch.dtype) -> None:
     def work(rank: int) -> tuple[float, float]:
-        from torch.distributed.tensor.experimental import context_parallel
-        from torch.distributed.tensor.experimental._attention import context_parallel_unshard
-
-        dist.init_process_group("nccl")
         torch.cuda.set_device(rank)
         mesh = init_device_mesh("cuda", (4,))
         torch.manual_seed(0)
         whole = [torch.randn(1, 2, 256, 16, device="cuda", dtype=dtype) for _ in "qkv"]
         parts = [tensor.clone() for tensor in whole]
-        buffers = set(parts)
 
-        with context_parallel(mesh, buffers=parts, buffer_seq_dims=[2] * 3, no_restore_buffers=buffers):
+        with context_parallel(mesh, buffers=parts, buffer_seq_dims=[2] * 3, no_restore_buffers=set(parts)):
             output = attended(parts)
         given = parts[0].grad
         assert given is not None
@@ -39,8 +37,7 @@ def test_attention_over_parts_of_a_sequence_is_that_over_the_whole(dtype: torch.
         assert whole[0].grad is not None
         return (output - expected).abs().max().item(), (given - whole[0].grad).abs().max().item()
 
-    model = Roofline(load_device("h100"))
-    differences = run(work, 4, "dgx-h100", compute=model).results
+    differences = in_group(work, 4, "nccl", **ON_GPUS).results
 
     limit = 0.05 if dtype is torch.bfloat16 else 1e-5
     assert all(max(found) < limit for found in differences)
@@ -59,11 +56,6 @@ def attended(tensors: list[torch.Tensor]) -> torch.Tensor:
 
 def test_loss_parallelism_after_context_parallelism_ends_for_each_rank_by_itself() -> None:
     def work(rank: int) -> float:
-        from torch.distributed.tensor import Shard, distribute_tensor
-        from torch.distributed.tensor.experimental import context_parallel
-        from torch.distributed.tensor.parallel import loss_parallel
-
-        dist.init_process_group("nccl")
         torch.cuda.set_device(rank)
         mesh = init_device_mesh("cuda", (2,))
         buffer = torch.ones(1, 1, 64, 8, device="cuda", dtype=torch.bfloat16)
@@ -76,7 +68,4 @@ def test_loss_parallelism_after_context_parallelism_ends_for_each_rank_by_itself
                 loss.backward()
         return float(loss.item())
 
-    model = Roofline(load_device("h100"))
-    losses = run(work, 2, "dgx-h100", compute=model).results
-
-    assert losses == [pytest.approx(2.7725887)] * 2
+    assert in_group(work, 2, "nccl", **ON_GPUS).results == [pytest.approx(2.7725887)] * 2

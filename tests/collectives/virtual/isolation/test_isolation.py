@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import gc
 import importlib
 import inspect
+import io
+import logging
 import os
 import random
 import signal
@@ -26,26 +29,27 @@ import torch.distributed.rpc
 
 from collectives.virtual import run
 from sim.errors import DeadlockError, RankError
-from sim.topology.description import load_network
-from tests.collectives.virtual.clusters import all_reduce_once, script
+from sim.topology import Topology
+from tests.collectives.virtual.clusters import all_reduce_once, in_group, script
 from tests.given import nodes, switch
 
 
-def test_each_rank_finds_what_torchrun_would_have_set() -> None:
+@pytest.mark.parametrize(
+    ("topology", "expected"),
+    [
+        (nodes(2, 2, 2), [[0, 0, 0, 4, 2, 2], [1, 1, 0, 4, 2, 2], [2, 0, 1, 4, 2, 2], [3, 1, 1, 4, 2, 2]]),
+        (  # the last node is not full
+            nodes(2, 3, num_ranks=4),
+            [[0, 0, 0, 4, 3, 2], [1, 1, 0, 4, 3, 2], [2, 2, 0, 4, 3, 2], [3, 0, 1, 4, 1, 2]],
+        ),
+    ],
+)
+def test_each_rank_finds_what_torchrun_would_have_set(topology: Topology, expected: list[list[int]]) -> None:
     names = ["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"]
-    topology = nodes(2, 2, 2, nic_bandwidth="25GB/s")
 
     outcome = run(lambda rank: [int(os.environ[name]) for name in names], network=topology)
 
-    assert outcome.results == [[0, 0, 0, 4, 2, 2], [1, 1, 0, 4, 2, 2], [2, 0, 1, 4, 2, 2], [3, 1, 1, 4, 2, 2]]
-
-
-def test_ranks_of_a_node_that_is_not_full_are_told_how_many_they_are() -> None:
-    topology = load_network("dgx-h100").topology(10)
-
-    outcome = run(lambda rank: os.environ["LOCAL_WORLD_SIZE"], network=topology)
-
-    assert outcome.results == ["8"] * 8 + ["2"] * 2
+    assert outcome.results == expected
 
 
 def test_a_process_that_froze_the_flags_of_torchs_backends_can_run_ranks() -> None:
@@ -65,7 +69,6 @@ def test_a_process_that_froze_the_flags_of_torchs_backends_can_run_ranks() -> No
 
 def test_what_a_process_has_once_every_rank_has_for_itself() -> None:
     def work(rank: int) -> Any:
-        dist.init_process_group("gloo")
         torch.manual_seed(rank)
         np.random.seed(rank)
         random.seed(rank)
@@ -79,7 +82,7 @@ def test_what_a_process_has_once_every_rank_has_for_itself() -> None:
             assert dist.get_rank() == rank
         return seen, torch.empty(1).dtype
 
-    outcome = run(work, network=switch(3))
+    outcome = in_group(work, 3)
 
     for rank, (seen, dtype) in enumerate(outcome.results):
         generator = torch.Generator().manual_seed(rank)
@@ -127,7 +130,7 @@ def state_of_the_process() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "ending", ["pass", "raise ValueError", "sys.exit(3)", "dist.barrier() if rank else None"]
+    "ending", ["", "raise ValueError", "sys.exit(3)", "dist.barrier() if rank else None"]
 )
 def test_nothing_that_was_changed_stays_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
@@ -154,11 +157,8 @@ def test_nothing_that_was_changed_stays_changed(
     )
     before = state_of_the_process()
 
-    if ending == "pass":
+    with pytest.raises((RankError, DeadlockError)) if ending else contextlib.nullcontext():
         run(path, network=switch(2))
-    else:
-        with pytest.raises((RankError, DeadlockError)):
-            run(path, network=switch(2))
 
     assert state_of_the_process() == before
     inherited = subprocess.run(["env"], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -183,7 +183,6 @@ def test_a_process_group_of_the_process_itself_is_neither_seen_nor_harmed() -> N
 
 def test_warning_filters_of_ranks_that_wait_inside_them_do_not_mix() -> None:
     def work(rank: int) -> None:
-        dist.init_process_group()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore" if rank else "error")
             dist.barrier()
@@ -195,9 +194,51 @@ def test_warning_filters_of_ranks_that_wait_inside_them_do_not_mix() -> None:
 
     before = list(warnings.filters)
 
-    run(work, network=switch(3))
+    in_group(work, 3)
 
     assert list(warnings.filters) == before
+
+
+LOGGER = logging.getLogger("tests.of.a.rank")
+
+
+def test_each_rank_configures_logging_for_itself() -> None:
+    outputs = [io.StringIO() for _ in range(3)]
+
+    def work(rank: int) -> tuple[int, int]:
+        logging.root.handlers = []
+        level = logging.WARNING if rank == 1 else logging.INFO
+        logging.basicConfig(format=f"{rank}: %(message)s", level=level, stream=outputs[rank])
+        dist.barrier()
+        LOGGER.info("begins")
+        dist.barrier()
+        LOGGER.setLevel(logging.DEBUG if rank == 2 else logging.ERROR)
+        dist.barrier()
+        LOGGER.debug("ends")
+        return LOGGER.level, len(logging.root.handlers)
+
+    before = list(logging.root.handlers), logging.root.level, LOGGER.level, LOGGER.isEnabledFor(logging.DEBUG)
+
+    results = in_group(work, 3).results
+
+    assert results == [(logging.ERROR, 1), (logging.ERROR, 1), (logging.DEBUG, 1)]
+    assert [output.getvalue() for output in outputs] == ["0: begins\n", "", "2: begins\n2: ends\n"]
+    after = list(logging.root.handlers), logging.root.level, LOGGER.level, LOGGER.isEnabledFor(logging.DEBUG)
+    assert after == before
+    assert not any(name in vars(logging.Logger) for name in ("level", "handlers", "propagate"))
+
+
+def test_a_logger_that_a_rank_made_is_there_for_all_and_afterwards() -> None:
+    def work(rank: int) -> int:
+        logger = logging.getLogger("tests.made.by.a.rank")
+        dist.barrier()
+        logger.setLevel(10 + rank)
+        dist.barrier()
+        return logger.level
+
+    assert in_group(work, 2).results == [10, 11]
+    logger = logging.getLogger("tests.made.by.a.rank")
+    assert (logger.level, logger.handlers, logger.propagate) == (logging.NOTSET, [], True)
 
 
 def test_handlers_of_signals_are_left_out_and_a_notice_says_so() -> None:
@@ -224,10 +265,14 @@ def test_a_module_of_torch_that_a_rank_imports_does_not_keep_its_group(
     assert run(work, network=switch(2)).results == [(None, 0), (None, 1)]
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_models_of_a_script_end_with_the_run(tmp_path: Path, fails: bool) -> None:
+@pytest.mark.parametrize("ending", ["", "raise ValueError(model)"])
+def test_models_of_a_script_end_with_the_run(tmp_path: Path, ending: str) -> None:
     """Torch keeps classes and device meshes of FSDP2 for the process; they must not keep what ranks made."""
-    text = """
+    path = script(
+        tmp_path,
+        f"""
+        import weakref
+        from builtins import made
         import torch
         import torch.distributed as dist
         from torch.distributed.fsdp import fully_shard
@@ -243,18 +288,14 @@ def test_models_of_a_script_end_with_the_run(tmp_path: Path, fails: bool) -> Non
         fully_shard(model)
         for _ in range(2):
             model(torch.ones(2, 8)).sum().backward()
-    """
-    path = script(tmp_path, "import weakref\nfrom builtins import made\n" + inspect.cleandoc(text))
-    if fails:
-        path.write_text(path.read_text() + "\nraise ValueError(model)\n")
+        {ending}
+        """,
+    )
     made: list[Any] = []
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(builtins, "made", made, raising=False)
-        if fails:
-            with pytest.raises(RankError):
-                run(path, network=switch(2))
-        else:
+        with pytest.raises(RankError) if ending else contextlib.nullcontext():
             run(path, network=switch(2))
     gc.collect()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import builtins
 import importlib
 import sys
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,44 +63,43 @@ def rank():
 """
 
 
-def test_libraries_below_the_folder_of_the_script_are_shared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    libraries = tmp_path / ".local" / "lib" / "site-packages"
-    libraries.mkdir(parents=True)
-    (libraries / "library_in_home.py").write_text("ranks = []\n")
-    monkeypatch.syspath_prepend(str(libraries))
-    path = script(tmp_path, "import os, library_in_home\nlibrary_in_home.ranks.append(os.environ['RANK'])\n")
+def seen(folder: Path, text: str, own: Sequence[str] = ("keeps_state",)) -> list[Any]:
+    """Return what each of three ranks of a script in *folder*, which sees *text*, has seen at its end."""
+    joined = "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    outcome = run(script(folder, joined + textwrap.dedent(text)), network=switch(3), own=own)
+    return [variables["seen"] for variables in outcome.results]
 
-    outcome = run(path, network=switch(2))
 
-    assert outcome.results[0]["library_in_home"].ranks == ["0", "1"]
-    del sys.modules["library_in_home"]
+def test_libraries_below_the_folder_of_the_script_are_shared(tmp_path: Path, installed: Any) -> None:
+    installed({"site-packages/library_in_home.py": "ranks = []\n"})
+    text = """
+        import os, sys
+        sys.path.append(next(path for path in sys.path if path.endswith("installed")) + "/site-packages")
+        import library_in_home
+        library_in_home.ranks.append(os.environ["RANK"])
+        dist.barrier()
+        seen = list(library_in_home.ranks)
+        """
+
+    assert seen(tmp_path, text, own=()) == [["0", "1", "2"]] * 3
 
 
 def test_each_rank_has_a_package_that_it_owns_and_others_share_what_is_not_named(
     folder: Path, installed: Any
 ) -> None:
     installed({"keeps_state/__init__.py": STATE, "keeps_none.py": "things = []\n"})
-    path = script(
-        folder,
-        """
-        import torch.distributed as dist
-        dist.init_process_group("gloo")
+    text = """
         import keeps_none, keeps_state
         dist.barrier()
         keeps_none.things.append(keeps_state.rank())
         dist.barrier()
-        seen, things = keeps_state.State().rank, sorted(keeps_none.things)
-        """,
-    )
+        seen = keeps_state.State().rank, sorted(keeps_none.things)
+        """
 
-    alone = run(path, network=switch(3), own=["keeps_state"]).results
-    shared = run(path, network=switch(3)).results
+    alone, shared = seen(folder, text), seen(folder, text, own=())
 
-    assert [variables["seen"] for variables in alone] == [0, 1, 2]
-    assert [variables["things"] for variables in alone] == [[0, 1, 2]] * 3
-    assert len({variables["seen"] for variables in shared}) == 1
+    assert alone == [(rank, [0, 1, 2]) for rank in range(3)]
+    assert len({rank for rank, _ in shared}) == 1
 
 
 def test_names_that_a_shared_module_took_from_an_owned_one_are_each_ranks(
@@ -114,26 +114,21 @@ def test_names_that_a_shared_module_took_from_an_owned_one_are_each_ranks(
             "def where():\n    return State().rank, module.rank()\n",
         }
     )
-    path = script(
-        folder,
-        """
-        import torch.distributed as dist
-        dist.init_process_group("gloo")
+    text = """
         if dist.get_rank() == 0:
             import borrows  # the others find it there already
         dist.barrier()
         import borrows
         for _ in range(2):
             dist.barrier()
-            seen = borrows.where()
-        same = borrows.deep
-        """,
-    )
+            where = borrows.where()
+        seen = where, id(borrows.deep)
+        """
 
-    results = run(path, network=switch(3), own=["keeps_state"]).results
+    found = seen(folder, text)
 
-    assert [variables["seen"] for variables in results] == [(0, 0), (1, 1), (2, 2)]
-    assert len({id(variables["same"]) for variables in results}) == 1
+    assert [where for where, _ in found] == [(0, 0), (1, 1), (2, 2)]
+    assert len({module for _, module in found}) == 1
     assert sys.modules["borrows.deep"].State is sys.modules["keeps_state.state"].State  # of this process
 
 
@@ -157,20 +152,8 @@ def test_a_module_that_builds_on_an_owned_one_is_each_ranks_too(
             "builds/part.py": f"from keeps_state import State\n{text}",
         }
     )
-    path = script(
-        folder,
-        """
-        import torch.distributed as dist
-        dist.init_process_group("gloo")
-        import builds
-        dist.barrier()
-        seen = builds.Here().rank
-        """,
-    )
 
-    results = run(path, network=switch(3), own=["keeps_state"]).results
-
-    assert [variables["seen"] for variables in results] == [0, 1, 2]
+    assert seen(folder, "import builds\ndist.barrier()\nseen = builds.Here().rank\n") == [0, 1, 2]
 
 
 def test_ranks_do_not_find_the_copy_of_a_package_that_this_process_has_imported(installed: Any) -> None:
@@ -188,26 +171,19 @@ def test_ranks_do_not_find_the_copy_of_a_package_that_this_process_has_imported(
 
 
 def test_a_file_beside_the_script_that_is_called_as_a_package_of_ours_is_the_scripts(folder: Path) -> None:
-    path = script(
-        folder,
-        """
+    for name in ("ddp", "sim", "collectives"):
+        (folder / f"{name}.py").write_text("WHO = 'the user'\n")
+    text = """
         import torch
-        import torch.distributed as dist
-        dist.init_process_group("gloo")
         import collectives, ddp, sim
         dist.barrier()
         seen = ddp.WHO, sim.WHO, collectives.WHO
         model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
         model(torch.ones(1)).backward()
-        """,
-    )
-    for name in ("ddp", "sim", "collectives"):
-        (folder / f"{name}.py").write_text("WHO = 'the user'\n")
+        """
     before, find = dict(sys.modules), builtins.__import__
 
-    results = run(path, network=switch(2)).results
-
-    assert [variables["seen"] for variables in results] == [("the user",) * 3] * 2
+    assert seen(folder, text, own=()) == [("the user",) * 3] * 3
     assert all(sys.modules[name] is before[name] for name in ("collectives", "sim"))
     assert importlib.import_module("ddp").DistributedDataParallel
     assert "dgx-h100" in names_in("presets")
@@ -244,28 +220,30 @@ def only_zero(function):
 """
 
 
-def test_a_shared_package_that_keeps_what_one_rank_has_is_named(installed: Any, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("does", "named"),
+    [
+        ("initialize()", "a process group in parallel_library.state._GROUP"),
+        ("only_zero(print)", "a rank in parallel_library.state.only_zero.rank"),
+    ],
+)
+def test_a_shared_package_that_keeps_what_one_rank_has_is_named(
+    installed: Any, folder: Path, does: str, named: str
+) -> None:
     installed({"parallel_library/__init__.py": "", "parallel_library/state.py": PARALLEL_STATE})
     installed({"plain_library.py": PARALLEL_STATE})
     path = script(
         folder,
-        "import torch.distributed as dist, plain_library\n"
-        "from parallel_library import state\n"
-        "dist.init_process_group('gloo')\n"
-        "state.initialize()\n",
+        f"""
+        import torch.distributed as dist, plain_library
+        from parallel_library import state
+        dist.init_process_group("gloo")
+        state.{does}
+        """,
     )
 
-    shared = run(path, network=switch(2)).report.notices
-    apart = run(path, network=switch(2), own=["parallel_library"]).report.notices
+    shared = run(path, network=switch(3)).report.notices
+    apart = run(path, network=switch(3), own=["parallel_library"]).report.notices
 
-    assert shared == (f"{TEXT}: parallel_library (a process group in parallel_library.state._GROUP)",)
+    assert shared == (f"{TEXT}: parallel_library ({named})",)
     assert apart == ()
-
-
-def test_a_shared_package_that_keeps_the_number_of_a_rank_is_named(installed: Any, folder: Path) -> None:
-    installed({"ranked_library.py": PARALLEL_STATE})
-    path = script(folder, "import ranked_library\nranked_library.only_zero(print)\n")
-
-    notices = run(path, network=switch(3)).report.notices
-
-    assert notices == (f"{TEXT}: ranked_library (a rank in ranked_library.only_zero.rank)",)

@@ -16,14 +16,12 @@ from collectives.errors import CollectiveError
 from collectives.virtual import run
 from sim.errors import RankError
 from sim.units import SECOND
-from tests.collectives.virtual.clusters import rank_thread
+from tests.collectives.virtual.clusters import in_group, rank_thread
 from tests.given import switch
 
 
 def test_a_pool_of_threads_communicates_and_computes_for_its_rank() -> None:
     def work(rank: int) -> Any:
-        dist.init_process_group("gloo")
-
         def task(number: int) -> tuple[str, float]:
             tensor = torch.full((3,), float(dist.get_rank() + number))
             dist.all_reduce(tensor)
@@ -33,7 +31,7 @@ def test_a_pool_of_threads_communicates_and_computes_for_its_rank() -> None:
             results = list(pool.map(task, range(4)))
         return results, rank_thread().now_ps() > 0
 
-    outcome = run(work, network=switch(2))
+    outcome = in_group(work, 2)
 
     for rank, (results, took_time) in enumerate(outcome.results):
         assert results == [(str(rank), 1.0 + 2 * number) for number in range(4)]
@@ -99,7 +97,6 @@ def test_threads_of_a_rank_that_wait_for_each_other_are_an_error_at_once() -> No
 
 def test_threads_end_with_a_run_that_fails_while_they_wait() -> None:
     def work(rank: int) -> None:
-        dist.init_process_group("gloo")
         if rank == 1:
             raise ValueError("fails")
         thread = threading.Thread(target=lambda: dist.barrier())
@@ -108,6 +105,6 @@ def test_threads_end_with_a_run_that_fails_while_they_wait() -> None:
 
     before = threading.active_count()
     with pytest.raises(RankError, match="rank 1 raised ValueError"):
-        run(work, network=switch(2))
+        in_group(work, 2)
 
     assert threading.active_count() == before

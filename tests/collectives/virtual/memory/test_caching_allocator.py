@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,9 +14,12 @@ from collectives.virtual.memory.pools import Block
 KIB, MIB = 2**10, 2**20
 
 
-def test_sizes_are_rounded_to_512_bytes() -> None:
-    allocator = CachingAllocator()
+@pytest.fixture
+def allocator() -> CachingAllocator:
+    return CachingAllocator()
 
+
+def test_sizes_are_rounded_to_512_bytes(allocator: CachingAllocator) -> None:
     allocator.allocate(1)
     allocator.allocate(513)
 
@@ -31,9 +35,7 @@ def test_segments_have_the_sizes_of_cuda() -> None:
     assert segment_size(11 * MIB) == 12 * MIB
 
 
-def test_small_requests_share_a_segment_of_2_mib() -> None:
-    allocator = CachingAllocator()
-
+def test_small_requests_share_a_segment_of_2_mib(allocator: CachingAllocator) -> None:
     for _ in range(2):
         allocator.allocate(MIB)
     assert allocator.reserved == 2 * MIB
@@ -43,16 +45,13 @@ def test_small_requests_share_a_segment_of_2_mib() -> None:
     assert allocator.statistics.segment["small_pool"].current == 2
 
 
-def test_a_large_block_is_not_split_for_less_than_a_mebibyte() -> None:
-    allocator = CachingAllocator()
-
+def test_a_large_block_is_not_split_for_less_than_a_mebibyte(allocator: CachingAllocator) -> None:
     block = allocator.allocate(11 * MIB + 1)
 
     assert block.size == 12 * MIB == allocator.allocated == allocator.reserved
 
 
-def test_the_smallest_cached_block_that_is_large_enough_serves() -> None:
-    allocator = CachingAllocator()
+def test_the_smallest_cached_block_that_is_large_enough_serves(allocator: CachingAllocator) -> None:
     large, small = allocator.allocate(64 * MIB), allocator.allocate(32 * MIB)
     allocator.free(large)
     allocator.free(small)
@@ -64,8 +63,7 @@ def test_the_smallest_cached_block_that_is_large_enough_serves() -> None:
     assert allocator.statistics.inactive_split_bytes.total.current == 2 * MIB
 
 
-def test_neighbours_that_are_free_become_one_block() -> None:
-    allocator = CachingAllocator()
+def test_neighbours_that_are_free_become_one_block(allocator: CachingAllocator) -> None:
     blocks = [allocator.allocate(4 * MIB) for _ in range(5)]
     for number in (1, 3, 2):
         allocator.free(blocks[number])
@@ -76,8 +74,7 @@ def test_neighbours_that_are_free_become_one_block() -> None:
     assert allocator.reserved == 20 * MIB
 
 
-def test_a_stream_does_not_get_what_another_has_freed() -> None:
-    allocator = CachingAllocator()
+def test_a_stream_does_not_get_what_another_has_freed(allocator: CachingAllocator) -> None:
     allocator.free(allocator.allocate(20 * MIB, stream=0))
 
     allocator.allocate(20 * MIB, stream=1)
@@ -85,8 +82,7 @@ def test_a_stream_does_not_get_what_another_has_freed() -> None:
     assert allocator.reserved == 40 * MIB
 
 
-def test_what_another_stream_uses_is_reused_once_the_host_has_waited() -> None:
-    allocator = CachingAllocator()
+def test_what_another_stream_uses_is_reused_once_the_host_has_waited(allocator: CachingAllocator) -> None:
     allocator.free(allocator.allocate(20 * MIB), is_in_use=True)
 
     assert allocator.allocated == 0
@@ -101,8 +97,7 @@ def test_what_another_stream_uses_is_reused_once_the_host_has_waited() -> None:
     assert allocator.reserved == 40 * MIB
 
 
-def test_the_cache_is_given_back_before_memory_does_not_suffice() -> None:
-    allocator = CachingAllocator()
+def test_the_cache_is_given_back_before_memory_does_not_suffice(allocator: CachingAllocator) -> None:
     allocator.limit = 100 * MIB
     allocator.free(allocator.allocate(60 * MIB))
     held = allocator.allocate(10 * MIB)
@@ -115,8 +110,7 @@ def test_the_cache_is_given_back_before_memory_does_not_suffice() -> None:
     assert allocator.statistics.num_alloc_retries == 2
 
 
-def test_a_segment_in_pieces_is_not_given_back() -> None:
-    allocator = CachingAllocator()
+def test_a_segment_in_pieces_is_not_given_back(allocator: CachingAllocator) -> None:
     blocks = [allocator.allocate(4 * MIB) for _ in range(5)]
     allocator.free(blocks[0])
 
@@ -137,8 +131,9 @@ def test_expandable_segments_leave_no_piece_behind() -> None:
     assert expandable.reserved == 60 * MIB  # 43 rounded up to pages of 20 MiB
 
 
-def test_pages_within_a_free_block_of_an_expandable_segment_are_given_back() -> None:
-    allocator = CachingAllocator()
+def test_pages_within_a_free_block_of_an_expandable_segment_are_released(
+    allocator: CachingAllocator,
+) -> None:
     allocator.expandable = True
     blocks = [allocator.allocate(50 * MIB) for _ in range(3)]
     allocator.free(blocks[1])  # of 50 to 100 MiB the pages from 60 to 100

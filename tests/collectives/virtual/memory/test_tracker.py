@@ -1,25 +1,71 @@
-"""Storages by category and module: cases that can be counted by hand."""
+"""Storages by category and module: cases that can be counted by hand.
+
+Tensors of the device meta stand for a device's.
+"""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
+from collectives.virtual.iterations import Iterations
 from collectives.virtual.memory.held_storage import OUTSIDE, Category
+from collectives.virtual.memory.memories import Memories, MemoryLimit
 from collectives.virtual.memory.report import MemoryReport
 from collectives.virtual.memory.tracker import Memory
-from sim.errors import RankError
-from tests.collectives.virtual.memory.followed import followed
+from sim.cluster import Cluster
+from sim.topology.description import load_network
+from tests.collectives.virtual.clusters import rank_thread
 
 MIB = 2**20
 WIDTH, BATCH, LAYERS = 1024, 256, 4
 WEIGHT = WIDTH * WIDTH * 4
 ACTIVATION = BATCH * WIDTH * 4
+
+
+class Following(TorchDispatchMode):
+    """Tells a memory of all tensors of the meta device that operations return."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__()
+        self.memory = memory
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in pytree.tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and tensor.device.type == "meta":
+                self.memory.born(tensor, func)
+        return result
+
+
+def followed(
+    fn: Callable[[Memory], Any], memory_bytes: int | None = None, limit: MemoryLimit = None
+) -> Memories:
+    """Run *fn* on one rank, with meta as the default device, and return its memories."""
+    cluster = Cluster(load_network("switch-100g").topology(1))
+    iterations = cluster.shared[Iterations] = Iterations(1)
+    memories = Memories(limit)
+
+    def run(rank: int) -> None:
+        torch.autograd.set_multithreading_enabled(False)
+        memory = memories.make(rank_thread(), memory_bytes)
+        with Following(memory), torch.device("meta"):
+            fn(memory)
+
+    with memories.followed(), iterations.counted():
+        cluster.run(run)
+    return memories
 
 
 def stack(layers: int = LAYERS) -> nn.Sequential:
@@ -73,24 +119,6 @@ def test_each_category_of_a_training_step_is_what_the_hand_counts() -> None:
         assert modules == {str(layer): (2 + number) * WEIGHT for layer in range(LAYERS)} | {
             OUTSIDE: ACTIVATION
         }
-
-
-def test_the_peak_of_adamw_is_five_times_the_parameters() -> None:
-    def run(memory: Memory) -> None:
-        model = stack()
-        optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
-        output = model(torch.empty(BATCH, WIDTH)).sum()
-        output.backward()
-        optimizer.step()
-
-    memories = followed(run)
-
-    report = memories.report()
-    assert report is not None
-    assert report.by_category["parameters"] == report.by_category["gradients"] == LAYERS * WEIGHT
-    assert report.by_category["optimizer"] == 3 * LAYERS * WEIGHT  # two states, and the root of one
-    assert report.at.startswith("iteration 1, optimizer step")
-    assert sum(report.by_category.values()) == sum(report.by_module.values()) == report.peak_bytes
 
 
 def test_checkpointing_holds_the_input_of_each_layer_and_the_inside_of_one() -> None:
@@ -222,51 +250,10 @@ def test_beyond_the_limit_an_error_reads_like_that_of_cuda_and_names_what_is_hel
     assert report.fits  # the script made something else of the error
 
 
-def test_a_run_that_an_error_ends_says_what_would_have_been_needed() -> None:
-    def run(memory: Memory) -> None:
-        model = stack(2)
-        model(torch.empty(64 * BATCH, WIDTH))
-
-    memories = []
-
-    def keep(memory: Memory) -> None:
-        memories.append(memory)
-        run(memory)
-
-    with pytest.raises(RankError, match="OutOfMemoryError"):
-        followed(keep, 100 * MIB)
-
-    report = MemoryReport.of({0: memories[0]}, has_ended=True)
-    assert report is not None
-    assert not report.fits
-    assert report.peak_bytes == 8 * MIB + 2 * 64 * MIB == sum(report.by_category.values())
-    assert report.at.startswith("iteration 1, forward of 0")
-    assert report.text.startswith("does not fit: 0.13 of 0.10 GiB at iteration 1, forward of 0")
-
-
 def test_a_small_memory_is_told_of_in_a_small_unit() -> None:
     report = MemoryReport(0, 4 * MIB, 0, {}, {}, "iteration 1", fits=False, limit_bytes=MIB)
 
     assert report.text == "does not fit: 4.00 of 1.00 MiB at iteration 1"
-
-
-def test_without_a_limit_the_run_goes_on_and_the_whole_peak_is_told() -> None:
-    def run(memory: Memory) -> None:
-        held = [torch.empty(64 * BATCH, WIDTH) for _ in range(3)]
-        del held
-
-    report = followed(run, 100 * MIB, "off").report()
-
-    assert report is not None
-    assert (report.fits, report.peak_bytes, report.limit_bytes) == (False, 3 * 64 * MIB, 100 * MIB)
-
-
-def test_a_limit_can_be_given() -> None:
-    def run(memory: Memory) -> None:
-        with pytest.raises(torch.OutOfMemoryError):
-            torch.empty(64 * BATCH, WIDTH)
-
-    followed(run, 100 * MIB, "50MB")
 
 
 def test_garbage_that_is_found_amid_an_allocation_is_freed() -> None:

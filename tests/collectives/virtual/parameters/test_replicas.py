@@ -13,10 +13,9 @@ from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_modul
 from torch.nn.parallel import DistributedDataParallel
 
 from collectives.errors import NotSupportedError
-from collectives.virtual import run
 from collectives.virtual.parameters.record import ParameterRecord
 from collectives.virtual.parameters.replicas import ReplicaCheck, check_replicas
-from testbed.options.arguments import parse_compute_model
+from tests.collectives.virtual.clusters import in_group, on_gpus
 
 RANKS, STEPS, NAMES = 3, 3, ("0.weight", "0.bias", "2.weight", "2.bias")
 
@@ -29,7 +28,6 @@ def _train_by_hand(seed_of, is_averaged):
     """Return a training of so many steps that averages those gradients for which *is_averaged* holds."""
 
     def train(rank: int) -> None:
-        dist.init_process_group()
         torch.manual_seed(seed_of(rank))
         model = _model()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -49,7 +47,7 @@ def _train_by_hand(seed_of, is_averaged):
 
 def _checked(train, ranks: int = RANKS, **options) -> tuple[ReplicaCheck, float]:
     record = ParameterRecord()
-    outcome = run(train, ranks, parameters=record, **options)
+    outcome = in_group(train, ranks, parameters=record, **options)
     return check_replicas(record), outcome.seconds
 
 
@@ -76,7 +74,7 @@ def test_replicas_that_stay_alike_pass_in_the_time_that_the_run_takes_anyway():
 
     assert check.holds
     assert check.compared == (f"Sequential on ranks 0, 1, 2, {STEPS} steps",)
-    assert seconds == run(train, RANKS).seconds
+    assert seconds == in_group(train, RANKS).seconds
 
 
 def test_models_that_began_differently_are_found_by_the_first_step():
@@ -87,7 +85,6 @@ def test_models_that_began_differently_are_found_by_the_first_step():
 
 def test_optimizers_that_differ_are_told_from_gradients_that_do():
     def train(rank: int) -> None:
-        dist.init_process_group()
         model = DistributedDataParallel(_model())
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (1 + rank))
         model(torch.ones(4, 4)).square().mean().backward()
@@ -104,7 +101,6 @@ def test_optimizers_that_differ_are_told_from_gradients_that_do():
 @pytest.mark.parametrize("drifts", [False, True])
 def test_of_shards_those_are_compared_that_the_mesh_replicates(drifts):
     def train(rank: int) -> None:
-        dist.init_process_group()
         torch.manual_seed(0)
         model = _model()
         fully_shard(model, mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")))
@@ -122,7 +118,6 @@ def test_of_shards_those_are_compared_that_the_mesh_replicates(drifts):
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
 def test_shards_of_shards_are_nobodys_replicas():
     def train(rank: int) -> None:
-        dist.init_process_group()
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("shard", "tensor"))
         model = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False))
         parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel()})
@@ -134,6 +129,4 @@ def test_shards_of_shards_are_nobodys_replicas():
 
 def test_without_values_nothing_can_be_compared():
     with pytest.raises(NotSupportedError, match="run with data"):
-        run(
-            lambda rank: None, 2, compute=parse_compute_model("h100"), fake=True, parameters=ParameterRecord()
-        )
+        on_gpus(lambda rank: None, 2, fake=True, parameters=ParameterRecord())

@@ -1,33 +1,20 @@
-"""Schedules whose length is known by hand: overlapped gradients, sharded parameters, pipelines."""
+"""Schedules whose length is known by hand: loops of kernels, and gradients that are reduced beside them."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 import pytest
-import torch
-import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 
-from collectives.virtual import run
-from collectives.virtual.computation import Roofline
 from collectives.virtual.streams import Gpu
+from collectives.virtual.streams.played import Cause, Played
 from sim.cluster import Cluster
 from sim.hardware import Device
 from sim.topology.description import load_network
-from sim.trace import Trace
 from sim.units import SECOND
-
-RANKS = 4
-LAYERS = 4
-WIDTH = 64
-BATCH = 512
-SMALL = 1000
-"""Picoseconds of all kernels of an iteration together that are no products, one for each."""
+from tests.collectives.virtual.clusters import rank_thread
 
 
 class Meeting:
@@ -47,24 +34,48 @@ class Meeting:
             through(ranks)
 
 
-def ends_of(num_ranks: int, body: Any) -> list[int]:
-    """Return when each of *num_ranks* ends that runs ``body(gpu, rank, meeting)`` on a GPU."""
+def played(num_ranks: int, body: Any, host_ps: int = 0) -> list[Played]:
+    """Return what is played on GPUs of *num_ranks* on which ``body(gpu, rank, meeting)`` runs."""
     cluster = Cluster(load_network("switch-100g").topology(num_ranks))
     meetings: dict[Any, Meeting] = {}
 
     def meeting(key: Any, duration_ps: int, ranks: int) -> Meeting:
         return meetings.setdefault(key, Meeting(cluster, duration_ps, ranks))
 
-    def of_rank(rank: int) -> int:
-        rank_thread = Cluster.current()
-        assert rank_thread is not None
-        gpu = Gpu(rank_thread, Device("gpu", {}, SECOND, kind="gpu"))
+    def of_rank(rank: int) -> Played:
+        gpu = Gpu(rank_thread(), Device("gpu", {}, SECOND, kind="gpu", host_overhead_ps=host_ps))
         body(gpu, rank, meeting)
-        end_ps = gpu.finish().end_ps
-        assert end_ps is not None
-        return end_ps
+        return gpu.finish()
 
     return cluster.run(of_rank)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "end", "idle"),
+    [(10, 4 + 100 * 10, 4), (3, 100 * 4 + 3, 4 + 99 * 1)],
+    ids=["bound by the device", "bound by the host"],
+)
+def test_a_loop_is_bound_by_the_longer_of_kernel_and_launch(kernel: int, end: int, idle: int) -> None:
+    def body(gpu: Gpu, rank: int, meeting: Any) -> None:
+        for _ in range(100):
+            gpu.launch("mm", kernel)
+
+    (own,) = played(1, body, host_ps=4)
+
+    assert (own.end_ps, own.busy_ps, own.host_idle_ps) == (end, 100 * kernel, idle)
+
+
+def test_a_call_runs_beside_computation_and_its_rest_is_exposed() -> None:
+    def body(gpu: Gpu, rank: int, meeting: Any) -> None:
+        gpu.launch("first", 10)
+        event = gpu.call("lane", meeting("call", 50, 2), "all_reduce", "world")
+        gpu.launch("second", 20)
+        event.wait()
+        gpu.launch("third", 10)
+
+    for own in played(2, body, host_ps=1):
+        assert (own.end_ps, own.busy_ps) == (1 + 10 + 50 + 10, 40)
+        assert own.exposed == {Cause("all_reduce", "world"): 30}
 
 
 @settings(max_examples=20, deadline=None)
@@ -88,60 +99,4 @@ def test_buckets_are_reduced_one_after_another_beside_the_backward_pass(
     for gradients, reduction in buckets:
         computed += gradients
         communicated = max(communicated, computed) + reduction
-    assert ends_of(2, body) == [max(computed, communicated) + 7] * 2
-
-
-@pytest.mark.parametrize(("stages", "micro_batches"), [(2, 1), (2, 4), (4, 4), (4, 16)])
-def test_a_pipeline_has_a_bubble_of_all_other_stages(stages: int, micro_batches: int) -> None:
-    forward, backward = 10, 20
-
-    def body(gpu: Gpu, rank: int, meeting: Any) -> None:
-        def passed(what: Any, source: int, destination: int) -> None:
-            lane = source, destination
-            gpu.call(lane, meeting((what, lane), 0, 2), "message", "").wait()
-
-        for number in range(micro_batches):
-            if rank > 0:
-                passed(number, rank - 1, rank)
-            gpu.launch("forward", forward)
-            if rank < stages - 1:
-                sent = gpu.call((rank, rank + 1), meeting((number, (rank, rank + 1)), 0, 2), "message", "")
-                del sent
-        for number in range(micro_batches):
-            if rank < stages - 1:
-                passed(number, rank + 1, rank)
-            gpu.launch("backward", backward)
-            if rank > 0:
-                gpu.call((rank, rank - 1), meeting((number, (rank, rank - 1)), 0, 2), "message", "")
-
-    assert max(ends_of(stages, body)) == (micro_batches + stages - 1) * (forward + backward)
-
-
-@pytest.mark.parametrize("reshards", [True, False])
-def test_fsdp_gathers_ahead_what_it_has_resharded(reshards: bool) -> None:
-    def work(rank: int) -> None:
-        dist.init_process_group()
-        mesh = init_device_mesh("cpu", (RANKS,))
-        model = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)))
-        for layer in (*model, model):
-            fully_shard(layer, mesh=mesh, reshard_after_forward=reshards)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(3):
-            model(torch.ones(BATCH, WIDTH)).sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-    device = Device("products", {"float32": SECOND // 10}, memory_bandwidth=2**62, kind="gpu")
-    trace = Trace()
-    report = run(work, RANKS, "switch-100g", compute=Roofline(device), trace=trace).report
-
-    lengths = defaultdict(set)
-    for span in trace.spans:
-        if span.rank == 0 and span.end_ps is not None and span.track.startswith(("compute", "communication")):
-            lengths[span.name.split()[0]].add(span.end_ps - span.start_ps)
-    (gather,), (scatter,), (product,) = (lengths[name] for name in ("all_gather", "reduce_scatter", "mm"))
-    steady = report.steady()
-    assert steady is not None
-    assert product > gather + scatter  # so all is hidden but the first gather and the last reduction
-    expected = (3 * LAYERS - 1) * product + gather + scatter  # what is gathered again is so ahead, too
-    assert steady.seconds * SECOND == pytest.approx(expected, abs=SMALL)
+    assert [own.end_ps for own in played(2, body)] == [max(computed, communicated) + 7] * 2
