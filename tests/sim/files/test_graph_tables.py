@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import NetworkFileError
-from sim.files.graph_tables import count_names, expand
 from sim.files.toml_lines import key_lines, line_of
 from sim.topology.description import parse_network
+from sim.topology.files.graph_tables import count_names, expand
 
 GRAPH = """
 schema = 1

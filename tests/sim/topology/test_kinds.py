@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from sim import load_network
 from sim.errors import NetworkFileError, TopologyError
-from sim.files.hardware_table import HardwareTable
-from sim.files.schema import KINDS, json_schema
 from sim.hardware import Channels, Hardware
 from sim.topology import Topology
 from sim.topology.description import parse_network
+from sim.topology.files.hardware_table import HardwareTable
+from sim.topology.files.schema import json_schema
+from sim.topology.kinds import KINDS
 from sim.topology.placement import places
 from tests.given import nodes
 
@@ -181,7 +182,7 @@ def test_all_kinds_are_documented():
 
 
 def test_the_json_schema_of_the_documentation_is_that_of_the_models():
-    """To renew it: ``python -m sim.files.schema > docs/network.schema.json``."""
+    """To renew it: ``python -m sim.topology.files.schema > docs/network.schema.json``."""
     assert json.loads((ROOT / "docs" / "network.schema.json").read_text()) == json_schema()
 
 

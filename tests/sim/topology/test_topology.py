@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from sim.errors import TopologyError, UnitError
 from sim.topology import Topology, kinds
-from sim.topology.routing import ClusterRouting, DetourRouting, TorusRouting
+from sim.topology.kinds.cluster import ClusterRouting
+from sim.topology.kinds.torus import TorusRouting
+from sim.topology.routing import DetourRouting
 from tests.sim.networks import KINDS, detours, networks
 
 NODES = {

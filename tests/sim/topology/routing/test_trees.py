@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.topology import Topology
+from sim.topology.kinds.switch_tree import TreeRouting
 from sim.topology.placement import places
-from sim.topology.routing import TreeRouting
 
 LINKS = {"bandwidth": "100Gbps", "latency": "2us"}
 

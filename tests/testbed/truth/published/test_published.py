@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.timing.formulas.measured import measured_at
-from sim.files.network_file import parse_network, read_network
+from sim.topology.files.network_file import parse_network, read_network
 from testbed.errors import UsageError
 from testbed.report.scripted import scripted_document, scripted_section
 from testbed.truth.published.fit import LEAST_SPREAD, fit_curve, fit_curves
