@@ -21,33 +21,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from os import PathLike
 
 from pydantic import ValidationError
 
 from sim.errors import NetworkFileError, TopologyError
-from sim.files.fields import FieldError, Fields, SharingTable, nearest
+from sim.files.fields import FieldError, nearest
 from sim.files.named import names_in, parse, read
-from sim.files.problems import fields_of, problems, spell, spell_place, where
+from sim.files.problems import problems, spell, spell_place, where
 from sim.files.toml_lines import Place, key_lines
 from sim.hardware import Hardware
 from sim.measured import MeasuredCurve
-from sim.topology.files.graph_tables import LinkClassTable, LinkTable, NodeTable, RouteTable
-from sim.topology.files.hardware_table import ChannelsTable, HardwareTable
-from sim.topology.files.measured_table import LineTable, MeasuredTable
 from sim.topology.files.schema import MAX_LINKS, MAX_RANKS, NetworkFields, model, refuse_above
 from sim.topology.kinds import KINDS
 from sim.topology.layout import NetworkLayout
-
-TABLES: Mapping[str | int, type[Fields]] = {
-    "class": LinkClassTable,
-    "hardware": HardwareTable,
-    "link": LinkTable,
-    "measured": MeasuredTable,
-    "node": NodeTable,
-    "route": RouteTable,
-}
 
 
 @dataclass(frozen=True)
@@ -166,17 +153,6 @@ def parse_network(text: str, name: str, file: str) -> NetworkFile:
     try:
         fields = model(kind).model_validate(content)
     except ValidationError as error:
-        said = problems(error, lines, partial(_known, kind=kind), f"a network of kind {kind!r}")
+        said = problems(error, lines, model(kind), f"a network of kind {kind!r}")
         raise NetworkFileError(f"{file}: {said}") from error
     return NetworkFile(name, fields, file, lines)
-
-
-def _known(place: Place, kind: str) -> list[str]:
-    """Return the fields of the table in which the field *place* stands."""
-    if len(place) == 1:
-        return fields_of(model(kind))
-    if place[0] == "measured" and len(place) > 3:
-        return fields_of(LineTable)
-    if place[0] not in TABLES or (len(place) > 3 and place[-2] == "sharing"):
-        return fields_of(SharingTable)
-    return fields_of(ChannelsTable if place[0] == "hardware" and len(place) > 2 else TABLES[place[0]])

@@ -44,6 +44,9 @@ def made(kind: str, change: dict[str, Any]) -> Topology:
 
 ROUTES = [
     ("switch", {}, (3, 1), "rank 3 up, rank 1 down"),
+    ("ring", {}, (0, 3), "rank 0 to 1, rank 1 to 2, rank 2 to 3"),
+    ("ring", {}, (5, 2), "rank 5 to 0, rank 0 to 1, rank 1 to 2"),
+    ("ring", {}, (1, 5), "rank 1 to 0, rank 0 to 5"),
     ("torus", {}, (1, 11), "rank 1 to 9, rank 9 to 10, rank 10 to 11"),
     ("nodes", {}, (1, 2), "rank 1 up, rank 2 down"),
     ("nodes", {}, (1, 6), "node 0 NIC 0 up, node 1 NIC 1 down"),
