@@ -207,7 +207,7 @@ def test_a_preset_keeps_its_links_and_gets_other_measurements():
     network = parse_network(text, "mine", "mine.toml")
 
     assert network.measured == tuple(curves)
-    assert network.arguments(4) == read_network("ethernet-10g").arguments(4)
+    assert network.layout(4).links == read_network("ethernet-10g").layout(4).links
     assert "[[measured]]" not in without_measured(text)
 
 
