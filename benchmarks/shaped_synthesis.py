@@ -21,7 +21,7 @@ import numpy as np
 from collectives.synthesis import COLLECTIVES, synthesize
 from collectives.timing.cost import Cheapest
 from sim import Topology
-from sim.files.network_file import read_network
+from sim.topology.files.network_file import read_network
 from sim.units import parse_size, parse_time
 from testbed.truth.shaped.built import built
 from testbed.truth.shaped.hosts import started

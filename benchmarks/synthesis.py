@@ -19,7 +19,7 @@ from typing import NamedTuple
 from collectives import verify
 from collectives.synthesis import COLLECTIVES, synthesize
 from sim import Topology, TopologyError, load_network, preset_names
-from sim.topology.routing import LinkSpec
+from sim.topology.kinds.graph import LinkSpec
 from sim.units import parse_size
 
 GIGABITS = (10, 25, 50, 100, 200)

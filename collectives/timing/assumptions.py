@@ -18,7 +18,7 @@ from collectives.timing.formulas.nccl.constants import NcclProtocol
 from sim.hardware import Device
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
-from sim.topology.routing import HostRouting
+from sim.topology.kinds.host import HostRouting
 from sim.units import SECOND, Quantity, parse_bandwidth, parse_time
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from collectives.virtual.transport import SimulatedTransport
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
-from sim.topology.routing import NodesRouting
+from sim.topology.kinds.nodes import NodesRouting
 
 FEW_STEPS = MappingProxyType({"broadcast": "tree", "reduce": "tree"})
 """Programs of few steps; of all other collectives ``direct``, of one."""

@@ -13,7 +13,7 @@ from collectives.catalogue.measured_times import TimesDocument
 from collectives.formats.whole_file import write_whole
 from ddp.profiles import Profile
 from sim.files.device_file import DeviceTable
-from sim.files.schema import json_schema
+from sim.topology.files.schema import json_schema
 from testbed.planning import question
 
 DOCS = Path(__file__).parents[1]

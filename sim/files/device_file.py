@@ -48,8 +48,8 @@ from pydantic import Field, ValidationError
 from sim.errors import DeviceFileError
 from sim.files.fields import Bandwidth, Count, Efficiency, FieldError, Fields, Rate, Size, Time, Words
 from sim.files.named import names_in, parse, read
-from sim.files.problems import fields_of, problems, spell_place, where
-from sim.files.toml_lines import Place, key_lines
+from sim.files.problems import problems, spell_place, where
+from sim.files.toml_lines import key_lines
 from sim.hardware import AttentionRates, Device, KernelTable
 from sim.units import effective
 
@@ -229,15 +229,9 @@ def parse_device(text: str, name: str, file: str) -> Device:
     try:
         return DeviceTable.model_validate(content).device(name)
     except ValidationError as error:
-        raise DeviceFileError(f"{file}: {problems(error, key_lines(text), _known, 'a device')}") from error
+        raise DeviceFileError(
+            f"{file}: {problems(error, key_lines(text), DeviceTable, 'a device')}"
+        ) from error
     except FieldError as error:
         at = where(error.place, key_lines(text)) + spell_place(error.place)
         raise DeviceFileError(f"{file}: {at}: {error}") from error
-
-
-def _known(place: Place) -> list[str]:
-    """Return the fields of the table in which the field *place* stands."""
-    if len(place) == 1:
-        return fields_of(DeviceTable)
-    tables: dict[object, type[Fields]] = {"kernels": KernelFields, "attention": AttentionTable}
-    return fields_of(tables.get(place[0], RateTable))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -102,7 +102,3 @@ def nearest(name: object, known: Iterable[str]) -> str:
     """Return a question whether the nearest of *known* was meant, or nothing if none is near."""
     matches = get_close_matches(str(name)[:100], list(known)[:10_000], n=1, cutoff=0.5)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
-
-
-FabricName: TypeAlias = Literal["ethernet-tcp", "infiniband", "roce"]
-"""What switches do where several flows end in one port; see `sim.topology.fabric`."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,8 @@ from sim.topology.placement import check_place
 from sim.topology.routing import Routing
 from sim.topology.routing.private import PrivateLinksRouting
 from sim.units import Int64Array
+
+C = TypeVar("C", Jitter, Straggler, LinkChange, LinkFailure, Background)
 
 
 @dataclass(frozen=True)
@@ -107,23 +109,25 @@ class Scenario:
         except TopologyError as error:
             raise ConditionError(f"{condition}: {error}") from None
 
+    def _all(self, kind: type[C]) -> Iterator[C]:
+        """Yield the conditions of one *kind*."""
+        return (condition for condition in self.conditions if isinstance(condition, kind))
+
     @property
     def slowest(self) -> Straggler | None:
         """A straggler with the largest factor above 1, if there is one."""
-        slow = [one for one in self.conditions if isinstance(one, Straggler) and one.rank in self.factors]
+        slow = [one for one in self._all(Straggler) if one.rank in self.factors]
         return max(slow, key=lambda one: one.exact_factor, default=None)
 
     @cached_property
     def delays_ps(self) -> dict[int, int]:
         """How late ranks are, by place, for those that are."""
-        late = (condition for condition in self.conditions if isinstance(condition, Straggler))
-        return {int(one.rank): one.delay_ps for one in late if one.delay_ps}
+        return {int(one.rank): one.delay_ps for one in self._all(Straggler) if one.delay_ps}
 
     @cached_property
     def factors(self) -> dict[int, Fraction]:
         """How many times as long slow ranks take, by place."""
-        stragglers = (condition for condition in self.conditions if isinstance(condition, Straggler))
-        return {int(one.rank): one.exact_factor for one in stragglers if one.exact_factor != 1}
+        return {int(one.rank): one.exact_factor for one in self._all(Straggler) if one.exact_factor != 1}
 
     @cached_property
     def topology(self) -> Topology:
@@ -154,12 +158,12 @@ class Scenario:
     @property
     def reroutes(self) -> bool:
         """Whether messages may change their way."""
-        return any(isinstance(condition, LinkFailure) and condition.reroute for condition in self.conditions)
+        return any(failure.reroute for failure in self._all(LinkFailure))
 
     @property
     def has_background(self) -> bool:
         """Whether there is other traffic."""
-        return any(isinstance(condition, Background) for condition in self.conditions)
+        return any(self._all(Background))
 
     @property
     def events_only(self) -> str | None:
@@ -172,7 +176,7 @@ class Scenario:
         rank_at = {int(place): rank for rank, place in enumerate(hosts)}
         late = {rank_at[place]: delay for place, delay in self.delays_ps.items() if place in rank_at}
         slow = {rank_at[place]: factor for place, factor in self.factors.items() if place in rank_at}
-        jitter = next((condition for condition in self.conditions if isinstance(condition, Jitter)), None)
+        jitter = next(self._all(Jitter), None)
         return replace(rank_overhead, jitter=jitter).with_slow(slow).with_late(late)
 
     def network(
@@ -192,29 +196,24 @@ class Scenario:
         return network
 
     def _failures(self) -> Iterator[Failure]:
-        for condition in self.conditions:
-            if isinstance(condition, LinkFailure):
-                yield Failure(condition.at_ps, self._link(condition), condition.reroute)
+        for one in self._all(LinkFailure):
+            yield Failure(one.at_ps, self._link(one), one.reroute)
 
     def _traffic(self) -> Iterator[OtherTraffic]:
-        for one in self.conditions:
-            if isinstance(one, Background):
-                ends = int(one.source), int(one.destination)
-                yield OtherTraffic(*ends, one.rate, one.nbytes, one.start_ps, one.stop_ps)
+        for one in self._all(Background):
+            ends = int(one.source), int(one.destination)
+            yield OtherTraffic(*ends, one.rate, one.nbytes, one.start_ps, one.stop_ps)
 
     def _changes(self) -> Iterator[BandwidthChange]:
         """Yield the changes of links, and with each those of the private links that go with it."""
         routing = self.topology.routing
         ways = routing.ways if isinstance(routing, PrivateLinksRouting) else ()
-        for condition in self.conditions:
-            if isinstance(condition, LinkChange):
-                link = self._link(condition)
-                bandwidth = self._bandwidth(condition)
-                yield BandwidthChange(condition.at_ps, link, bandwidth)
-                for number, (rank, other, _) in enumerate(ways, self.base.num_links):
-                    if other == link:
-                        slow = _part(bandwidth, 1 / self.factors[rank])
-                        yield BandwidthChange(condition.at_ps, number, slow)
+        for change in self._all(LinkChange):
+            link, bandwidth = self._link(change), self._bandwidth(change)
+            yield BandwidthChange(change.at_ps, link, bandwidth)
+            for number, (rank, other, _) in enumerate(ways, self.base.num_links):
+                if other == link:
+                    yield BandwidthChange(change.at_ps, number, _part(bandwidth, 1 / self.factors[rank]))
 
     def _bandwidth(self, condition: LinkChange) -> int:
         return _part(int(self.base.link_bandwidth[self._link(condition)]), condition.exact_factor)
@@ -223,10 +222,9 @@ class Scenario:
     def at_best(self) -> Topology:
         """The topology with the largest bandwidth that each link ever has, for what cannot be beaten."""
         bandwidth = self.base.link_bandwidth.copy()
-        for condition in self.conditions:
-            if isinstance(condition, LinkChange):
-                link = self._link(condition)
-                bandwidth[link] = max(int(bandwidth[link]), self._bandwidth(condition))
+        for change in self._all(LinkChange):
+            link = self._link(change)
+            bandwidth[link] = max(int(bandwidth[link]), self._bandwidth(change))
         if np.array_equal(bandwidth, self.base.link_bandwidth):
             return self.base
         return replace(self.base, link_bandwidth=bandwidth)

@@ -1,6 +1,6 @@
 """Networks by name or from files, as ``docs/files.md`` describes them: topologies of any size.
 
-`load_network` reads the file (`sim.files.network_file`) and checks that the network can be made.
+`load_network` reads the file (`sim.topology.files.network_file`) and checks that the network can be made.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 
-from sim.files import network_file
-from sim.files.network_file import NetworkFile, preset_names
-from sim.files.overrides import overridable, overridden
-from sim.files.schema import AnyNetwork
 from sim.topology.fabric import loses
+from sim.topology.files import network_file
+from sim.topology.files.network_file import NetworkFile, preset_names
+from sim.topology.files.overrides import overridable, overridden
+from sim.topology.files.schema import NetworkFields
 from sim.topology.topology import Topology, checked, described
 
 __all__ = ["NetworkDescription", "load_network", "parse_network", "preset_names"]
@@ -35,7 +35,7 @@ class NetworkDescription:
         return self.file.name
 
     @property
-    def fields(self) -> AnyNetwork:
+    def fields(self) -> NetworkFields:
         """The fields of the file."""
         return self.file.fields
 

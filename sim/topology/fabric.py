@@ -24,9 +24,13 @@ slow one, so where there are any, fast links lose more than the table says.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated, TypeAlias
 
 from sim.errors import TopologyError
 from sim.topology.sharing_table import WHOLE, Sharing, SharingArgument
+
+FabricName: TypeAlias = Annotated[str, "fabric"]
+"""A parameter of a kind of network, one of `FABRICS`."""
 
 _DROP_TAIL = (1.0, 0.95, 0.9, 0.875, 0.85, 0.825, 0.8, 0.785, 0.77, 0.755, 0.74, 0.725, 0.71, 0.695, 0.68)
 """Measured with 1, 3, 7 and 15 flows, over what one gets; on lines between."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from sim.errors import TopologyError
 from sim.topology.link_sharing import LinkSharing
+from sim.topology.parameters import Bandwidth, Latency
 from sim.topology.routing import Routing
 from sim.topology.sharing_table import Sharing, SharingArgument
-from sim.units import Int64Array, parse_count
+from sim.units import Int64Array, parse_bandwidth, parse_time
 
 Spreading: TypeAlias = Literal["static", "ecmp", "spray"]
 """How messages are spread over equal paths."""
@@ -31,47 +32,59 @@ class Cache(NamedTuple):
     copy_speedup: float = 1.0
 
 
-class NetworkLayout(NamedTuple):
-    """What a kind of network comes to; the fields are the first of `Topology`."""
+class Links(NamedTuple):
+    """So many directed links that are alike: bytes per second, picoseconds, what flows get of each."""
+
+    num_links: int
+    bandwidth: int
+    latency: int
+    sharing: SharingArgument = None
+
+    @classmethod
+    def read(
+        cls, num_links: int, bandwidth: Bandwidth, latency: Latency, sharing: SharingArgument, which: str = ""
+    ) -> Links:
+        """Return *num_links* links of what people write, *which* being how the names of its parameters begin.
+
+        Raises:
+            UnitError: a bandwidth or latency that is out of range or cannot be read.
+        """
+        rate, delay = parse_bandwidth(bandwidth, f"{which}bandwidth"), parse_time(latency, f"{which}latency")
+        return cls(num_links, rate, delay, sharing)
+
+
+@dataclass(frozen=True)
+class NetworkLayout:
+    """What a kind of network comes to; `sim.topology.topology.Topology` says what the fields mean.
+
+    Attributes:
+        links: in the order of their numbers.  How many they are is known before they are made.
+    """
 
     name: str
     num_ranks: int
     ranks_per_node: int
-    link_bandwidth: Int64Array
-    link_latency: Int64Array
+    links: Sequence[Links]
     routing: Routing
-    sharing: LinkSharing | None = None
     cache: Cache | None = None
 
+    @property
+    def num_links(self) -> int:
+        """Number of directed links."""
+        return sum(links.num_links for links in self.links)
 
-def layout(
-    name: str,
-    num_ranks: int,
-    ranks_per_node: int,
-    kinds: Sequence[tuple[int, int, int]],
-    routing: Routing,
-    *sharing: SharingArgument,
-) -> NetworkLayout:
-    """Return the layout of links given as (count, bandwidth, latency), each kind with its sharing."""
-    counts = [count for count, _, _ in kinds]
-    tables = [Sharing.of(one) for one in sharing]
-    shares = LinkSharing.of(zip(counts, tables, strict=True), routing)
-    return NetworkLayout(name, num_ranks, ranks_per_node, *_link_arrays(kinds), routing, shares)
+    def link_arrays(self) -> tuple[Int64Array, Int64Array]:
+        """Return the bandwidth and the latency of each link, shape (num_links,)."""
+        counts = [links.num_links for links in self.links]
+        columns = ([links.bandwidth for links in self.links], [links.latency for links in self.links])
+        bandwidth, latency = (np.repeat(np.array(column, dtype=np.int64), counts) for column in columns)
+        return bandwidth, latency
 
+    def sharing(self) -> LinkSharing | None:
+        """Return what flows get of the links; None: all of each.
 
-def _link_arrays(kinds: Iterable[tuple[int, int, int]]) -> tuple[Int64Array, Int64Array]:
-    """Return bandwidths and latencies of links given as (count, bandwidth, latency)."""
-    counts, bandwidth, latency = (np.array(column, dtype=np.int64) for column in zip(*kinds, strict=True))
-    return np.repeat(bandwidth, counts), np.repeat(latency, counts)
-
-
-def ecmp_seed(routing: str, known: Sequence[str], seed: int) -> int | None:
-    """Return the seed of the hash that *routing* ``ecmp`` asks for, or None for another that is *known*.
-
-    Raises:
-        TopologyError: a routing that is not known, or a seed that is not a whole number.
-    """
-    if routing not in known:
-        first = ", ".join(map(repr, known[:-1]))
-        raise TopologyError(f"routing: expected {first} or {known[-1]!r}, got {routing!r}")
-    return parse_count(seed, "seed", least=0) if routing == "ecmp" else None
+        Raises:
+            TopologyError: a table that cannot be.
+        """
+        tables = [(links.num_links, Sharing.of(links.sharing)) for links in self.links]
+        return LinkSharing.of(tables, self.routing)

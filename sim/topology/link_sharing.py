@@ -40,9 +40,10 @@ class LinkSharing:
             classes: so many links, in order, and the table of these.
             routing: says what they connect.
         """
-        counts, tables = zip(*classes, strict=True)
-        if all(table.is_whole for table in tables):
+        classes = list(classes)
+        if all(table.is_whole for _, table in classes):
             return None
+        counts, tables = zip(*classes, strict=True)
         distinct = tuple(dict.fromkeys(tables))
         table = np.repeat(np.array([distinct.index(one) for one in tables], dtype=np.int64), counts)
         minds = np.array([one.minds_direction for one in distinct])[table]

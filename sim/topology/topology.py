@@ -25,23 +25,31 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property, wraps
 from os import PathLike
-from typing import TYPE_CHECKING, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from sim.errors import TopologyError
-from sim.topology import cluster, kinds, trees
+from sim.topology.kinds.cluster import ClusterRouting, cluster
+from sim.topology.kinds.fat_tree import fat_tree
+from sim.topology.kinds.graph import graph
+from sim.topology.kinds.host import host
+from sim.topology.kinds.leaf_spine import leaf_spine
+from sim.topology.kinds.nodes import nodes
+from sim.topology.kinds.ring import ring
+from sim.topology.kinds.switch import switch
+from sim.topology.kinds.torus import torus
 from sim.topology.layout import Cache, NetworkLayout
 from sim.topology.link_sharing import LinkSharing
-from sim.topology.routing import ClusterRouting, DetourRouting, Routing
+from sim.topology.routing import DetourRouting, Routing
 from sim.topology.routing.table import route_table
 from sim.units import Int64Array, is_whole
 
 if TYPE_CHECKING:
-    from sim.files.network_file import NetworkFile
     from sim.hardware import Hardware
     from sim.measured import MeasuredCurve
+    from sim.topology.files.network_file import NetworkFile
 
 P = ParamSpec("P")
 
@@ -54,7 +62,7 @@ def _made_by(kind: Callable[P, NetworkLayout]) -> Callable[P, Topology]:
 
     @wraps(kind)
     def make(*args: P.args, **kwargs: P.kwargs) -> Topology:
-        return Topology(*kind(*args, **kwargs))
+        return Topology.of(kind(*args, **kwargs))
 
     shown = inspect.signature(kind).replace(return_annotation="Topology")
     make.__signature__ = shown  # type: ignore[attr-defined]  # for help(Topology.switch)
@@ -92,15 +100,29 @@ class Topology:
     in_network_reduction: bool = False
     measured: tuple[MeasuredCurve, ...] = field(default=(), repr=False)
 
-    switch = staticmethod(_made_by(kinds.switch))
-    ring = staticmethod(_made_by(kinds.ring))
-    torus = staticmethod(_made_by(kinds.torus))
-    nodes = staticmethod(_made_by(kinds.nodes))
-    leaf_spine = staticmethod(_made_by(trees.leaf_spine))
-    fat_tree = staticmethod(_made_by(trees.fat_tree))
-    cluster = staticmethod(_made_by(cluster.cluster))
-    host = staticmethod(_made_by(kinds.host))
-    graph = staticmethod(_made_by(kinds.graph))
+    switch = staticmethod(_made_by(switch))
+    ring = staticmethod(_made_by(ring))
+    torus = staticmethod(_made_by(torus))
+    nodes = staticmethod(_made_by(nodes))
+    leaf_spine = staticmethod(_made_by(leaf_spine))
+    fat_tree = staticmethod(_made_by(fat_tree))
+    cluster = staticmethod(_made_by(cluster))
+    host = staticmethod(_made_by(host))
+    graph = staticmethod(_made_by(graph))
+
+    @classmethod
+    def of(cls, layout: NetworkLayout, **known: Any) -> Topology:
+        """Return the network that *layout* comes to, of which this is *known*, such as its hardware."""
+        return cls(
+            layout.name,
+            layout.num_ranks,
+            layout.ranks_per_node,
+            *layout.link_arrays(),
+            layout.routing,
+            layout.sharing(),
+            layout.cache,
+            **known,
+        )
 
     def __post_init__(self) -> None:
         self.link_bandwidth.setflags(write=False)
@@ -157,7 +179,7 @@ class Topology:
             NetworkFileError: no such file or preset, or it is wrong; names file, line and field.
             TopologyError: another number of ranks than the file states, or none where it states none.
         """
-        from sim.files.network_file import read_network
+        from sim.topology.files.network_file import read_network
 
         return described(checked(read_network(path)), num_ranks)
 
@@ -255,12 +277,10 @@ def described(network: NetworkFile, num_ranks: int | None = None) -> Topology:
     """Return the network that a file describes, for *num_ranks* ranks.
 
     Raises:
-        TopologyError: an impossible number of ranks; see `NetworkFile.arguments`.
+        TopologyError: an impossible number of ranks; see `NetworkFile.layout`.
     """
-    make = kinds.KINDS[network.fields.kind]
-    layout = make(**network.arguments(num_ranks), name=network.name)
-    return Topology(
-        *layout,
+    return Topology.of(
+        network.layout(num_ranks),
         hardware=network.hardware,
         in_network_reduction=network.fields.in_network_reduction,
         measured=network.measured,
@@ -273,7 +293,7 @@ def checked(network: NetworkFile) -> NetworkFile:
     Raises:
         NetworkFileError: it cannot; names file, line and field.
     """
-    size = network.fields.size
     with network.blamed():
+        size = network.fields.size
         described(network, 1 if size is None else size)
     return network

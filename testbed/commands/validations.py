@@ -15,7 +15,7 @@ from testbed.output.folder import check_writable, document
 from testbed.output.table import counted, progress
 
 if TYPE_CHECKING:
-    from sim.files.network_file import NetworkFile
+    from sim.topology.files.network_file import NetworkFile
     from testbed.pages import Delivery
     from testbed.truth.calibration.calibration import Calibration
 
@@ -257,7 +257,7 @@ def _network(path: Path) -> NetworkFile:
         UsageError: it cannot.
     """
     from collectives.errors import NotSupportedError
-    from sim.files.network_file import read_network
+    from sim.topology.files.network_file import read_network
     from sim.topology.topology import checked
     from testbed.truth.shaped.plan import plan, wire
 

@@ -19,15 +19,14 @@ Whatever is a list is an axis; the points are the product.  ``docs/plan-a-cluste
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from sim.files.fields import Count, Fields, Size, Words
-from sim.files.problems import fields_of, problems
-from sim.files.toml_lines import Place, key_lines
+from sim.files.problems import problems
+from sim.files.toml_lines import key_lines
 from testbed.errors import UsageError
 
 MAX_BYTES = 2**20
@@ -110,14 +109,6 @@ class Question(Fields):
         return f"{', '.join(models)} on {networks}{ranks}: what does it take, and what limits it?"
 
 
-_TABLES: dict[str, type[Fields]] = {
-    "profile": ProfileTable,
-    "script": ScriptTable,
-    "collective": CollectiveTable,
-    "network": NetworkTable,
-}
-
-
 def read_question(path: Path) -> Question:
     """Return the question in the TOML file at *path*; files that it names are beside it.
 
@@ -148,7 +139,7 @@ def question_of(content: dict[str, Any], file: str, text: str = "") -> Question:
     try:
         asked = Question.model_validate(content)
     except ValidationError as error:
-        said = problems(error, key_lines(text), partial(_known, content), "a question")
+        said = problems(error, key_lines(text), Question, "a question")
         raise UsageError(f"{file}: {said}") from None
     if not (asked.profiles or asked.scripts or asked.collectives):
         raise UsageError(
@@ -180,9 +171,3 @@ def beside(asked: Question, folder: Path) -> Question:
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of questions."""
     return {"title": "Question", **Question.model_json_schema(by_alias=True)}
-
-
-def _known(content: dict[str, Any], place: Place) -> list[str]:
-    """Return the fields of the table in which the field *place* stands."""
-    table: type[BaseModel] = Question if len(place) == 1 else _TABLES.get(str(place[0]), Question)
-    return fields_of(table)  # type: ignore[arg-type]  # both are Fields

@@ -16,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.topology import Topology
-from sim.topology.routing import ClusterRouting, DetourRouting, GraphRouting
+from sim.topology.kinds.cluster import ClusterRouting
+from sim.topology.kinds.graph import GraphRouting
+from sim.topology.routing import DetourRouting
 from sim.topology.sharing_table import Sharing
 from sim.units import Int64Array
 

@@ -29,9 +29,10 @@ from ddp.errors import ProfileError
 from ddp.profiles import Profile
 from ddp.simulation.simulated_step import simulate_step
 from sim.files.device_file import parse_device
-from sim.files.schema import KINDS
 from sim.topology import Topology
 from sim.topology.description import parse_network
+from sim.topology.files.schema import model
+from sim.topology.kinds import KINDS
 from testbed.errors import UsageError, exit_code_of
 from testbed.truth.calibration.calibration import Calibration
 from testbed.truth.published.measured_row import MeasuredRow
@@ -130,9 +131,7 @@ _SMALL: dict[str, tuple[dict[str, Any], ...]] = {
     ),
 }
 ATTRIBUTES = ("-2", "-1", "0", "1", "2", "3", "4", "5", "", "i", "o", "s", "r", "rrcs", "nop", "x")
-FIELDS = sorted(
-    {field.alias or name for model in KINDS.values() for name, field in model.model_fields.items()}
-)
+FIELDS = sorted({field.alias or name for kind in KINDS for name, field in model(kind).model_fields.items()})
 
 
 def _of_values(

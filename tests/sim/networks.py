@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 from math import prod
 from typing import Any
 
@@ -16,7 +16,18 @@ from sim.topology.link_sharing import LinkSharing
 from sim.topology.sharing_table import WHOLE, Sharing
 
 LATENCIES = st.sampled_from(["0s", "1ps", "500ns", "2us"])
+ROUTINGS = st.sampled_from(["static", "ecmp", "spray"])
 KINDS = ("switch", "ring", "torus", "nodes", "leaf_spine", "fat_tree", "cluster", "host", "graph")
+
+
+def pairs_of(topology: Topology) -> list[tuple[int, int]]:
+    """Return all pairs of two ranks."""
+    return [*permutations(range(topology.num_ranks), 2)]
+
+
+def names(topology: Topology, source: int, destination: int) -> str:
+    """Return the names of the links of a route."""
+    return ", ".join(topology.link_name(link) for link in topology.route(source, destination))
 
 
 @st.composite
@@ -27,14 +38,22 @@ def networks(
     kinds: tuple[str, ...] = KINDS,
 ) -> Topology:
     """Draw a network of at most *max_ranks* ranks whose links have *bandwidth* (bytes/s)."""
-    bandwidth = st.integers(1, 10**12) if bandwidth is None else bandwidth
     kind = draw(st.sampled_from(kinds))
-    if kind == "nodes":
-        return _nodes(draw, bandwidth, max_ranks)
-    if kind == "cluster":
-        return Topology.cluster(**draw(clusters(bandwidth, max_ranks)))
-    if kind == "graph":
-        return _graph(draw, bandwidth, max_ranks)
+    topology: Topology = getattr(Topology, kind)(**draw(arguments(kind, bandwidth, max_ranks)))
+    return topology
+
+
+def arguments(
+    kind: str, bandwidth: st.SearchStrategy[int] | None = None, max_ranks: int = 12
+) -> st.SearchStrategy[dict[str, Any]]:
+    """Return the arguments of networks of *kind*."""
+    drawn = {"nodes": _nodes, "cluster": clusters, "graph": _graph}.get(kind)
+    rates = st.integers(1, 10**12) if bandwidth is None else bandwidth
+    return drawn(rates, max_ranks) if drawn else _plain(kind, rates, max_ranks)
+
+
+@st.composite
+def _plain(draw: st.DrawFn, kind: str, bandwidth: st.SearchStrategy[int], max_ranks: int) -> dict[str, Any]:
     shape: dict[str, Any] = {"num_ranks": draw(st.integers(1, max_ranks))}
     if kind == "torus":
         shape = {"shape": draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))}
@@ -50,27 +69,22 @@ def networks(
     elif kind == "host":
         shape["memory_bandwidth"] = draw(bandwidth)
     if kind in ("leaf_spine", "fat_tree"):
-        shape |= {
-            "routing": draw(st.sampled_from(["static", "ecmp", "spray"])),
-            "seed": draw(st.integers(0, 9)),
-        }
-    topology: Topology = getattr(Topology, kind)(bandwidth=draw(bandwidth), latency=draw(LATENCIES), **shape)
-    return topology
+        shape |= {"routing": draw(ROUTINGS), "seed": draw(st.integers(0, 9))}
+    return {"bandwidth": draw(bandwidth), "latency": draw(LATENCIES), **shape}
 
 
-def _nodes(draw: st.DrawFn, bandwidth: st.SearchStrategy[int], max_ranks: int) -> Topology:
+@st.composite
+def _nodes(draw: st.DrawFn, bandwidth: st.SearchStrategy[int], max_ranks: int) -> dict[str, Any]:
     nics, per_nic = draw(st.tuples(st.integers(1, 2), st.integers(1, 2)))
     num_nodes = draw(st.integers(1, max(1, max_ranks // (nics * per_nic))))
-    return Topology.nodes(
-        num_nodes=num_nodes,
-        ranks_per_node=nics * per_nic,
-        intra_bandwidth=draw(bandwidth),
-        intra_latency=draw(LATENCIES),
-        nics_per_node=nics,
-        nic_bandwidth=draw(bandwidth),
-        nic_latency=draw(LATENCIES),
-        num_ranks=draw(st.integers(1, min(max_ranks, num_nodes * nics * per_nic))),
-    )
+    return {
+        "num_nodes": num_nodes,
+        "num_ranks": draw(st.integers(1, min(max_ranks, num_nodes * nics * per_nic))),
+        "ranks_per_node": nics * per_nic,
+        "nics_per_node": nics,
+        **{f"{link}_bandwidth": draw(bandwidth) for link in ("intra", "nic")},
+        **{f"{link}_latency": draw(LATENCIES) for link in ("intra", "nic")},
+    }
 
 
 @st.composite
@@ -88,7 +102,7 @@ def clusters(
         "nodes_per_leaf": draw(st.integers(1, 3)),
         "oversubscription": draw(st.sampled_from([0.5, 1, 1.5, 3])),
         "uplinks_per_leaf": draw(st.none() | st.integers(1, 3)),
-        "routing": draw(st.sampled_from(["static", "ecmp", "spray"])),
+        "routing": draw(ROUTINGS),
         "seed": draw(st.integers(0, 9)),
         **draw(st.sampled_from([{"intra_link": "pcie"}, {"pxn": True}, {"pxn": False}])),
         "intra_bandwidth": draw(bandwidth),
@@ -102,7 +116,8 @@ def clusters(
     return shape
 
 
-def _graph(draw: st.DrawFn, bandwidth: st.SearchStrategy[int], max_ranks: int) -> Topology:
+@st.composite
+def _graph(draw: st.DrawFn, bandwidth: st.SearchStrategy[int], max_ranks: int) -> dict[str, Any]:
     """Draw ranks and switches around a ring of one-way or two-way cables, and some links across."""
     ranks = [f"r{n}" for n in range(draw(st.integers(1, max_ranks)))]
     switches = [f"s{n}" for n in range(draw(st.integers(0, 4)))]
@@ -115,13 +130,13 @@ def _graph(draw: st.DrawFn, bandwidth: st.SearchStrategy[int], max_ranks: int) -
         across = draw(st.lists(st.tuples(number, number), max_size=12))
         ends += [(around[a], around[b]) for a, b in across if a != b]
     delay = st.sampled_from([0, 1, 500_000, 2_000_000])
-    return Topology.graph(
-        ranks=ranks,
-        switches=switches,
-        links=[(tail, head, draw(bandwidth), draw(delay)) for tail, head in ends],
-        routing=draw(st.sampled_from(["shortest", "ecmp"])),
-        seed=draw(st.integers(0, 9)),
-    )
+    return {
+        "ranks": ranks,
+        "switches": switches,
+        "links": [(tail, head, draw(bandwidth), draw(delay)) for tail, head in ends],
+        "routing": draw(st.sampled_from(["shortest", "ecmp"])),
+        "seed": draw(st.integers(0, 9)),
+    }
 
 
 @st.composite

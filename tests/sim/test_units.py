@@ -19,6 +19,7 @@ from sim.units import (
     is_whole,
     parse_bandwidth,
     parse_count,
+    parse_rate,
     parse_size,
     parse_time,
     to_seconds,
@@ -45,6 +46,7 @@ READ = {
         "4K": 4096, "4k": 4096, "64M": 2**26, "25MiB": 25 * 2**20, "1GB": 2**30, "0.5K": 512, "12": 12,
         "12B": 12, 12: 12, 4096.0: 4096, 0: 0,
     },
+    parse_rate: {"989.4TFLOP/s": 989_400_000_000_000, 1e9: 10**9, "3 kflop/s": 3000},
 }
 """What may be written, and the bytes per second, picoseconds, or bytes in powers of 1024 that it means."""
 GARBAGE = (
@@ -82,6 +84,7 @@ def test_what_cannot_be_read_or_no_array_could_hold_is_refused_by_name(parse):
         (parse_bandwidth, [0, "0Gbps", "1bps", "12.5G", "5K", "1kib/s/s", "10Hz"]),
         (parse_size, ["0.3K", "1iB"]),
         (parse_time, ["2h"]),
+        (parse_rate, ["0", "1TFLOPS/h", "1TB/s"]),
     ],
 )
 def test_what_has_another_unit_or_comes_to_no_whole_number_is_refused(parse, texts):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from sim.errors import TopologyError
 from sim.topology.routing.protocol import Ranks
+from sim.units import parse_count
 
 _MASK = 2**64 - 1
 
@@ -31,3 +34,15 @@ def _mixed(state: Any) -> Any:
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
     return state ^ (state >> 31)
+
+
+def ecmp_seed(routing: str, known: Sequence[str], seed: int) -> int | None:
+    """Return the seed of the hash that *routing* ``ecmp`` asks for, or None for another that is *known*.
+
+    Raises:
+        TopologyError: a routing that is not known, or a seed that is not a whole number.
+    """
+    if routing not in known:
+        first = ", ".join(map(repr, known[:-1]))
+        raise TopologyError(f"routing: expected {first} or {known[-1]!r}, got {routing!r}")
+    return parse_count(seed, "seed", least=0) if routing == "ecmp" else None

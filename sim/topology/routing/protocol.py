@@ -100,6 +100,17 @@ def rank_names(num_ranks: int) -> list[str]:
     return [f"rank {rank}" for rank in range(num_ranks)]
 
 
+def up_or_down(link: int, num_ranks: int) -> str:
+    """Return for example ``rank 3 up``, where up of rank r is link ``r`` and down ``num_ranks + r``."""
+    return f"rank {link % num_ranks} {'down' if link >= num_ranks else 'up'}"
+
+
+def cut_around_ranks(num_ranks: int) -> Cut:
+    """Return the cut around each rank, which sends over link r and receives over link ``num_ranks + r``."""
+    ranks = np.arange(num_ranks)
+    return Cut("rank", ranks, ranks[:, None], num_ranks + ranks[:, None])
+
+
 def choose(condition: Any, yes: Ranks, no: Ranks) -> Ranks:
     """Return *yes* where *condition* holds and *no* elsewhere, for one value or for arrays."""
     if isinstance(condition, np.ndarray):

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.topology import Topology
+from sim.topology.kinds.torus import TorusRouting
 from sim.topology.routing import Wiring
-from sim.topology.routing.torus import TorusRouting
 from testbed.report.plots.network_layers import NetworkPart, levels, parts
 
 Positions = npt.NDArray[np.float64]

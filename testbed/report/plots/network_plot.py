@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from sim.topology import Topology
+from sim.topology.kinds.torus import TorusRouting
 from sim.topology.routing import Wiring
-from sim.topology.routing.torus import TorusRouting
 from sim.units import format_bandwidth, format_time
 from testbed.errors import UsageError
 from testbed.output.figure import COLOURS, DASHES, INK, QUIET, annotate, check_plot, new_figure, save

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sim.topology import Topology
+from sim.topology.kinds.torus import TorusRouting
 from sim.topology.routing import Wiring
-from sim.topology.routing.torus import TorusRouting
 from sim.units import format_bandwidth, format_time
 from testbed.report.plots.network_layers import NetworkPart, drawn_wiring, levels, parts, spell_names
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from collectives.timing.formulas.bandwidth import busbw
 from collectives.timing.formulas.measured import measured_at
 from sim.errors import NetworkFileError
-from sim.files.measured_table import measured_toml
 from sim.files.named import read
 from sim.measured import MeasuredCurve
+from sim.topology.files.measured_table import measured_toml
 from testbed.truth.published.systems import System
 
 _FROM_FIRST_TABLE = re.compile(

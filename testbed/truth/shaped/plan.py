@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from collectives.errors import NotSupportedError
 from sim.errors import TopologyError
-from sim.files.network_file import NetworkFile
 from sim.topology import Topology
 from sim.topology.fabric import loses
+from sim.topology.files.network_file import NetworkFile
 from sim.topology.topology import described
 from sim.units import format_time
 
@@ -110,7 +110,7 @@ def wire(network: NetworkFile, num_ranks: int | None = None) -> Topology:
     for name in type(fields).model_fields:
         if name.endswith("efficiency"):
             update[name] = 1.0
-        elif name.endswith("sharing") or (name == "fabric" and loses(fields.fabric)):  # type: ignore[union-attr]
+        elif name.endswith("sharing") or (name == "fabric" and loses(fields.fabric)):  # type: ignore[attr-defined]
             update[name] = None
     for tables in ("classes", "links"):
         held = getattr(fields, tables, None)

@@ -11,8 +11,8 @@ from pathlib import Path
 from collectives.formats.whole_file import write_whole
 from ddp.profiles.profile import Profile
 from sim import Topology
-from sim.files.network_file import NetworkFile
 from sim.scenario.conditions import LinkChange
+from sim.topology.files.network_file import NetworkFile
 from testbed.output.table import Advance
 from testbed.truth.calibration.calibration import Calibration
 from testbed.truth.shaped import cases, steps

@@ -25,7 +25,7 @@ from collectives.synthesis.routes import Routes
 from collectives.synthesis.symmetry import no_symmetry, symmetry_of
 from collectives.timing import simulate
 from sim import Topology, load_network
-from sim.topology.routing import LinkSpec
+from sim.topology.kinds.graph import LinkSpec
 
 pytest.importorskip("scipy")
 pytest.importorskip("z3")

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Device, device_names, load_device
-from sim.errors import DeviceFileError, UnitError
+from sim.errors import DeviceFileError
 from sim.files.device_file import TYPES, parse_device
 from sim.hardware import AttentionRates
-from sim.units import SECOND, parse_rate
+from sim.units import SECOND
 
 GOOD = """
 schema = 1
@@ -94,27 +94,11 @@ def test_a_gpu_says_how_much_memory_it_has_and_what_launches_and_copies_cost():
     assert gpu.attention_kernels == "new"
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (('"gpu"', '"tpu"'), "line 4: kind: input should be 'cpu' or 'gpu', got 'tpu'"),
-        (('"80GB"', '"80TFLOP"'), "line 5: memory: cannot read '80TFLOP'; expected"),
-        (('"80GB"', "0"), "line 5: memory: input should be greater than or equal to 1, got 0"),
-        (("0.25", "1.0"), "line 9: communication_share: input should be less than 1, got 1.0"),
-        (('= "new"', '= "newer"'), r"line 10: attention_kernels: no table \[attention.newer\]; expected one"),
-        (("backward = 0.2", "back = 0.2"), "line 23: attention, old, back: unknown field"),
-    ],
-)
-def test_what_is_wrong_in_what_a_gpu_says_is_named_with_its_line(change, said):
-    with pytest.raises(DeviceFileError, match=said):
-        parse_device(GPU.replace(*change, 1), "mine", "mine.toml")
-
-
-KERNELS = """
+KERNELS = f"""{GOOD}
 [[kernels]]
 operation = "product"
 dtype = "float32"
-axes = {m = [64, 1024], n = [64, 1024], k = [1024]}
+axes = {{m = [64, 1024], n = [64, 1024], k = [1024]}}
 efficiency = [0.1, 0.2, 0.2, 0.8]
 
 [[kernels]]
@@ -122,46 +106,18 @@ operation = "add"
 dtype = "int64"
 of = "memory"
 launch_overhead = "1us"
-axes = {bytes = [1024]}
+axes = {{bytes = [1024]}}
 efficiency = [1.5]
 """
 
 
 def test_rates_of_kernels_are_parts_of_the_peak_of_their_type_or_of_the_memory():
-    device = parse_device(GOOD + KERNELS, "mine", "mine.toml")
+    device = parse_device(KERNELS, "mine", "mine.toml")
     product, add = device.kernels["product", "float32"], device.kernels["add", "int64"]
 
     assert product.rates == (2 * 10**12, 4 * 10**12, 4 * 10**12, 16 * 10**12)
     assert (product.work, product.launch_ps) == ("arithmetic", device.launch_ps)
     assert (add.work, add.rates, add.launch_ps) == ("bytes", (3 * 10**12,), 10**6)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (
-            ("0.2, 0.8", "0.8"),
-            "line 15: kernels 1, efficiency: expected a rate for each of the 4",
-        ),
-        (
-            ("[64, 1024], k", "[64, 64], k"),
-            "line 15: kernels 1, efficiency: axis n: expected",
-        ),
-        (
-            ('dtype = "float32"', 'dtype = "float64"'),
-            "line 13: kernels 1, dtype: float64 has no peak here; expected a type",
-        ),
-        (
-            ('"add"\ndtype = "int64"', '"product"\ndtype = "float32"'),
-            "line 18: kernels 2, operation: a sec",
-        ),
-        (("axes = {m", "axis = {m"), r"line 14: kernels 1, axis: unknown field \(did you mean 'axes'\?\)"),
-        (("[1.5]", "[-1]"), "line 23: kernels 2, efficiency 1: input should be greater than 0, got -1"),
-    ],
-)
-def test_what_is_wrong_in_a_table_of_kernels_is_named_with_its_line(change, said):
-    with pytest.raises(DeviceFileError, match=said):
-        parse_device((GOOD + KERNELS).replace(*change), "mine", "mine.toml")
 
 
 @given(
@@ -188,32 +144,6 @@ def test_a_type_that_the_device_has_no_rate_for_matters_only_where_there_is_arit
         device.duration_ps(1, 5, "int64")
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (
-            ("memory_bandwidth", "memory_bandwith"),
-            r"line 3: memory_bandwith: unknown field \(did you mean 'memory_b",
-        ),
-        (
-            ('"20TFLOP/s"', '"20TB/s"'),
-            r"line 8: float32, peak: cannot read '20TB/s'; expected a rate such as",
-        ),
-        (("0.75", "1.5"), "line 9: float32, efficiency: input should be less than or equal to 1, got 1.5"),
-        (("efficiency = 0.75", "speed = 1"), r"line 9: float32, speed: unknown field"),
-        (
-            ("[float32]", "[float31]"),
-            r"line 7: float31: unknown field \(did you mean 'float32'\?\); a device has the",
-        ),
-        (("schema = 1", "schema = 2"), "line 2: schema: input should be 1, got 2"),
-        (("[float32]", "[float32"), "not a TOML file"),
-    ],
-)
-def test_what_is_wrong_in_a_file_is_named_with_its_line(change, said):
-    with pytest.raises(DeviceFileError, match=said):
-        parse_device(GOOD.replace(*change), "mine", "mine.toml")
-
-
 def test_an_unknown_device_is_refused_with_the_nearest_name():
     with pytest.raises(
         DeviceFileError, match=r"unknown device 'h10' \(did you mean 'h100'\?\); expected one of a100"
@@ -221,14 +151,32 @@ def test_an_unknown_device_is_refused_with_the_nearest_name():
         load_device("h10")
 
 
-@pytest.mark.parametrize(
-    ("text", "rate"), [("989.4TFLOP/s", 989_400_000_000_000), (1e9, 10**9), ("3 kflop/s", 3000)]
-)
-def test_rates_are_read_exactly(text, rate):
-    assert parse_rate(text) == rate
+WRONG = [
+    (GOOD, "memory_bandwidth", "memory_bandwith", r"line 3: memory_bandwith: unknown .* mean 'memory_band"),
+    (GOOD, '"20TFLOP/s"', '"20TB/s"', "line 8: float32, peak: cannot read '20TB/s'; expected a rate such as"),
+    (GOOD, "0.75", "1.5", "line 9: float32, efficiency: input should be less than or equal to 1, got 1.5"),
+    (GOOD, "efficiency = 0.75", "speed = 1", "line 9: float32, speed: unknown field"),
+    (GOOD, "[float32]", "[float31]", r"line 7: float31: unknown .* mean 'float32'\?\); a device has the"),
+    (GOOD, "schema = 1", "schema = 2", "line 2: schema: input should be 1, got 2"),
+    (GOOD, "[float32]", "[float32", "not a TOML file"),
+    (GPU, '"gpu"', '"tpu"', "line 4: kind: input should be 'cpu' or 'gpu', got 'tpu'"),
+    (GPU, '"80GB"', '"80TFLOP"', "line 5: memory: cannot read '80TFLOP'; expected"),
+    (GPU, '"80GB"', "0", "line 5: memory: input should be greater than or equal to 1, got 0"),
+    (GPU, "0.25", "1.0", "line 9: communication_share: input should be less than 1, got 1.0"),
+    (GPU, '= "new"', '= "newer"', r"line 10: attention_kernels: no table \[attention.newer\]; expected one"),
+    (GPU, "backward = 0.2", "back = 0.2", "line 23: attention, old, back: unknown field"),
+    (KERNELS, "0.2, 0.8", "0.8", "line 15: kernels 1, efficiency: expected a rate for each of the 4"),
+    (KERNELS, "[64, 1024], k", "[64, 64], k", "line 15: kernels 1, efficiency: axis n: expected"),
+    (KERNELS, '"float32"\na', '"float64"\na', "line 13: kernels 1, dtype: float64 has no peak here; ex"),
+    (KERNELS, '"add"\ndtype = "int64"', '"product"\ndtype = "float32"', "line 18: kernels 2, operation: a"),
+    (KERNELS, "axes = {m", "axis = {m", r"line 14: kernels 1, axis: unknown field \(did you mean 'axes'\?\)"),
+    (KERNELS, "[1.5]", "[-1]", "line 23: kernels 2, efficiency 1: input should be greater than 0, got -1"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["0", "-1TFLOP/s", "1TFLOPS/h", "fast", 1e30])
-def test_what_is_no_rate_is_refused(text):
-    with pytest.raises(UnitError, match="rate"):
-        parse_rate(text)
+@pytest.mark.parametrize(("text", "old", "new", "said"), WRONG)
+def test_what_is_wrong_in_a_file_is_named_with_its_line(text, old, new, said):
+    assert old in text
+
+    with pytest.raises(DeviceFileError, match=said):
+        parse_device(text.replace(old, new, 1), "mine", "mine.toml")

@@ -11,7 +11,7 @@ from sim.network.transfers import transfer_times
 from sim.scenario.conditions import Straggler
 from sim.topology import Topology
 from sim.topology.link_sharing import LinkSharing
-from sim.topology.sharing_table import WHOLE, Sharing
+from sim.topology.sharing_table import Sharing
 
 GIGABYTE = 10**9
 
@@ -36,11 +36,6 @@ def test_directions_do_not_mind_each_other_unless_the_table_says_so() -> None:
 def test_a_part_that_is_none_is_refused(parts: tuple[float, ...]) -> None:
     with pytest.raises(TopologyError, match="sharing, one_way: expected"):
         Sharing(parts)
-
-
-def test_an_unknown_row_is_refused() -> None:
-    with pytest.raises(TopologyError, match="expected one_way and both_ways, got 'oneway'"):
-        switch(2, oneway=[1.0])
 
 
 def test_a_network_whose_flows_get_everything_is_the_same_as_without_tables() -> None:
@@ -68,46 +63,38 @@ def test_of_several_cables_between_two_the_first_is_opposite_to_the_first() -> N
     assert sharing.opposite.tolist() == [2, 3, 0, 1, -1]
 
 
-def test_two_flows_one_way_get_the_second_part() -> None:
-    incast = [(1, 0, GIGABYTE, 0), (2, 0, GIGABYTE, 0)]
+@pytest.mark.parametrize(
+    ("table", "messages", "seconds"),
+    [
+        ({"one_way": [1.0, 0.8]}, [(1, 0, 1, 0), (2, 0, 1, 0)], [2.5, 2.5]),
+        ({"both_ways": [0.5]}, [(0, 1, 1, 0), (1, 0, 0.5, 0)], [1.5, 1.0]),
+        ({"both_ways": [0.5]}, [(0, 1, 1, 0), (1, 0, 1, 0.5)], [1.5, 2.0]),
+        ({"one_way": [1.0, 0.5], "both_ways": [0.25]}, [(0, 1, 1, 0), (2, 3, 1, 0)], [1.0, 1.0]),
+    ],
+    ids=["two one way", "both ways until one ends", "one comes the other way", "elsewhere"],
+)
+def test_flows_get_the_part_of_so_many_and_of_their_directions(table, messages, seconds) -> None:
+    sent = [(source, to, int(gigabytes * GIGABYTE), at) for source, to, gigabytes, at in messages]
 
-    assert transfer_times(incast, topology=switch(3, one_way=[1.0, 0.8])) == [2.5, 2.5]
-
-
-def test_flows_both_ways_get_their_part_until_one_ends() -> None:
-    topology = switch(2, both_ways=[0.5])
-
-    assert transfer_times([(0, 1, GIGABYTE, 0), (1, 0, GIGABYTE // 2, 0)], topology=topology) == [1.5, 1.0]
-
-
-def test_a_flow_that_comes_the_other_way_slows_one_that_is_under_way() -> None:
-    topology = switch(2, both_ways=[0.5])
-
-    assert transfer_times([(0, 1, GIGABYTE, 0), (1, 0, GIGABYTE, 0.5)], topology=topology) == [1.5, 2.0]
-
-
-def test_flows_elsewhere_do_not_mind() -> None:
-    topology = switch(4, one_way=[1.0, 0.5], both_ways=[0.25])
-
-    assert transfer_times([(0, 1, GIGABYTE, 0), (2, 3, GIGABYTE, 0)], topology=topology) == [1.0, 1.0]
+    assert transfer_times(sent, topology=switch(4, **table)) == seconds
 
 
 @pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
-def test_a_ring_runs_at_the_part_of_both_ways(engine: str) -> None:
-    topology = switch(4, one_way=[0.95], both_ways=[0.5])
+@pytest.mark.parametrize(
+    ("algorithm", "collective", "table", "seconds"),
+    [
+        ("ring", "all_reduce", {"one_way": [0.95], "both_ways": [0.5]}, 2 * 3 / 0.5),
+        ("direct", "all_to_all", {"one_way": [0.95], "both_ways": [0.9, 0.8, 0.5]}, 3 / 0.5),
+    ],
+)
+def test_a_collective_runs_at_the_part_of_so_many_flows_both_ways(
+    algorithm, collective, table, seconds, engine
+) -> None:
+    run = simulate(
+        algorithm, nbytes=4 * GIGABYTE, topology=switch(4, **table), engine=engine, collective=collective
+    )
 
-    run = simulate("ring", nbytes=4 * GIGABYTE, topology=topology, engine=engine)
-
-    assert run.seconds == 2 * 3 * 1 / 0.5
-
-
-@pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
-def test_an_all_to_all_runs_at_the_part_of_so_many_flows_both_ways(engine: str) -> None:
-    topology = switch(4, one_way=[0.95], both_ways=[0.9, 0.8, 0.5])
-
-    run = simulate("direct", nbytes=4 * GIGABYTE, topology=topology, engine=engine, collective="all_to_all")
-
-    assert run.seconds == 3 / 0.5
+    assert run.seconds == seconds
 
 
 def test_a_slow_rank_has_the_share_of_a_slow_link() -> None:
@@ -126,22 +113,6 @@ def test_a_link_is_saturated_while_flows_take_what_the_table_leaves() -> None:
 
     assert run.links[0].saturated_seconds == run.seconds
     assert run.links[0].utilisation == 0.5
-
-
-def test_several_classes_of_links_keep_their_tables() -> None:
-    nodes = Topology.nodes(
-        num_nodes=2,
-        ranks_per_node=2,
-        intra_bandwidth="1GB/s",
-        intra_latency=0,
-        nics_per_node=1,
-        nic_bandwidth="1GB/s",
-        nic_latency=0,
-        nic_sharing={"one_way": [0.5]},
-    )
-
-    assert nodes.sharing is not None
-    assert [nodes.sharing.of_link(link) for link in (0, 7, 8, 11)] == [WHOLE, WHOLE] + [Sharing((0.5,))] * 2
 
 
 def test_what_links_carry_together_follows_from_the_flows_on_them() -> None:

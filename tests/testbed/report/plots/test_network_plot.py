@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sim import load_network
 from sim.topology import Topology
-from sim.topology.routing import LinkSpec
+from sim.topology.kinds.graph import LinkSpec
 from testbed.errors import UsageError
 from testbed.report.plots.network_layers import drawn_wiring, parts, spell_names
 from testbed.report.plots.network_layout import PAGE, ROOM, first_half, lines_between, places_of

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.timing.formulas.measured import measured_at
-from sim.files.network_file import parse_network, read_network
+from sim.topology.files.network_file import parse_network, read_network
 from testbed.errors import UsageError
 from testbed.report.scripted import scripted_document, scripted_section
 from testbed.truth.published.fit import LEAST_SPREAD, fit_curve, fit_curves
@@ -201,7 +201,7 @@ def test_a_preset_keeps_its_links_and_gets_other_measurements():
     network = parse_network(text, "mine", "mine.toml")
 
     assert network.measured == tuple(curves)
-    assert network.arguments(4) == read_network("ethernet-10g").arguments(4)
+    assert network.layout(4).links == read_network("ethernet-10g").layout(4).links
     assert "[[measured]]" not in without_measured(text)
 
 

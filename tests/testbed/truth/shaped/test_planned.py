@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from collectives.errors import NotSupportedError
 from sim import LinkChange, LinkFailure, Topology
-from sim.files.network_file import read_network
+from sim.topology.files.network_file import read_network
 from testbed.truth.shaped import cases
 from testbed.truth.shaped.cases import Case
 from testbed.truth.shaped.plan import Plan, plan, wire

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sim.files.network_file import read_network
+from sim.topology.files.network_file import read_network
 from testbed.output.table import stdout_console
 from testbed.report.plots.truth_plot import plot_truth
 from testbed.report.shaped import as_document, print_report, section

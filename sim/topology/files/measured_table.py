@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from textwrap import wrap
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
 
@@ -50,20 +50,15 @@ class MeasuredTable(Fields):
         Raises:
             TopologyError: fields that contradict each other.
         """
-        tables = (self.line_ll, self.line_ll128, self.line_simple)
-        return MeasuredCurve(
-            collective=self.collective,
-            num_nodes=self.num_nodes,
-            ranks_per_node=self.ranks_per_node,
-            lines=tuple(Line(table.latency, table.bandwidth) for table in tables if table is not None),
-            sizes=tuple(self.sizes),
-            factors=tuple(self.factors),
-            spread=self.spread,
-            spread_large=self.spread_large,
-            systems=tuple(self.systems),
-            source=self.source,
-            carried=self.carried,
-        )
+        lines: list[Line] = []
+        said: dict[str, Any] = {}
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if not name.startswith("line_"):
+                said[name] = tuple(value) if isinstance(value, list) else value
+            elif value is not None:
+                lines.append(Line(value.latency, value.bandwidth))
+        return MeasuredCurve(lines=tuple(lines), **said)
 
 
 def measured_toml(curves: Iterable[MeasuredCurve]) -> str:

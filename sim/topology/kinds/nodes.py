@@ -1,4 +1,4 @@
-"""Nodes of several ranks: a switch inside each, network cards (NICs) between them."""
+"""Nodes of several ranks with a fast network inside and network cards between them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,76 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.topology.routing.protocol import Cut, Ranks, Wiring, choose, rank_names
+from sim.errors import TopologyError
+from sim.topology.fabric import FabricName, of_ports
+from sim.topology.layout import Links, NetworkLayout
+from sim.topology.parameters import Bandwidth, Computed, Count, Latency, NumRanks
+from sim.topology.routing import Cut, Ranks, Wiring, choose, rank_names, up_or_down
+from sim.topology.sharing_table import SharingArgument
+from sim.units import parse_count
+
+
+def nodes(
+    *,
+    num_nodes: Computed | None = None,
+    num_ranks: NumRanks | None = None,
+    ranks_per_node: Count,
+    intra_bandwidth: Bandwidth,
+    intra_sharing: SharingArgument = None,
+    intra_latency: Latency,
+    nics_per_node: Count,
+    nic_bandwidth: Bandwidth,
+    nic_sharing: SharingArgument = None,
+    nic_latency: Latency,
+    fabric: FabricName | None = None,
+    name: str = "nodes",
+) -> NetworkLayout:
+    """Return nodes of several ranks, a switch inside each and NICs on a switch between them.
+
+    A path has two links: inside a node the rank's up link and the peer's down link, between
+    nodes the up link of one NIC and the down link of another.
+
+    Args:
+        num_nodes: number of nodes; by default as many as *num_ranks* fill.
+        num_ranks: number of ranks, which fill the nodes in order; by default all places.
+        ranks_per_node: ranks that a node has room for.
+        intra_bandwidth: of each rank's links inside the node, ``"300GB/s"`` or bytes/s.
+        intra_sharing: what flows get of each link inside a node, as for `switch`.
+        intra_latency: of each link inside a node, ``"500ns"`` or seconds.
+        nics_per_node: network cards of a node; must divide ``ranks_per_node``.  Consecutive
+            ranks share a card.
+        nic_bandwidth: of each card and direction.
+        nic_sharing: what flows get of each link between a card and the switch.
+        nic_latency: of each such link.
+        fabric: what flows get of a port of the switch between nodes, as for `switch`.
+        name: for people.
+
+    Raises:
+        TopologyError: counts that are not positive, do not fit together or are left out; an unknown fabric.
+        UnitError: a bandwidth or latency that is out of range or cannot be read.
+    """
+    room = parse_count(ranks_per_node, "ranks_per_node")
+    if num_nodes is None:
+        if num_ranks is None:
+            raise TopologyError("num_nodes: expected a number of nodes, or num_ranks, got neither")
+        num_nodes = -(-parse_count(num_ranks, "num_ranks") // room)
+    places = parse_count(num_nodes, "num_nodes") * room
+    ranks = places if num_ranks is None else parse_count(num_ranks, "num_ranks")
+    if ranks > places:
+        raise TopologyError(
+            f"num_ranks: {ranks} ranks, but {num_nodes} nodes of {ranks_per_node} hold {places}"
+        )
+    if room % parse_count(nics_per_node, "nics_per_node"):
+        raise TopologyError(
+            f"nics_per_node: {nics_per_node} does not divide ranks_per_node, {ranks_per_node}; "
+            "each NIC serves equally many ranks"
+        )
+
+    routing = NodesRouting(ranks, room, room // nics_per_node)
+    inside = Links.read(2 * ranks, intra_bandwidth, intra_latency, intra_sharing, "intra_")
+    up = Links.read(routing.num_nics, nic_bandwidth, nic_latency, nic_sharing, "nic_")
+    down = up._replace(sharing=of_ports(fabric, nic_sharing))
+    return NetworkLayout(name, ranks, min(ranks, room), [inside, up, down], routing)
 
 
 @dataclass(frozen=True)
@@ -53,7 +122,7 @@ class NodesRouting:
     def link_name(self, link: int) -> str:
         """Return for example ``rank 3 up`` or ``node 1 NIC 0 down``."""
         if link < 2 * self.num_ranks:
-            return f"rank {link % self.num_ranks} {'down' if link >= self.num_ranks else 'up'}"
+            return up_or_down(link, self.num_ranks)
         down, nic = divmod(link - 2 * self.num_ranks, self.num_nics)
         node, nic = divmod(nic, self.nics_per_node)
         return f"node {node} NIC {nic} {'down' if down else 'up'}"

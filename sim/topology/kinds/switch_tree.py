@@ -11,11 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
+from sim.errors import TopologyError
+from sim.topology.layout import Links, Spreading
+from sim.topology.routing import (
+    Cut,
+    Ranks,
+    Wiring,
+    choose,
+    cut_around_ranks,
+    ecmp_seed,
+    rank_names,
+    up_or_down,
+)
 from sim.topology.routing.hashing import spread
-from sim.topology.routing.protocol import Cut, Ranks, choose
+from sim.topology.sharing_table import SharingArgument
 from sim.units import Int64Array
 
 
@@ -149,3 +162,114 @@ class SwitchTree:
             pods = first + up + np.arange(over).reshape(self.num_pods, -1)
             cuts.insert(0, Cut("pod", leaf // self.leaves_per_pod, pods, pods + over))
         return cuts
+
+
+@dataclass(frozen=True)
+class TreeRouting:
+    """A message crosses its rank's link to the leaf, those of the tree, and the link down to its destination.
+
+    So it crosses two links under one leaf, four inside a pod, six between pods.  Rank r is on port r of
+    *tree*, which says which of its equal paths a message takes.
+
+    Links, with R ranks: up of rank r is ``r``, down is ``R + r``; those of the tree follow.
+    """
+
+    num_ranks: int
+    tree: SwitchTree
+
+    def walk(self, source: Ranks, destination: Ranks) -> Iterator[Ranks]:
+        """Yield the links up, as far as the two have no switch in common, and down again."""
+        yield source
+        yield from self.tree.walk(2 * self.num_ranks, source, destination, source, destination)
+        yield self.num_ranks + destination
+
+    def link_name(self, link: int) -> str:
+        """Return for example ``rank 3 up`` or ``leaf 0 to spine 1``."""
+        if link < 2 * self.num_ranks:
+            return up_or_down(link, self.num_ranks)
+        return self.tree.link_name(link - 2 * self.num_ranks)
+
+    def wiring(self) -> Wiring:
+        """Return the ranks, then the switches from the leaves up."""
+        ranks = np.arange(self.num_ranks)
+        own_leaf = self.num_ranks + ranks // self.tree.ports_per_leaf
+        names, tail, head = self.tree.wiring(self.num_ranks)
+        return Wiring(
+            (*rank_names(self.num_ranks), *names),
+            np.concatenate([ranks, own_leaf, tail]),
+            np.concatenate([own_leaf, ranks, head]),
+        )
+
+    def cuts(self) -> list[Cut]:
+        """Return the cuts around each pod, if there are several, each leaf and each rank."""
+        ranks = np.arange(self.num_ranks)
+        return [
+            *self.tree.cuts(2 * self.num_ranks, ranks // self.tree.ports_per_leaf, self.tree.levels[0]),
+            cut_around_ranks(self.num_ranks),
+        ]
+
+
+def switch_tree(
+    routing: Spreading,
+    seed: int,
+    num_leaves: int,
+    ports_per_leaf: int,
+    num_spines: int,
+    leaves_per_pod: int,
+    cores_per_spine: int = 1,
+    levels: tuple[str, str, str] = ("leaf", "spine", "core"),
+) -> SwitchTree:
+    """Return the tree of so many switches, as *routing* spreads messages over it.
+
+    Raises:
+        TopologyError: an unknown routing, or a seed that is not a whole number.
+    """
+    ecmp = ecmp_seed(routing, ("static", "ecmp", "spray"), seed)
+    if routing == "spray":
+        return SwitchTree(num_leaves, ports_per_leaf, 1, leaves_per_pod, 1, None, levels, joint=True)
+    return SwitchTree(num_leaves, ports_per_leaf, num_spines, leaves_per_pod, cores_per_spine, ecmp, levels)
+
+
+def uplinks(tree: SwitchTree, up: int, over: int, latency: int, sharing: SharingArgument) -> list[Links]:
+    """Return the links of *tree*, in order: those of leaves up, of spines up, of cores down, of spines down.
+
+    Args:
+        tree: whose links.
+        up: bandwidth of a link between a leaf and a spine.
+        over: of one between a spine and a core.
+        latency: of each.
+        sharing: what flows get of each.
+    """
+    leaves, spines = tree.num_uplinks
+    counts = ((leaves, up), (2 * spines, over), (leaves, up))
+    return [Links(count, bandwidth, latency, sharing) for count, bandwidth in counts]
+
+
+def joint(bandwidth: int, links: int, what: str) -> int:
+    """Return what *links* of *bandwidth* carry together.
+
+    Raises:
+        TopologyError: more than 63 bits hold; names *what*.
+    """
+    if bandwidth * links >= 2**63:
+        raise TopologyError(
+            f"{what}: {links} links of {bandwidth} bytes/s carry together more than 2^63 bytes/s"
+        )
+    return bandwidth * links
+
+
+def thinned(bandwidth: int, ratio: float | Fraction, what: str = "oversubscription") -> int:
+    """Return *bandwidth* divided by *ratio*, rounded down.
+
+    Raises:
+        TopologyError: the ratio is not a positive number, or leaves nothing; names *what*.
+    """
+    try:
+        rate = int(bandwidth / Fraction(str(ratio)))
+    except (ValueError, ZeroDivisionError):
+        rate = 0
+    if not 0 < rate < 2**63:
+        raise TopologyError(
+            f"{what}: expected a number such as 4 that leaves some of {bandwidth} bytes/s, got {ratio!r}"
+        )
+    return rate

@@ -1,4 +1,4 @@
-"""A torus of any number of dimensions; with one dimension it is a ring.
+"""A grid that closes in each of its dimensions.
 
 Routes follow the dimensions in order, in each the shorter way round (dimension-order routing:
 Dally and Towles, *Principles and Practices of Interconnection Networks*, section 8.4.2).
@@ -13,8 +13,39 @@ from math import prod
 
 import numpy as np
 
-from sim.topology.routing.protocol import Cut, Ranks, Wiring, choose, rank_names
-from sim.units import Int64Array
+from sim.errors import TopologyError
+from sim.topology.layout import Links, NetworkLayout
+from sim.topology.parameters import Bandwidth, Latency, Shape
+from sim.topology.routing import Cut, Ranks, Wiring, choose, rank_names
+from sim.topology.sharing_table import SharingArgument
+from sim.units import Int64Array, parse_count
+
+
+def torus(
+    *,
+    shape: Shape,
+    bandwidth: Bandwidth,
+    sharing: SharingArgument = None,
+    latency: Latency,
+    name: str = "torus",
+) -> NetworkLayout:
+    """Return a grid of ranks that is closed to a ring in each dimension.
+
+    Args:
+        shape: sizes of the dimensions, any number of them; ranks are numbered row by row.
+        bandwidth: of each link and direction.
+        sharing: what flows get of each link, as for `switch`.
+        latency: of each link.
+        name: for people.
+
+    Messages go along the first dimension, then the second, and so on; see `TorusRouting`.
+    Errors as for `switch`.
+    """
+    if not isinstance(shape, list | tuple) or not shape:
+        raise TopologyError(f"shape: expected the sizes of the dimensions, such as (4, 4, 4), got {shape!r}")
+    routing = TorusRouting(tuple(parse_count(size, "shape") for size in shape))
+    links = Links.read(routing.num_links, bandwidth, latency, sharing)
+    return NetworkLayout(name, routing.num_ranks, 1, [links], routing)
 
 
 @dataclass(frozen=True)

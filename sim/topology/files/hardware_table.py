@@ -6,6 +6,8 @@ tables (``one_node = {count = 24, intra_bandwidth = "20GB/s"}``).
 
 from __future__ import annotations
 
+from typing import Any
+
 from sim.files.fields import Bandwidth, Count, Fields, Time
 from sim.hardware import Channels, Cpu, Generation, Hardware, IntraLink
 
@@ -45,22 +47,9 @@ class HardwareTable(Fields):
         Raises:
             TopologyError: fields that contradict each other.
         """
-
-        def channels(table: ChannelsTable | None) -> Channels | None:
-            return None if table is None else table.channels()
-
-        return Hardware(
-            self.generation,
-            self.one_node.channels(),
-            several_nodes=channels(self.several_nodes),
-            nvls_one_node=channels(self.nvls_one_node),
-            nvls_several_nodes=channels(self.nvls_several_nodes),
-            collnet=channels(self.collnet),
-            intra_link=self.intra_link,
-            cpu=self.cpu,
-            net_overhead_ps=self.net_overhead,
-            net_latency_ps=self.net_latency,
-            ll128=self.ll128,
-            split_tree=self.split_tree,
-            same_channels=self.same_channels,
-        )
+        said: dict[str, Any] = {}
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            own = f"{name}_ps" if name in ("net_overhead", "net_latency") else name
+            said[own] = value.channels() if isinstance(value, ChannelsTable) else value
+        return Hardware(**said)

@@ -1,4 +1,4 @@
-"""Networks in files as data: the kind of network, and the arguments of its constructor.
+"""Networks in files as data: the kind of network, and what its fields say.
 
     schema = 1
     kind = "switch"                          # ring, nodes, leaf_spine, torus, fat_tree, cluster, host, graph
@@ -10,7 +10,8 @@
     latency = "2us"
 
 Quantities are as in `sim.units`; bare numbers are bytes per second and seconds.  The fields of each kind
-stand in `sim.files.schema`.  The files in ``sim/presets`` are known by their names.
+are the parameters of its function in `sim.topology.kinds`.  The files in ``sim/presets`` are known by their
+names.
 
 Whatever is wrong comes out as a `NetworkFileError` that names file, line and field.
 """
@@ -20,38 +21,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from os import PathLike
-from typing import Any
 
 from pydantic import ValidationError
 
 from sim.errors import NetworkFileError, TopologyError
-from sim.files.fields import FieldError, Fields, SharingTable, nearest
-from sim.files.graph_tables import LinkClassTable, LinkTable, NodeTable, RouteTable
-from sim.files.hardware_table import ChannelsTable, HardwareTable
-from sim.files.measured_table import LineTable, MeasuredTable
+from sim.files.fields import FieldError, nearest
 from sim.files.named import names_in, parse, read
-from sim.files.problems import fields_of, problems, spell, spell_place, where
-from sim.files.schema import KINDS, AnyNetwork
+from sim.files.problems import problems, spell, spell_place, where
 from sim.files.toml_lines import Place, key_lines
 from sim.hardware import Hardware
 from sim.measured import MeasuredCurve
-
-MAX_RANKS = 1 << 20
-"""The most ranks of a network in a file."""
-MAX_LINKS = 1 << 23
-"""The most directed links of a regular network."""
-MAX_GRAPH_LINKS = 1 << 20
-"""The most directed links of a graph, which are held one by one."""
-TABLES: Mapping[str | int, type[Fields]] = {
-    "class": LinkClassTable,
-    "hardware": HardwareTable,
-    "link": LinkTable,
-    "measured": MeasuredTable,
-    "node": NodeTable,
-    "route": RouteTable,
-}
+from sim.topology.files.schema import MAX_LINKS, MAX_RANKS, NetworkFields, model, refuse_above
+from sim.topology.kinds import KINDS
+from sim.topology.layout import NetworkLayout
 
 
 @dataclass(frozen=True)
@@ -66,7 +49,7 @@ class NetworkFile:
     """
 
     name: str
-    fields: AnyNetwork
+    fields: NetworkFields
     file: str = field(compare=False)
     lines: Mapping[Place, int] = field(compare=False, repr=False)
 
@@ -89,8 +72,8 @@ class NetworkFile:
         """
         return tuple(table.curve() for table in self.fields.measured)
 
-    def arguments(self, num_ranks: int | None = None) -> dict[str, Any]:
-        """Return the arguments with which `Topology` makes this kind of network for *num_ranks* ranks.
+    def layout(self, num_ranks: int | None = None) -> NetworkLayout:
+        """Return the layout of the network for *num_ranks* ranks.
 
         Args:
             num_ranks: how many; by default as many as the file states.
@@ -111,16 +94,10 @@ class NetworkFile:
                 f"num_ranks: the network {self.name} has {spell(size)} ranks, not {spell(ranks)}; its file "
                 "states its size, so ask for that"
             )
-
-        most = MAX_GRAPH_LINKS if self.fields.kind == "graph" else MAX_LINKS
-        limits = (("ranks", ranks, MAX_RANKS), ("directed links", self.fields.num_links(ranks), most))
-        for what, wanted, limit in limits:
-            if wanted > limit:
-                raise TopologyError(
-                    f"num_ranks: the network {self.name} would have {spell(wanted)} {what}; "
-                    f"expected at most {limit}"
-                )
-        return self.fields.arguments(ranks)
+        refuse_above(MAX_RANKS, ranks, "ranks", self.name)
+        made = self.fields.layout(self.name, ranks)
+        refuse_above(MAX_LINKS, made.num_links, "directed links", self.name)
+        return made
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
@@ -174,19 +151,8 @@ def parse_network(text: str, name: str, file: str) -> NetworkFile:
         raise NetworkFileError(f"{file}: {line}kind: expected one of {', '.join(KINDS)}; {got}")
 
     try:
-        fields = KINDS[kind].model_validate(content)
+        fields = model(kind).model_validate(content)
     except ValidationError as error:
-        said = problems(error, lines, partial(_known, kind=kind), f"a network of kind {kind!r}")
+        said = problems(error, lines, model(kind), f"a network of kind {kind!r}")
         raise NetworkFileError(f"{file}: {said}") from error
     return NetworkFile(name, fields, file, lines)
-
-
-def _known(place: Place, kind: str) -> list[str]:
-    """Return the fields of the table in which the field *place* stands."""
-    if len(place) == 1:
-        return fields_of(KINDS[kind])
-    if place[0] == "measured" and len(place) > 3:
-        return fields_of(LineTable)
-    if place[0] not in TABLES or (len(place) > 3 and place[-2] == "sharing"):
-        return fields_of(SharingTable)
-    return fields_of(ChannelsTable if place[0] == "hardware" and len(place) > 2 else TABLES[place[0]])

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from sim.errors import NetworkFileError
 from sim.files.fields import Fields, nearest
-from sim.files.network_file import NetworkFile
+from sim.topology.files.network_file import NetworkFile
 
 _NEVER = frozenset(
     {"schema_version", "kind", "description", "source", "hardware", "measured", "calibration", "sharing"}

@@ -1,4 +1,4 @@
-"""Any network: vertices and directed links as its file or its maker lists them."""
+"""Any graph: nodes and links by name."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
 from sim.errors import TopologyError
+from sim.topology.layout import Links, NetworkLayout
+from sim.topology.parameters import Count, Seed
+from sim.topology.routing import Cut, Ranks, Wiring, ecmp_seed, one_pair
 from sim.topology.routing.paths import UNREACHABLE, ShortestPaths
-from sim.topology.routing.protocol import Cut, Ranks, Wiring, one_pair
 from sim.topology.sharing_table import SharingArgument
-from sim.units import Int64Array
+from sim.units import Int64Array, parse_count
 
 
 class LinkSpec(NamedTuple):
@@ -26,6 +28,52 @@ class LinkSpec(NamedTuple):
     bandwidth: int
     latency: int
     sharing: SharingArgument = None
+
+
+def graph(
+    *,
+    ranks: Sequence[str],
+    switches: Sequence[str] = (),
+    links: Sequence[LinkSpec],
+    routes: Mapping[tuple[str, str], Sequence[str]] | None = None,
+    ranks_per_node: Count = 1,
+    routing: Literal["shortest", "ecmp"] = "shortest",
+    metric: Literal["hops", "latency"] = "hops",
+    seed: Seed = 0,
+    name: str = "graph",
+) -> NetworkLayout:
+    """Return any network.
+
+    Args:
+        ranks: names of the ranks, rank 0 first.
+        switches: names of what else links end at.
+        links: directed links, numbered in this order; a cable that carries both ways is two.
+        routes: for pairs of ranks (source, destination), the names on the way between them; other
+            pairs take a shortest path.
+        ranks_per_node: consecutive ranks that make a node.
+        routing: of several shortest paths, ``shortest`` takes that whose links come first, ``ecmp``
+            one by hash.
+        metric: what a shortest path has least of: ``hops``, or ``latency`` and then hops.
+        seed: of the hash.
+        name: for people.
+
+    Raises:
+        TopologyError: names that are not there or come twice, a rank that cannot reach another, a
+            route over links that do not exist, impossible numbers.
+    """
+    if metric not in ("hops", "latency"):
+        raise TopologyError(f"metric: expected 'hops' or 'latency', got {metric!r}")
+    seed_or_none = ecmp_seed(routing, ("shortest", "ecmp"), seed)
+    specs = [LinkSpec(*link) for link in links]
+    for spec in specs:
+        what = f"link {spec.tail!r} to {spec.head!r}"
+        parse_count(spec.bandwidth, f"{what}, bytes per second")
+        parse_count(spec.latency, f"{what}, latency in picoseconds", least=0)
+    num_ranks = parse_count(len(ranks), "number of ranks")
+    graph = GraphRouting.of(ranks, switches, specs, routes or {}, metric == "latency", seed_or_none)
+    per_node = min(parse_count(ranks_per_node, "ranks_per_node"), num_ranks)
+    each = [Links(1, spec.bandwidth, spec.latency, spec.sharing) for spec in specs]
+    return NetworkLayout(name, num_ranks, per_node, each, graph)
 
 
 @dataclass(frozen=True, eq=False)
