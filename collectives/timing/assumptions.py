@@ -76,7 +76,7 @@ class Software:
         copy_bandwidth: bytes/s at which a rank copies what its communicator copies around a program (see
             `collectives.execution.staging`); None: that takes no time.
         losses: terms of what a training step loses besides the time of its messages (see
-            `ddp.simulation.losses`); a collective by itself has none.
+            `ddp.step.losses`); a collective by itself has none.
     """
 
     transport_model: str | TransportModel = "ideal"

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
@@ -174,6 +175,26 @@ class Profile(_Strict):
         indices = reversed(range(len(self.gradients)))
         return sorted(indices, key=lambda index: self.gradients[index].ready_ps)
 
+    def backward_pieces(self) -> tuple[list[int], list[int]]:
+        """Return the gradients in the order in which they become ready, and the work of the backward pass.
+
+        In picoseconds: that before the first gradient is ready, before the second and so on, and what is left
+        behind the last.
+        """
+        order = self.ready_order()
+        return order, _between([self.gradients[index].ready_ps for index in order], self.backward_ps)
+
+    def forward_pieces(self) -> tuple[list[int], list[int]]:
+        """Return the parameters in the order in which a forward pass needs them, and its work before each.
+
+        No profile says that.  A forward pass is taken to mirror the backward pass: what becomes ready when a
+        part x of the backward pass is left is needed when a part x of the forward pass is done.
+        """
+        forward, backward = self.forward_ps, self.backward_ps
+        order = self.ready_order()[::-1]
+        left = [backward - self.gradients[index].ready_ps for index in order]
+        return order, _between([own * forward // backward if backward else 0 for own in left], forward)
+
     def slowed(self, factor: Fraction) -> Profile:
         """Return this profile with all its times *factor* times as long."""
         if factor == 1:
@@ -199,14 +220,9 @@ class Profile(_Strict):
         ``gradient:NAME`` is the time between the gradient that was ready before and this one;
         ``backward`` is what remains after the last gradient.
         """
-        charges = {"forward": self.forward_ps}
-        now = 0
-        for index in self.ready_order():
-            gradient = self.gradients[index]
-            charges[f"gradient:{gradient.name}"] = gradient.ready_ps - now
-            now = gradient.ready_ps
-        charges["backward"] = self.backward_ps - now
-        return charges
+        order, works = self.backward_pieces()
+        names = [f"gradient:{self.gradients[index].name}" for index in order]
+        return {"forward": self.forward_ps, **dict(zip([*names, "backward"], works, strict=True))}
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the profile to *path* as JSON, a line per gradient, whole or not at all.
@@ -298,6 +314,11 @@ def load_profile(name_or_path: str | PathLike[str]) -> Profile:
         known = ", ".join(bundled_profiles())
         raise ProfileError(f"no profile {name!r}: {hint}expected a file, or one of: {known}")
     return Profile.load(name_or_path)
+
+
+def _between(times: Sequence[int], end: int) -> list[int]:
+    """Return what lies between one of *times* and the next, from 0 to *end*."""
+    return [after - before for before, after in pairwise([0, *times, end])]
 
 
 def _to_ps(seconds: float) -> int:

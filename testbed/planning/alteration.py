@@ -4,7 +4,7 @@
     latency     links are quicker or slower
     compute     a rank computes faster or slower
     unshared    each rank sends over its own copies of the links, without sharing tables
-    without     terms of `ddp.simulation.losses` are not counted
+    without     terms of `ddp.step.losses` are not counted
 
 Algorithms stay those that were chosen without the alteration.  A closed form, which knows of no links, has
 the parts of its times altered, once it has chosen: latency, and the rest where all links carry more.
@@ -23,7 +23,7 @@ from testbed.planning.resources import ALL_LINKS, link_groups
 
 if TYPE_CHECKING:
     from ddp import Profile
-    from ddp.simulation.communication import FormulaParts
+    from ddp.step.communication import FormulaParts
     from sim.topology import Topology
     from sim.units import Int64Array
 
@@ -70,7 +70,7 @@ class Alteration:
         Raises:
             NotSupportedError: it concerns single links.
         """
-        from ddp.simulation.communication import FormulaParts
+        from ddp.step.communication import FormulaParts
 
         if self.unshared or any(group != ALL_LINKS for group, _ in self.bandwidth):
             raise NotSupportedError("a closed form knows of no links")

@@ -25,7 +25,7 @@ from testbed.planning.row import Row
 
 if TYPE_CHECKING:
     from collectives.timing import Assumptions
-    from ddp.simulation.communication import FormulaParts
+    from ddp.step.communication import FormulaParts
     from sim.topology import Topology
 
 AUTO = "auto"
@@ -88,7 +88,7 @@ def assumed_at(point: Point, topology: Topology) -> Assumptions:
 
 def _altered(point: Point, usual: Topology, altered: Alteration) -> tuple[Topology, FormulaParts]:
     """Return the network as it is otherwise, or where a closed form is evaluated, its parts."""
-    from ddp.simulation.communication import WHOLE
+    from ddp.step.communication import WHOLE
 
     if point.timing == "library":
         return usual, altered.of_formula()

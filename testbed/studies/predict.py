@@ -36,7 +36,7 @@ class Point:
         engine: of the simulation.
         transport_model: how steps of programs were completed.
         model: by which buckets were timed: ``links`` or the name of a closed form.
-        losses: terms that were counted besides (see `ddp.simulation.losses`).
+        losses: terms that were counted besides (see `ddp.step.losses`).
         assumed: all that was counted besides the network, in words.
         algorithm: of the all-reduce that was asked for, or goes by default.
         each_size_once: whether each size of bucket was simulated once, as a step has too many messages.

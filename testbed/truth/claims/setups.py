@@ -1,6 +1,6 @@
 """Set-ups of simulated claims: models, clusters, and training steps on them.
 
-Every step is that of `ddp.simulation.simulated_step.simulate_step`: a bundled profile, replayed through the
+Every step is that of `ddp.step.simulated_step.simulate_step`: a bundled profile, replayed through the
 reducer that trains.  On NVLink and InfiniBand each bucket takes what NCCL's own model says, which counts what
 a call costs besides its bytes; NCCL's model knows no sockets, so on Ethernet rings run on the links of the
 preset.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ddp.profiles import Profile
-    from ddp.simulation.step_run import StepRun
+    from ddp.step.step_run import StepRun
     from sim.topology import Topology
 
 RESNET, BERT, GPT = "ResNet-50", "BERT-large", "GPT-2 XL"
@@ -29,7 +29,7 @@ CAP_MB = 25.0
 
 LOSSES = ("contention", "late", "copies", "optimizer")
 LAUNCHES = "launches"
-"""Terms of `ddp.simulation.losses`; NCCL's own model has launches in it, rings on links have not."""
+"""Terms of `ddp.step.losses`; NCCL's own model has launches in it, rings on links have not."""
 
 EXPECTED_IN_WORDS = (
     "expected: with contention, late ranks, launches, copies into buckets and the optimizer, each by its "

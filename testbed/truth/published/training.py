@@ -15,8 +15,8 @@ from typing import Any
 
 from collectives.timing import Assumptions
 from ddp.profiles import Profile, load_profile
-from ddp.simulation.simulated_step import simulate_step
-from ddp.simulation.step_run import StepRun
+from ddp.step.simulated_step import simulate_step
+from ddp.step.step_run import StepRun
 from sim.units import SECOND
 from testbed.truth.published.training_clusters import device_of, network_of
 from testbed.truth.published.training_rows import Training, hardware_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from collectives.timing import simulate
 from ddp import Profile, load_profile, simulate_step
 from ddp.errors import BucketingError, UnknownStrategyError
 from ddp.reduction.bucketing import MIB
+from ddp.step import fidelity
 from sim.scenario.conditions import Straggler
 from sim.topology import Topology
 from tests.ddp.given import profiles
@@ -144,20 +146,27 @@ def test_arguments_that_are_wrong_are_refused_by_name() -> None:
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.sampled_from(["ring", "recursive_doubling", "direct"]))
-def test_each_size_once_is_the_same_where_all_ranks_are_done_together(buckets, milliseconds, algorithm):
+def test_each_size_once_is_the_same_where_all_ranks_are_done_together(
+    buckets: int, milliseconds: int, algorithm: str
+) -> None:
     profile = Profile.uniform(buckets, 4 * MIB, milliseconds / 1000)
     options = {"topology": switch(4), "bucket_cap_mb": 8, "algorithm": algorithm}
 
-    once = simulate_step(profile, **options, each_size_once=True)
+    exact = simulate_step(profile, **options)
+    with patch.object(fidelity, "MAX_FOLLOWED", 0):
+        once = simulate_step(profile, **options)
 
-    assert once.time_ps == simulate_step(profile, **options).time_ps
+    assert (exact.each_size_once, once.each_size_once) == (False, True)
+    assert (once.time_ps, once.buckets) == (exact.time_ps, exact.buckets)
 
 
-def test_each_size_once_is_refused_where_collectives_depend_on_when_they_begin():
-    late = {"conditions": [Straggler(1, delay="1ms")], "each_size_once": True}
+def test_each_size_is_simulated_every_time_where_collectives_depend_on_when_they_begin() -> None:
+    late = Straggler(1, delay="1ms")
 
-    with pytest.raises(NotSupportedError, match="each_size_once"):
-        simulate_step(Profile.uniform(1, MIB, 0.001), topology=switch(4), **late)
+    with patch.object(fidelity, "MAX_FOLLOWED", 0):
+        step = simulate_step(Profile.uniform(1, MIB, 0.001), topology=switch(4), conditions=[late])
+
+    assert not step.each_size_once
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "auto"])

@@ -34,7 +34,7 @@ from collectives.timing.closed_forms import closed_form_of
 from collectives.timing.formulas.nccl.constants import NCCL_2_30
 from ddp.errors import UnknownLossError
 from ddp.profiles import Profile
-from ddp.simulation.communication import Choice
+from ddp.step.communication import Choice
 from sim.files.device_file import load_device
 from sim.files.loss_table import loss_table
 from sim.hardware import Device

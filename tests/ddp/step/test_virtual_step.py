@@ -17,7 +17,7 @@ from ddp import DistributedDataParallel, OverlappedOptimizer, Profile, simulate_
 from ddp.profiles import Gradient
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy
 from ddp.reduction.strategies.strategy import Barrier
-from ddp.simulation.simulated_step import compute_charges
+from ddp.step.simulated_step import compute_charges
 from sim.cluster import Cluster
 from sim.topology import Topology
 from sim.trace import Trace

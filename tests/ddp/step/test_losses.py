@@ -15,7 +15,7 @@ from ddp import Profile, simulate_step
 from ddp.errors import UnknownLossError
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy
-from ddp.simulation.losses import TERMS, expected_maximum
+from ddp.step.losses import TERMS, expected_maximum
 from sim import Device, Straggler, load_device, load_network
 from sim.files.loss_table import loss_table
 from sim.topology import Topology
