@@ -7,8 +7,8 @@ from there on everything repeats: the step is the time from the end of one forwa
 Assumptions: every rank computes exactly as the profile says, so one reducer stands for all and the
 ranks launch together, but for late ones, which do everything so much later; buckets are those of a
 steady state, in ready order; a forward pass mirrors the backward pass (`Profile.forward_pieces`).
-Unless losses are asked for (`ddp.step.losses`), communication and computation do not slow each other
-down, and the optimizer costs nothing.
+Unless inefficiencies are asked for (`ddp.step.inefficiencies`), communication and computation do not slow
+each other down, and the optimizer costs nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from ddp.step.communication import (
     settled,
 )
 from ddp.step.fidelity import affordable
-from ddp.step.losses import losses_on
+from ddp.step.inefficiencies import inefficiencies_on
 from ddp.step.replicated import Replicated
 from ddp.step.sharded import Sharded
 from ddp.step.step_run import StepRun
@@ -106,7 +106,7 @@ def simulate_step(
         assumptions: what is counted, instead of what *topology* or *network* brings along.
         parts: of a closed form's times, longer or shorter than they are; nothing is held to the floor then.
         counted: what is counted otherwise, by the names of `collectives.timing.assumptions.Counted`:
-            ``losses="all"``, ``transport_model="gloo"``, …
+            ``inefficiencies="all"``, ``transport_model="gloo"``, …
 
     Raises:
         NotSupportedError: a rank is slow, so that one reducer cannot stand for all; or the model does not
@@ -115,7 +115,8 @@ def simulate_step(
         ConditionError: a condition that cannot be on *topology*.
         LinkFailedError: a message was lost with a link; names the messages.
         ReducerError: the strategy broke a rule.
-        BucketingError, UnknownStrategyError, UnknownLossError, UnknownAlgorithmError: an argument is wrong.
+        BucketingError, UnknownStrategyError, UnknownInefficiencyError, UnknownAlgorithmError: an argument is
+            wrong.
     """
     topology = asked_topology(topology, network, num_ranks)
     assumed = Assumptions.on(topology, network, assumptions, counted)
@@ -137,7 +138,7 @@ def simulate_step(
     sizes = [gradient.nbytes for gradient in profile.gradients]
     buckets = [(launch.collective, sketch.nbytes(launch.bucket, sizes)) for launch in sketch.launches]
     assumed = settled(assumed, algorithm, scenario)
-    lost = losses_on(assumed, scenario, profile, algorithm)
+    lost = inefficiencies_on(assumed, scenario, profile, algorithm)
     each_size_once = False
     if engine == "auto" and not scenario.conditions:
         assumed, each_size_once = affordable(assumed, algorithm, buckets, topology)
@@ -198,7 +199,7 @@ def simulate_step(
         assumed.model if by_formula else "links",
         completes.name,
         alone_ps=alone_ps,
-        losses=lost.terms,
+        inefficiencies=lost.terms,
         each_size_once=each_size_once and not by_formula,
     )
 

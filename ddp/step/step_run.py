@@ -26,7 +26,7 @@ class StepRun:
         model: of the communication: ``links``, or the name of a closed form.
         transport_model: how steps of programs were completed.
         alone_ps: what the step takes on one rank that trains alone, by the same terms; None: *compute_ps*.
-        losses: terms that were counted besides the time of the messages.
+        inefficiencies: terms that were counted besides the time of the messages.
         each_size_once: whether buckets of one size were simulated once, as there were very many messages.
     """
 
@@ -39,7 +39,7 @@ class StepRun:
     model: Model = "links"
     transport_model: str = "ideal"
     alone_ps: int | None = None
-    losses: tuple[str, ...] = ()
+    inefficiencies: tuple[str, ...] = ()
     each_size_once: bool = False
 
     @property
@@ -59,7 +59,7 @@ class StepRun:
 
     @property
     def exposed_seconds(self) -> float:
-        """Length of the step beyond that of its computation: communication that is not hidden, and losses."""
+        """Length of the step beyond its computation: communication not hidden, and inefficiencies."""
         return to_seconds(self.time_ps - self.compute_ps)
 
     @property
@@ -86,7 +86,7 @@ class StepRun:
     def in_words(self, asked: Assumptions) -> str:
         """Return what was counted besides the network, where *asked* is what was to be."""
         transport = replace(asked.software.transport, name=self.transport_model)
-        words = asked.with_(transport_model=transport, model=self.model).in_words(self.losses)
+        words = asked.with_(transport_model=transport, model=self.model).in_words(self.inefficiencies)
         return f"{words}; each size of bucket simulated once" if self.each_size_once else words
 
     def rows(self) -> list[dict[str, Any]]:

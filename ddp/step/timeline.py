@@ -24,7 +24,7 @@ from collectives.timing.ranks.attention import Attention
 from ddp.reduction.strategies.strategy import Strategy
 from ddp.reduction.timings import BucketRun
 from ddp.step.communication import PolledStepQueue, StepQueue
-from ddp.step.losses import Losses
+from ddp.step.inefficiencies import Inefficiencies
 from sim.trace import Trace
 
 SimProcess = Generator[simpy.Event, Any, None]
@@ -37,7 +37,7 @@ class Timeline:
         env: the clock, in picoseconds.
         queue: of the step's collectives.
         num_ranks: world size.
-        losses: that are counted.
+        lost: inefficiencies that are counted.
         noun: what travels, for the trace: a bucket or a unit.
 
     Attributes:
@@ -48,7 +48,7 @@ class Timeline:
     """
 
     def __init__(
-        self, env: simpy.Environment, queue: StepQueue, num_ranks: int, losses: Losses, noun: str
+        self, env: simpy.Environment, queue: StepQueue, num_ranks: int, lost: Inefficiencies, noun: str
     ) -> None:
         self.env = env
         self.num_ranks = num_ranks
@@ -57,7 +57,7 @@ class Timeline:
         self.calls: list[tuple[int, int]] = []
         self._queue = queue
         self._polled = queue.queue if isinstance(queue, PolledStepQueue) else None
-        self._losses = losses
+        self._lost = lost
         self.noun = noun
         self._journeys: list[simpy.Process] = []
         self._queued: list[simpy.Event] = []
@@ -69,7 +69,7 @@ class Timeline:
 
     def compute(self, name: str, work_ps: int) -> SimProcess:
         """Let *work_ps* of computation pass, and longer beside a collective, if that is counted."""
-        start_ps, left_ps, slower = self.now_ps, work_ps, self._losses.contention
+        start_ps, left_ps, slower = self.now_ps, work_ps, self._lost.contention
         while slower > 1 and left_ps and (running := self._under_way()):
             since_ps = self.now_ps
             done = self.env.timeout(-(-left_ps * slower.numerator // slower.denominator))
@@ -83,12 +83,12 @@ class Timeline:
 
     def copy(self, name: str, nbytes: int) -> SimProcess:
         """Copy gradients into a bucket or out of it, or parameters out of a buffer, if that is counted."""
-        yield from self.compute(name, self._losses.copy_ps(nbytes))
+        yield from self.compute(name, self._lost.copy_ps(nbytes))
 
     def update(self, strategy: Strategy) -> SimProcess:
         """Update parameters, if that is counted: all of them, or this rank's part."""
         shards = self.num_ranks if strategy.shards_update else 1
-        yield from self.compute("optimizer", self._losses.optimizer_ps // shards)
+        yield from self.compute("optimizer", self._lost.optimizer_ps // shards)
 
     def launch(
         self,
@@ -118,7 +118,7 @@ class Timeline:
 
     def _journey(self, place: int, copied: int, then: Callable[[], SimProcess] | None) -> SimProcess:
         run = self.runs[place]
-        if delay_ps := self._losses.copy_ps(copied) + self._losses.launch_ps:
+        if delay_ps := self._lost.copy_ps(copied) + self._lost.launch_ps:
             yield self.env.timeout(delay_ps)
         if place and not self._queued[place - 1].triggered:
             yield self._queued[place - 1]

@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from sim.files.fields import Count, Fields, Size, Words
 from sim.files.problems import fields_of, problems
@@ -90,7 +90,9 @@ class Question(Fields):
     algorithms: list[Name] = Field(default=[DEFAULT], min_length=1)
     timing: Timing = "auto"
     transport: Transport = "auto"
-    losses: list[Words] = Field(default=["all"])
+    inefficiencies: list[Words] = Field(
+        default=["all"], validation_alias=AliasChoices("inefficiencies", "losses")
+    )
     device: Name | None = None
     train_tokens: Positive | None = None
     set_: dict[str, Values] = Field(default={}, alias="set")

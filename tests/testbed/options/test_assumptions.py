@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from collectives.timing import Assumptions
 from testbed.cli import app
 from testbed.options.assumptions import KEYS
+from testbed.planning.question import question_of
 
 STEP = ("--profile", "resnet50", "--ranks", "8", "--strategy", "wait_free")
 QUESTIONS = {
@@ -43,7 +45,10 @@ def test_every_report_has_the_same_object(command: str) -> None:
 @pytest.mark.parametrize(
     ("written_by", "options"),
     [
-        ("scale", ("--network", "dgx-h100", "--model", "links", "--losses", "late", "--algorithm", "tree")),
+        (
+            "scale",
+            ("--network", "dgx-h100", "--model", "links", "--inefficiencies", "late", "--algorithm", "tree"),
+        ),
         ("plan", ("--network", "ethernet-25g", "--ideal")),
         ("tune", ("--network", "dgx-a100", "--device", "h100")),
     ],
@@ -61,6 +66,25 @@ def test_steps_by_what_another_command_assumed_take_as_long(
         assert again["rows"][0]["seconds"] == expected
     other = reported("scale", *STEP, "--assumptions", str(file), "--network", "switch-100g")
     assert other["rows"][0]["network"] == "switch-100g"  # an option wins
+
+
+def test_inefficiencies_by_their_older_name_are_the_same(tmp_path: Path) -> None:
+    of_step = (*STEP, "--network", "dgx-h100")
+    written = reported("scale", *of_step, "--inefficiencies", "optimizer")
+    older = dict(written["assumptions"], losses="optimizer")
+    del older["inefficiencies"]
+    file = tmp_path / "assumed.json"
+    file.write_text(json.dumps(older))
+
+    by_option = reported("scale", *of_step, "--losses", "optimizer")
+    by_file = reported("scale", *STEP, "--assumptions", str(file))
+    asked = question_of(
+        {"network": [{"name": "dgx-h100"}], "profile": [{"name": "resnet50"}], "losses": []}, ""
+    )
+
+    assert written["rows"] == by_option["rows"] == by_file["rows"]
+    assert Assumptions.ideal(losses="late") == Assumptions.ideal(inefficiencies=["late"])
+    assert asked.inefficiencies == []
 
 
 def test_collectives_by_what_another_command_assumed_take_as_long(tmp_path: Path) -> None:
