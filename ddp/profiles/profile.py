@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from os import PathLike
@@ -38,6 +39,8 @@ _FOLDER = Path(__file__).resolve().parent
 
 MAX_SECONDS = 86_400
 MAX_BYTES = 2**42
+BROADCAST_BYTES = 250 * 2**20
+"""Of a message of buffers."""
 
 
 def _of_one_line(text: str) -> str:
@@ -60,6 +63,19 @@ ITEM_SIZES: Mapping[str, int] = {
     "complex128": 16,
 }
 """Bytes of an element, by torch's names of types."""
+
+
+def _itemsize(dtype: str) -> int:
+    """Return the bytes of an element.
+
+    Raises:
+        ValueError: there is no such type.
+    """
+    if dtype in ITEM_SIZES:
+        return ITEM_SIZES[dtype]
+    nearest = difflib.get_close_matches(dtype[:100], ITEM_SIZES, n=1)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"expected one of {', '.join(ITEM_SIZES)}"
+    raise ValueError(f"unknown dtype {dtype[:100]!r}; {hint}")
 
 
 class _Strict(BaseModel):
@@ -85,11 +101,7 @@ class Gradient(_Strict):
 
     @model_validator(mode="after")
     def _hold_together(self) -> Self:
-        size = ITEM_SIZES.get(self.dtype)
-        if size is None:
-            nearest = difflib.get_close_matches(self.dtype[:100], ITEM_SIZES, n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"expected one of {', '.join(ITEM_SIZES)}"
-            raise ValueError(f"unknown dtype {self.dtype[:100]!r}; {hint}")
+        size = _itemsize(self.dtype)
         if self.nbytes != self.numel * size:
             raise ValueError(
                 f"nbytes: expected {self.numel * size}, as {self.numel} elements of {self.dtype} have, "
@@ -103,6 +115,33 @@ class Gradient(_Strict):
         return _to_ps(self.ready_seconds)
 
 
+class Buffers(_Strict):
+    """Buffers of a module that have one type, such as the running means of batch norms.
+
+    Attributes:
+        dtype: for example ``float32``; one of `ITEM_SIZES`.
+        nbytes: size in bytes, of all of them.
+    """
+
+    dtype: str
+    nbytes: Amount
+
+    @model_validator(mode="after")
+    def _hold_together(self) -> Self:
+        size = _itemsize(self.dtype)
+        if self.nbytes % size:
+            raise ValueError(f"nbytes: expected whole elements of {self.dtype}, got {self.nbytes} bytes")
+        return self
+
+    @classmethod
+    def by_type(cls, buffers: Iterable[tuple[str, int]]) -> tuple[Buffers, ...]:
+        """Return what *buffers*, each with its type and its bytes, come to; empty ones are left out."""
+        sizes: Counter[str] = Counter()
+        for dtype, nbytes in buffers:
+            sizes[dtype] += nbytes
+        return tuple(cls(dtype=dtype, nbytes=nbytes) for dtype, nbytes in sizes.items() if nbytes)
+
+
 class Profile(_Strict):
     """The compute of one training step of one rank.
 
@@ -114,6 +153,7 @@ class Profile(_Strict):
         forward_seconds: from the beginning of the step to that of the backward pass.
         backward_seconds: length of the backward pass.
         gradients: in the order in which the module registers its parameters.
+        buffers: of the module, by type; torch's DDP broadcasts them before each forward pass.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -123,6 +163,7 @@ class Profile(_Strict):
     forward_seconds: Seconds
     backward_seconds: Seconds
     gradients: tuple[Gradient, ...] = Field(min_length=1)
+    buffers: tuple[Buffers, ...] = ()
 
     @model_validator(mode="after")
     def _hold_together(self) -> Self:
@@ -166,6 +207,15 @@ class Profile(_Strict):
     def nbytes(self) -> int:
         """Size of all gradients in bytes."""
         return sum(gradient.nbytes for gradient in self.gradients)
+
+    def broadcasts(self) -> list[int]:
+        """Return the bytes of each message that brings the buffers of one rank to all.
+
+        Source: ``broadcast_coalesced`` in ``torch/csrc/distributed/c10d/reducer.cpp`` and
+        ``broadcast_bucket_size`` of torch's DDP: a message for each type, of about 250 MiB at most.
+        """
+        sizes = [own.nbytes for own in self.buffers]
+        return [min(BROADCAST_BYTES, size - at) for size in sizes for at in range(0, size, BROADCAST_BYTES)]
 
     def ready_order(self) -> list[int]:
         """Return the indices of the gradients in the order in which they become ready.
@@ -225,15 +275,19 @@ class Profile(_Strict):
         return {"forward": self.forward_ps, **dict(zip([*names, "backward"], works, strict=True))}
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the profile to *path* as JSON, a line per gradient, whole or not at all.
+        """Write the profile to *path* as JSON, a line per gradient and type of buffers, whole or not at all.
 
         Raises:
             OSError: the file cannot be written.
         """
         fields = self.model_dump(by_alias=True, mode="json")
-        gradients = ",\n  ".join(json.dumps(gradient) for gradient in fields.pop("gradients"))
-        head = json.dumps(fields, indent=1).removesuffix("\n}")
-        write_whole(path, f'{head},\n "gradients": [\n  {gradients}\n ]\n}}\n')
+        lists = {key: fields.pop(key) for key in ("buffers", "gradients")}
+        text = json.dumps(fields, indent=1).removesuffix("\n}")
+        for key, items in lists.items():
+            if items:
+                lines = ",\n  ".join(map(json.dumps, items))
+                text += f',\n "{key}": [\n  {lines}\n ]'
+        write_whole(path, f"{text}\n}}\n")
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Profile:

@@ -31,7 +31,7 @@ from collectives.timing.queues import (
 from collectives.timing.ranks.attention import Attention
 from collectives.timing.ranks.called_queue import CalledQueue
 from collectives.timing.run import Run
-from ddp.reduction.strategies.plan import ALL_REDUCE
+from ddp.reduction.strategies.plan import ALL_REDUCE, BROADCAST
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
@@ -272,9 +272,11 @@ class ByFormula:
         Raises:
             NotSupportedError: the closed form does not know it, the network or a condition.
         """
-        choice = OTHERS.get(self.assumed.model, self.algorithm)
-        algorithm: Any = self.algorithm if collective == ALL_REDUCE else choice
-        formula = closed_form_of(algorithm, self.assumed.model)
+        model = self.assumed.model
+        if model == "measured" and collective == BROADCAST:
+            model = "library"  # of broadcasts, which bring a module's buffers, networks hold no measurements
+        algorithm: Any = self.algorithm if collective == ALL_REDUCE else OTHERS.get(model, self.algorithm)
+        formula = closed_form_of(algorithm, model)
         assert formula is not None
         job = Job(algorithm, nbytes, collective=collective, software=self.assumed.software)
         return self.parts.of(formula(job, self.scenario))

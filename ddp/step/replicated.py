@@ -45,10 +45,16 @@ from ddp.step.timeline import SimProcess, Timeline
 
 
 class Replicated:
-    """Feeds the reducer with what happens on a timeline, and obeys it there."""
+    """Feeds the reducer with what happens on a timeline, and obeys it there.
 
-    def __init__(self, timeline: Timeline, profile: Profile, plan: Plan, strategy: Strategy) -> None:
+    Before each forward pass buffers are brought to all ranks, in *broadcasts* of so many bytes.
+    """
+
+    def __init__(
+        self, timeline: Timeline, profile: Profile, plan: Plan, strategy: Strategy, broadcasts: list[int]
+    ) -> None:
         self.timeline = timeline
+        self.broadcasts = broadcasts
         self.profile = profile
         self.plan = plan
         self.strategy = strategy
@@ -59,10 +65,12 @@ class Replicated:
     def step(self) -> Generator[simpy.Event, Any, int]:
         """Compute the step, and what of the next one belongs to it; return its length."""
         timeline, profile = self.timeline, self.profile
-        for _ in range(self.strategy.num_passes - 1):
+        for number in range(self.strategy.num_passes):
+            if number:
+                yield from timeline.compute("backward", profile.backward_ps)
+            if number or self.strategy.barrier is not Barrier.USE:
+                yield from timeline.broadcast(self.broadcasts)
             yield from timeline.compute("forward", profile.forward_ps)
-            yield from timeline.compute("backward", profile.backward_ps)
-        yield from timeline.compute("forward", profile.forward_ps)
         yield from self.backward()
         if self.reducer.phase is Phase.HOLDING:
             yield from self.feed(OptimizerStepped())
@@ -91,6 +99,7 @@ class Replicated:
 
     def next_forward(self) -> SimProcess:
         """Compute a forward pass that waits for each parameter when it needs it."""
+        yield from self.timeline.broadcast(self.broadcasts)
         order, works = self.profile.forward_pieces()
         for index, work_ps in zip(order, works, strict=False):
             yield from self.timeline.compute("forward", work_ps)

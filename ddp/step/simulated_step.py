@@ -6,7 +6,8 @@ from there on everything repeats: the step is the time from the end of one forwa
 
 Assumptions: every rank computes exactly as the profile says, so one reducer stands for all and the
 ranks launch together, but for late ones, which do everything so much later; buckets are those of a
-steady state, in ready order; a forward pass mirrors the backward pass (`Profile.forward_pieces`).
+steady state, in ready order; a forward pass mirrors the backward pass (`Profile.forward_pieces`), and
+begins when the buffers of rank 0 have reached all, as torch's DDP sends them; FSDP sends none.
 Unless inefficiencies are asked for (`ddp.step.inefficiencies`), communication and computation do not slow
 each other down, and the optimizer costs nothing.
 """
@@ -34,6 +35,7 @@ from ddp.reduction.overlap import Strategy, resolve_strategy
 from ddp.reduction.strategies.fsdp import Fsdp
 from ddp.reduction.strategies.plan import (
     ALL_REDUCE,
+    BROADCAST,
     REDUCE_SCATTER,
     Layout,
     LinearCost,
@@ -57,7 +59,7 @@ from ddp.step.inefficiencies import inefficiencies_on
 from ddp.step.replicated import Replicated
 from ddp.step.sharded import Sharded
 from ddp.step.step_run import StepRun
-from ddp.step.timeline import Timeline
+from ddp.step.timeline import BUFFERS, Timeline
 from sim.scenario import Scenario
 from sim.scenario.conditions import Condition
 from sim.topology import Topology
@@ -136,12 +138,16 @@ def simulate_step(
     limits = bucket_limits(bucket_cap_mb, bucket_cap_mb_list)
     sketch = overlap.plan(_layout(profile, limits, order, LinearCost(1, 1)))
     sizes = [gradient.nbytes for gradient in profile.gradients]
-    buckets = [(launch.collective, sketch.nbytes(launch.bucket, sizes)) for launch in sketch.launches]
+    itemsize = math.gcd(*(g.nbytes // g.numel for g in profile.gradients if g.numel)) or 1
+    unsent = topology.num_ranks == 1 or isinstance(overlap, Fsdp)
+    broadcasts = [] if unsent else [-(-own // itemsize) * itemsize for own in profile.broadcasts()]
+    sent = [(launch.collective, sketch.nbytes(launch.bucket, sizes)) for launch in sketch.launches]
+    sent += [(BROADCAST, nbytes) for nbytes in broadcasts] * overlap.num_passes
     assumed = settled(assumed, algorithm, scenario)
     lost = inefficiencies_on(assumed, scenario, profile, algorithm)
     each_size_once = False
     if engine == "auto" and not scenario.conditions:
-        assumed, each_size_once = affordable(assumed, algorithm, buckets, topology)
+        assumed, each_size_once = affordable(assumed, algorithm, sent, topology)
     completes = assumed.software.transport
     completes.check_overlap("simulate_step")
     on_call = completes.progress == "calls"
@@ -151,7 +157,6 @@ def simulate_step(
     compute_ps = profile.compute_ps * overlap.num_passes
     alone_ps = max(compute_ps + lost.optimizer_ps, lost.input_alone_ps)
     profile = profile.slowed(lost.late)
-    itemsize = math.gcd(*(g.nbytes // g.numel for g in profile.gradients if g.numel)) or 1
 
     def replayed(name: EngineName, attention: Attention | None = None) -> tuple[Timeline, int]:
         env = simpy.Environment(initial_time=0)
@@ -164,7 +169,7 @@ def simulate_step(
         else:
             cost = _cost(communication, topology.num_ranks, name, itemsize) if overlap.needs_timing else None
             plan = overlap.plan(_layout(profile, limits, order, cost))
-            step = Replicated(timeline, profile, plan, overlap)
+            step = Replicated(timeline, profile, plan, overlap, broadcasts)
         return timeline, run_until(env, env.process(step.step()))
 
     def attempt(name: EngineName) -> tuple[Timeline, int]:
@@ -174,7 +179,7 @@ def simulate_step(
 
     (timeline, time_ps), name = with_engine(engine, attempt)
     by_formula = isinstance(communication, ByFormula)
-    runs = tuple(timeline.runs)
+    runs = tuple(run for run in timeline.runs if run.bucket != BUFFERS)
     floor = _floor_ps(profile, compute_ps, runs, overlap, scenario.at_best, by_formula)
     late_ps = max(scenario.delays_ps.values(), default=0)
     time_ps = max(time_ps, compute_ps + late_ps, lost.input_ps)
@@ -201,6 +206,7 @@ def simulate_step(
         alone_ps=alone_ps,
         inefficiencies=lost.terms,
         each_size_once=each_size_once and not by_formula,
+        buffers=tuple(run for run in timeline.runs if run.bucket == BUFFERS),
     )
 
 

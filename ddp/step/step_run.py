@@ -19,7 +19,7 @@ class StepRun:
         time_ps: length of the step in picoseconds.
         compute_ps: of it, forward and backward pass: the length of the step on one rank.
         floor_ps: below which no algorithm and no strategy can be with these buckets.
-        buckets: every collective, in the order of launch.
+        buckets: every collective of gradients and parameters, in the order of launch.
         engine: ``makespan``, ``events`` or ``ranks``, see `collectives.timing.simulation`; or
             ``closed form``.
         trace: compute and communication; rank 0 stands for all.
@@ -28,6 +28,7 @@ class StepRun:
         alone_ps: what the step takes on one rank that trains alone, by the same terms; None: *compute_ps*.
         inefficiencies: terms that were counted besides the time of the messages.
         each_size_once: whether buckets of one size were simulated once, as there were very many messages.
+        buffers: the collectives that brought buffers to all ranks, for which the forward pass waited.
     """
 
     time_ps: int
@@ -41,6 +42,7 @@ class StepRun:
     alone_ps: int | None = None
     inefficiencies: tuple[str, ...] = ()
     each_size_once: bool = False
+    buffers: tuple[BucketRun, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -65,7 +67,7 @@ class StepRun:
     @property
     def communication_seconds(self) -> float:
         """Time in which a collective was running, hidden or not."""
-        return to_seconds(sum(bucket.end_ps - bucket.start_ps for bucket in self.buckets))
+        return to_seconds(sum(run.end_ps - run.start_ps for run in (*self.buffers, *self.buckets)))
 
     @property
     def efficiency(self) -> float:
@@ -81,7 +83,7 @@ class StepRun:
     @property
     def overlap_ratio(self) -> float:
         """Part of the communication that no computation waited for; see `ddp.reduction.timings`."""
-        return overlap_ratio(self.buckets)
+        return overlap_ratio((*self.buffers, *self.buckets))
 
     def in_words(self, asked: Assumptions) -> str:
         """Return what was counted besides the network, where *asked* is what was to be."""

@@ -1,6 +1,7 @@
 """Timeline of a simulated step: computation, copies, collectives and waits of a rank that stands for all.
 
     compute   computation passes, more slowly while a collective is under way
+    broadcast buffers travel from one rank to all, for which the computation waits
     copy      bytes are copied within the device, for which the computation waits
     launch    a collective joins the queue, once its input has been copied and its kernel launched
     wait      nothing passes until a collective is done
@@ -13,7 +14,7 @@ counted in one kind is counted in all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ import simpy
 
 from collectives.timing.queues import CallSpan
 from collectives.timing.ranks.attention import Attention
+from ddp.reduction.strategies.plan import BROADCAST
 from ddp.reduction.strategies.strategy import Strategy
 from ddp.reduction.timings import BucketRun
 from ddp.step.communication import PolledStepQueue, StepQueue
@@ -28,6 +30,9 @@ from ddp.step.inefficiencies import Inefficiencies
 from sim.trace import Trace
 
 SimProcess = Generator[simpy.Event, Any, None]
+
+BUFFERS = -1
+"""What a collective of buffers has as the number of its bucket."""
 
 
 class Timeline:
@@ -84,6 +89,16 @@ class Timeline:
     def copy(self, name: str, nbytes: int) -> SimProcess:
         """Copy gradients into a bucket or out of it, or parameters out of a buffer, if that is counted."""
         yield from self.compute(name, self._lost.copy_ps(nbytes))
+
+    def broadcast(self, messages: Iterable[int]) -> SimProcess:
+        """Bring the buffers of one rank to all, in messages of so many bytes, and wait for them."""
+        places = []
+        for nbytes in messages:
+            yield from self.poll()
+            places.append(self.launch(BUFFERS, BROADCAST, nbytes, self.now_ps))
+            yield from self.post()
+        for place in places:
+            yield from self.wait(place)
 
     def update(self, strategy: Strategy) -> SimProcess:
         """Update parameters, if that is counted: all of them, or this rank's part."""
@@ -156,8 +171,9 @@ class Timeline:
             yield from self._polled.posted()
 
     def arrived(self) -> list[BucketRun]:
-        """Return the collectives that are done."""
-        return [run for run, journey in zip(self.runs, self._journeys, strict=True) if not journey.is_alive]
+        """Return the collectives of buckets that are done."""
+        beside = zip(self.runs, self._journeys, strict=True)
+        return [run for run, journey in beside if run.bucket != BUFFERS and not journey.is_alive]
 
     def attention(self) -> Attention:
         """Return when the rank called; once its last wait has begun nothing more is computed."""
@@ -176,4 +192,5 @@ class Timeline:
 
     def _note(self, what: str, track: str, run: BucketRun, start_ps: int, end_ps: int) -> None:
         facts = {"bucket": run.bucket, "collective": run.collective, "nbytes": run.nbytes}
-        self.trace.span(0, track, f"{what} {self.noun} {run.bucket}", start_ps, end_ps, **facts)
+        carried = "of buffers" if run.bucket == BUFFERS else f"{self.noun} {run.bucket}"
+        self.trace.span(0, track, f"{what} {carried}", start_ps, end_ps, **facts)

@@ -13,7 +13,10 @@ from collectives.errors import NotSupportedError, UnknownAlgorithmError
 from collectives.timing import simulate
 from ddp import Profile, load_profile, simulate_step
 from ddp.errors import BucketingError, UnknownStrategyError
+from ddp.profiles import Buffers
 from ddp.reduction.bucketing import MIB
+from ddp.reduction.overlap import STRATEGIES, resolve_strategy
+from ddp.reduction.strategies.strategy import Barrier
 from ddp.step import fidelity
 from sim.scenario.conditions import Straggler
 from sim.topology import Topology
@@ -98,6 +101,25 @@ def test_resnet50_hides_most_of_its_communication_on_a_fast_network() -> None:
     assert overlapped.num_buckets == 4
     assert overlapped.communication_seconds == after.communication_seconds == after.exposed_seconds
     assert overlapped.exposed_seconds < after.exposed_seconds / 2
+
+
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "mg_wfbp"])
+def test_a_step_waits_for_its_buffers_before_each_forward_pass(strategy: str) -> None:
+    profile = Profile.uniform(num_buckets=2, bucket_bytes=MIB, seconds_per_bucket=0.001)
+    kept = Buffers.by_type([("float32", MIB), ("int64", 80), ("float32", MIB), ("float64", 0)])
+
+    with_buffers = simulate_step(
+        profile.model_copy(update={"buffers": kept}), topology=switch(4), strategy=strategy
+    )
+    without = simulate_step(profile, topology=switch(4), strategy=strategy)
+
+    passes = resolve_strategy(strategy).num_passes
+    assert [run.nbytes for run in with_buffers.buffers] == [2 * MIB, 80] * passes
+    assert with_buffers.num_buckets == without.num_buckets
+    assert with_buffers.time_ps >= without.time_ps
+    if resolve_strategy(strategy).barrier is not Barrier.USE:
+        sent_ps = sum(run.end_ps - run.start_ps for run in with_buffers.buffers)
+        assert with_buffers.time_ps == without.time_ps + sent_ps > without.time_ps
 
 
 def test_a_trace_holds_compute_and_communication_of_the_whole_step() -> None:
