@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.shapes import bert, gpt2_xl, llama3_8b, mpt, resnet50, ssd, transformer, transformer_xl
 from benchmarks.shapes.model import Model, flops, names
-from ddp.profiles import Gradient, Profile
+from ddp.profiles import Buffers, Gradient, Profile
 
 MODELS = {
     model.name: model
@@ -62,6 +62,7 @@ def derive(model: Model) -> Profile:
         forward_seconds=round(forward * step_seconds, 9),
         backward_seconds=round(backward * step_seconds, 9),
         gradients=tuple(gradients[name] for name in model.registration or names(model.layers)),
+        buffers=Buffers.by_type(own for layer in model.layers for own in layer.buffers),
     )
 
 

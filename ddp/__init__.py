@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ddp.profiles import load_profile as load_profile
     from ddp.recording import record as record
     from ddp.recording import record_profile as record_profile
-    from ddp.simulation.simulated_step import simulate_step as simulate_step
-    from ddp.simulation.step_run import StepRun as StepRun
+    from ddp.step.simulated_step import simulate_step as simulate_step
+    from ddp.step.step_run import StepRun as StepRun
     from ddp.training.data_parallel import DistributedDataParallel as DistributedDataParallel
     from ddp.training.overlapped_optimizer import OverlappedOptimizer as OverlappedOptimizer
 

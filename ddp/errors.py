@@ -6,7 +6,7 @@ DDPError
 ├── GraphChangedError     a graph that was said to be static is not
 ├── BucketingError        sizes, limits or an order that bucketing cannot accept
 ├── UnknownStrategyError  no overlap strategy has that name
-├── UnknownLossError      no loss of a training step has that name
+├── UnknownInefficiencyError   no inefficiency of a training step has that name
 ├── ProfileError          a profile that cannot be read, or does not hold together
 ├── ModelMismatchError    the ranks wrapped different models
 ├── CommHookError         a communication hook did not do what hooks do
@@ -55,8 +55,8 @@ class UnknownStrategyError(DDPError, ValueError):
     """No overlap strategy has that name."""
 
 
-class UnknownLossError(DDPError, ValueError):
-    """No loss of a training step has that name, or it has no such parameter."""
+class UnknownInefficiencyError(DDPError, ValueError):
+    """No inefficiency of a training step has that name, or it has no such parameter."""
 
 
 class ProfileError(DDPError, ValueError):

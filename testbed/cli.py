@@ -35,6 +35,7 @@ from testbed.commands import (
     validate,
     verify,
 )
+from testbed.options.assumptions import FORMERLY
 from testbed.options.outputs import CheckedCommand
 from testbed.output.plain_text import use_what_streams_know
 from testbed.output.streams import open_closed_streams
@@ -44,7 +45,11 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "token_normalize_func": lambda name: FORMERLY.get(name, name),
+    },
 )
 
 

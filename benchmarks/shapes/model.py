@@ -19,11 +19,13 @@ class Layer:
         tensors: name and number of elements of each, in order of registration.
         multiply_adds: of one sample.
         needs_input_gradient: false for the first layer, whose input is data.
+        buffers: type and bytes of what it keeps besides.
     """
 
     tensors: tuple[tuple[str, int], ...]
     multiply_adds: int = 0
     needs_input_gradient: bool = True
+    buffers: tuple[tuple[str, int], ...] = ()
 
     @property
     def forward_flops(self) -> int:

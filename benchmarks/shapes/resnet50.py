@@ -1,8 +1,9 @@
 """ResNet-50 v1.5 on one A100 in TF32.
 
 He et al., CVPR 2016, with the stride in the 3×3 convolution; its 161 parameter tensors in the order in
-which torchvision registers them.  The rate: batch 256, NVIDIA's DeepLearningExamples, ResNet50v1.5 for
-PyTorch, as measured on one GPU of an ABCI A-node.
+which torchvision registers them, and the buffers of its 53 batch norms (mean, variance and the number of
+batches: ``torch/nn/modules/batchnorm.py``).  The rate: batch 256, NVIDIA's DeepLearningExamples,
+ResNet50v1.5 for PyTorch, as measured on one GPU of an ABCI A-node.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ def convolution(name: str, inputs: int, outputs: int, kernel: int, size: int, fi
 
 
 def batch_norm(name: str, channels: int) -> Layer:
-    """Return a batch norm."""
-    return Layer(((f"{name}.weight", channels), (f"{name}.bias", channels)), 0)
+    """Return a batch norm, with its running mean and variance and the number of batches that it has seen."""
+    tensors = ((f"{name}.weight", channels), (f"{name}.bias", channels))
+    return Layer(tensors, buffers=(("float32", 2 * 4 * channels), ("int64", 8)))
 
 
 def bottleneck(name: str, inputs: int, width: int, size: int, stride: int, project: bool) -> Iterator[Layer]:

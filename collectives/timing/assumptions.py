@@ -1,8 +1,8 @@
 """Assumptions of a prediction: what is counted besides the links, and by what model of time.
 
 A network brings its assumptions along: `Assumptions.of_a_real_run` says what would run on it, over which
-transport, and with which losses.  A bare `Topology` knows its links alone, so that closed forms hold exactly
-there: `Assumptions.ideal`.  Whatever else is to be counted is named, with either.
+transport, and with which inefficiencies.  A bare `Topology` knows its links alone, so that closed forms hold
+exactly there: `Assumptions.ideal`.  Whatever else is to be counted is named, with either.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ IN_WORDS: Mapping[str, str] = {
 """What a closed form counts in a step, for reports."""
 
 ALL = "all"
-"""Of losses: those that apply."""
+"""Of inefficiencies: those that apply."""
 
 AUTO = "auto"
 """Of algorithms: the cheapest of our programs."""
@@ -56,7 +56,7 @@ class Counted(TypedDict, total=False):
     reduction_bandwidth: Quantity | None
     copy_bandwidth: Quantity | None
     symmetric: bool | None
-    losses: str | Sequence[str] | None
+    inefficiencies: str | Sequence[str] | None
     model: Model | None
     device: str | Device | None
 
@@ -78,8 +78,8 @@ class Software:
             `collectives.execution.staging`); None: that takes no time.
         symmetric: buffers are registered as windows, so that NCCL takes its symmetric kernels where it has
             some (see `collectives.timing.formulas.nccl.symmetric`).
-        losses: terms of what a training step loses besides the time of its messages (see
-            `ddp.simulation.losses`); a collective by itself has none.
+        inefficiencies: terms of what a training step loses besides the time of its messages (see
+            `ddp.step.inefficiencies`); a collective by itself has none.
     """
 
     transport_model: str | TransportModel = "ideal"
@@ -90,7 +90,7 @@ class Software:
     reduction_bandwidth: Quantity | None = None
     copy_bandwidth: Quantity | None = None
     symmetric: bool = False
-    losses: tuple[str, ...] = ()
+    inefficiencies: tuple[str, ...] = ()
 
     @property
     def transport(self) -> TransportModel:
@@ -136,7 +136,7 @@ class Software:
         return replace(self, copy_bandwidth=round(rate * speedup))
 
     def in_words(self) -> str:
-        """Return what is added, for reports; losses are told by whoever has settled them."""
+        """Return what is added, for reports; inefficiencies are told by whoever has settled them."""
         parts = [f"transport model {self.transport.name}"]
         if self.overhead:
             parts.append(f"{self.overhead} of overhead for each message on either side")
@@ -161,7 +161,7 @@ class Assumptions:
         software: what code adds to the wire.
         model: by what a collective is timed (see `Model`).
         algorithm: of all-reduce, and of other collectives by what it chooses, where nobody names one.
-        device: on which a rank computes, for losses; None: what the network's hardware says.
+        device: on which a rank computes, for inefficiencies; None: what the network's hardware says.
     """
 
     software: Software = field(default_factory=Software)
@@ -180,12 +180,14 @@ class Assumptions:
 
         Where the network says what GPUs it has (``[hardware]``), NCCL as it would choose: by what was
         measured of it, else by what it expects of itself.  Elsewhere the cheapest of our programs, through
-        shared memory on one host whose ranks have it, over Gloo between hosts.  All losses that apply.
+        shared memory on one host whose ranks have it, over Gloo between hosts.  All inefficiencies that
+        apply.
         """
         by_formula = counted.get("model") in ("nccl", "measured")
         real = cls(
             Software(
-                transport_model="nccl" if by_formula else default_transport_model(topology), losses=(ALL,)
+                transport_model="nccl" if by_formula else default_transport_model(topology),
+                inefficiencies=(ALL,),
             ),
             default_model(topology),
             default_algorithm(topology),
@@ -215,21 +217,22 @@ class Assumptions:
             TypeError: there is no such assumption.
         """
         given = {name: value for name, value in counted.items() if value is not None}
-        losses = given.get("losses")
-        if losses is not None:
-            given["losses"] = (losses,) if isinstance(losses, str) else tuple(losses)
+        terms = given.pop("losses", None)  # an older name
+        terms = given.get("inefficiencies", terms)
+        if terms is not None:
+            given["inefficiencies"] = (terms,) if isinstance(terms, str) else tuple(terms)
         of_software = {own.name: given.pop(own.name) for own in fields(Software) if own.name in given}
         return replace(self, software=replace(self.software, **of_software), **given)
 
-    def in_words(self, losses: Sequence[str]) -> str:
-        """Return what is counted, for reports; *losses* are the terms that ``all`` has come to."""
+    def in_words(self, inefficiencies: Sequence[str]) -> str:
+        """Return what is counted, for reports; *inefficiencies* are the terms that ``all`` comes to."""
+        lost = [f"inefficiencies: {', '.join(inefficiencies)}"] if inefficiencies else []
         registered = ["buffers registered as symmetric windows"] if self.software.symmetric else []
-        lost = [f"losses: {', '.join(losses)}"] if losses else []
         return "; ".join([IN_WORDS.get(self.model, self.software.in_words()), *registered, *lost])
 
     def __str__(self) -> str:
         """Return what is counted, as it was asked for."""
-        return self.in_words(self.software.losses)
+        return self.in_words(self.software.inefficiencies)
 
 
 def asked_topology(

@@ -108,8 +108,8 @@ def run(
             them has, for which a script's ranks are searched at the ends of an iteration and of the run, in a
             tenth of a second each.
         counted: what is counted otherwise, by the names of `collectives.timing.assumptions.Counted`:
-            ``transport_model="gloo"``, ``overhead="5us"``, …; no costs around calls, and no losses, which
-            are of steps that are predicted without a script.
+            ``transport_model="gloo"``, ``overhead="5us"``, …; no costs around calls, and no
+            inefficiencies, which are of steps that are predicted without a script.
 
     Raises:
         ProgramError: *algorithm* is not shipped, and wrong for so many ranks.

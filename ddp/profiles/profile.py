@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
@@ -37,6 +39,8 @@ _FOLDER = Path(__file__).resolve().parent
 
 MAX_SECONDS = 86_400
 MAX_BYTES = 2**42
+BROADCAST_BYTES = 250 * 2**20
+"""Of a message of buffers."""
 
 
 def _of_one_line(text: str) -> str:
@@ -59,6 +63,19 @@ ITEM_SIZES: Mapping[str, int] = {
     "complex128": 16,
 }
 """Bytes of an element, by torch's names of types."""
+
+
+def _itemsize(dtype: str) -> int:
+    """Return the bytes of an element.
+
+    Raises:
+        ValueError: there is no such type.
+    """
+    if dtype in ITEM_SIZES:
+        return ITEM_SIZES[dtype]
+    nearest = difflib.get_close_matches(dtype[:100], ITEM_SIZES, n=1)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"expected one of {', '.join(ITEM_SIZES)}"
+    raise ValueError(f"unknown dtype {dtype[:100]!r}; {hint}")
 
 
 class _Strict(BaseModel):
@@ -84,11 +101,7 @@ class Gradient(_Strict):
 
     @model_validator(mode="after")
     def _hold_together(self) -> Self:
-        size = ITEM_SIZES.get(self.dtype)
-        if size is None:
-            nearest = difflib.get_close_matches(self.dtype[:100], ITEM_SIZES, n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"expected one of {', '.join(ITEM_SIZES)}"
-            raise ValueError(f"unknown dtype {self.dtype[:100]!r}; {hint}")
+        size = _itemsize(self.dtype)
         if self.nbytes != self.numel * size:
             raise ValueError(
                 f"nbytes: expected {self.numel * size}, as {self.numel} elements of {self.dtype} have, "
@@ -102,6 +115,33 @@ class Gradient(_Strict):
         return _to_ps(self.ready_seconds)
 
 
+class Buffers(_Strict):
+    """Buffers of a module that have one type, such as the running means of batch norms.
+
+    Attributes:
+        dtype: for example ``float32``; one of `ITEM_SIZES`.
+        nbytes: size in bytes, of all of them.
+    """
+
+    dtype: str
+    nbytes: Amount
+
+    @model_validator(mode="after")
+    def _hold_together(self) -> Self:
+        size = _itemsize(self.dtype)
+        if self.nbytes % size:
+            raise ValueError(f"nbytes: expected whole elements of {self.dtype}, got {self.nbytes} bytes")
+        return self
+
+    @classmethod
+    def by_type(cls, buffers: Iterable[tuple[str, int]]) -> tuple[Buffers, ...]:
+        """Return what *buffers*, each with its type and its bytes, come to; empty ones are left out."""
+        sizes: Counter[str] = Counter()
+        for dtype, nbytes in buffers:
+            sizes[dtype] += nbytes
+        return tuple(cls(dtype=dtype, nbytes=nbytes) for dtype, nbytes in sizes.items() if nbytes)
+
+
 class Profile(_Strict):
     """The compute of one training step of one rank.
 
@@ -113,6 +153,7 @@ class Profile(_Strict):
         forward_seconds: from the beginning of the step to that of the backward pass.
         backward_seconds: length of the backward pass.
         gradients: in the order in which the module registers its parameters.
+        buffers: of the module, by type; torch's DDP broadcasts them before each forward pass.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -122,6 +163,7 @@ class Profile(_Strict):
     forward_seconds: Seconds
     backward_seconds: Seconds
     gradients: tuple[Gradient, ...] = Field(min_length=1)
+    buffers: tuple[Buffers, ...] = ()
 
     @model_validator(mode="after")
     def _hold_together(self) -> Self:
@@ -166,6 +208,15 @@ class Profile(_Strict):
         """Size of all gradients in bytes."""
         return sum(gradient.nbytes for gradient in self.gradients)
 
+    def broadcasts(self) -> list[int]:
+        """Return the bytes of each message that brings the buffers of one rank to all.
+
+        Source: ``broadcast_coalesced`` in ``torch/csrc/distributed/c10d/reducer.cpp`` and
+        ``broadcast_bucket_size`` of torch's DDP: a message for each type, of about 250 MiB at most.
+        """
+        sizes = [own.nbytes for own in self.buffers]
+        return [min(BROADCAST_BYTES, size - at) for size in sizes for at in range(0, size, BROADCAST_BYTES)]
+
     def ready_order(self) -> list[int]:
         """Return the indices of the gradients in the order in which they become ready.
 
@@ -173,6 +224,26 @@ class Profile(_Strict):
         """
         indices = reversed(range(len(self.gradients)))
         return sorted(indices, key=lambda index: self.gradients[index].ready_ps)
+
+    def backward_pieces(self) -> tuple[list[int], list[int]]:
+        """Return the gradients in the order in which they become ready, and the work of the backward pass.
+
+        In picoseconds: that before the first gradient is ready, before the second and so on, and what is left
+        behind the last.
+        """
+        order = self.ready_order()
+        return order, _between([self.gradients[index].ready_ps for index in order], self.backward_ps)
+
+    def forward_pieces(self) -> tuple[list[int], list[int]]:
+        """Return the parameters in the order in which a forward pass needs them, and its work before each.
+
+        No profile says that.  A forward pass is taken to mirror the backward pass: what becomes ready when a
+        part x of the backward pass is left is needed when a part x of the forward pass is done.
+        """
+        forward, backward = self.forward_ps, self.backward_ps
+        order = self.ready_order()[::-1]
+        left = [backward - self.gradients[index].ready_ps for index in order]
+        return order, _between([own * forward // backward if backward else 0 for own in left], forward)
 
     def slowed(self, factor: Fraction) -> Profile:
         """Return this profile with all its times *factor* times as long."""
@@ -199,25 +270,24 @@ class Profile(_Strict):
         ``gradient:NAME`` is the time between the gradient that was ready before and this one;
         ``backward`` is what remains after the last gradient.
         """
-        charges = {"forward": self.forward_ps}
-        now = 0
-        for index in self.ready_order():
-            gradient = self.gradients[index]
-            charges[f"gradient:{gradient.name}"] = gradient.ready_ps - now
-            now = gradient.ready_ps
-        charges["backward"] = self.backward_ps - now
-        return charges
+        order, works = self.backward_pieces()
+        names = [f"gradient:{self.gradients[index].name}" for index in order]
+        return {"forward": self.forward_ps, **dict(zip([*names, "backward"], works, strict=True))}
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the profile to *path* as JSON, a line per gradient, whole or not at all.
+        """Write the profile to *path* as JSON, a line per gradient and type of buffers, whole or not at all.
 
         Raises:
             OSError: the file cannot be written.
         """
         fields = self.model_dump(by_alias=True, mode="json")
-        gradients = ",\n  ".join(json.dumps(gradient) for gradient in fields.pop("gradients"))
-        head = json.dumps(fields, indent=1).removesuffix("\n}")
-        write_whole(path, f'{head},\n "gradients": [\n  {gradients}\n ]\n}}\n')
+        lists = {key: fields.pop(key) for key in ("buffers", "gradients")}
+        text = json.dumps(fields, indent=1).removesuffix("\n}")
+        for key, items in lists.items():
+            if items:
+                lines = ",\n  ".join(map(json.dumps, items))
+                text += f',\n "{key}": [\n  {lines}\n ]'
+        write_whole(path, f"{text}\n}}\n")
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Profile:
@@ -298,6 +368,11 @@ def load_profile(name_or_path: str | PathLike[str]) -> Profile:
         known = ", ".join(bundled_profiles())
         raise ProfileError(f"no profile {name!r}: {hint}expected a file, or one of: {known}")
     return Profile.load(name_or_path)
+
+
+def _between(times: Sequence[int], end: int) -> list[int]:
+    """Return what lies between one of *times* and the next, from 0 to *end*."""
+    return [after - before for before, after in pairwise([0, *times, end])]
 
 
 def _to_ps(seconds: float) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -19,7 +19,7 @@ from torch import nn
 from torch.autograd import Variable
 
 from ddp.autograd.backward_pass import tensors_of
-from ddp.profiles import Gradient, Profile
+from ddp.profiles import Buffers, Gradient, Profile
 
 Stamps: TypeAlias = dict[str, Any]
 FORWARD, BACKWARD, END = "forward began", "backward began", "backward ended"
@@ -60,6 +60,7 @@ class PassObserver:
     Args:
         module: what is called in the forward pass.
         parameters: those that train, by name.
+        buffers: those that are sent before each forward pass.
         on_forward: is called when a forward pass with gradients enabled begins.
 
     Attributes:
@@ -71,9 +72,11 @@ class PassObserver:
         self,
         module: nn.Module,
         parameters: Mapping[str, nn.Parameter],
+        buffers: Iterable[torch.Tensor],
         on_forward: Callable[[], None] = lambda: None,
     ) -> None:
         self.parameters = dict(parameters)
+        self.buffers = [*buffers]
         self.device = next(iter(self.parameters.values())).device
         self.stopwatch: Stopwatch = _CudaStopwatch() if self.device.type == "cuda" else _HostStopwatch()
         self.passes: list[Stamps] = []
@@ -154,14 +157,19 @@ def profile_of(passes: Sequence[Stamps], observer: PassObserver, name: str, wher
             Gradient(
                 name=key,
                 numel=parameter.numel(),
-                dtype=str(parameter.dtype).removeprefix("torch."),
+                dtype=_name_of(parameter.dtype),
                 nbytes=parameter.numel() * parameter.element_size(),
                 ready_seconds=ready[key],
             )
             for key, parameter in observer.parameters.items()
             if key in ready
         ),
+        buffers=Buffers.by_type((_name_of(own.dtype), own.nbytes) for own in observer.buffers),
     )
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _describe(device: torch.device) -> str:

@@ -138,7 +138,7 @@ class Recording:
         parameters = _trainable(own)
         if not parameters:
             return
-        observer = PassObserver(surface, parameters, self._forward_begins)
+        observer = PassObserver(surface, parameters, _sent_buffers(module, own), self._forward_begins)
         self._seen[own] = observer
         if surface is module:
             observer.forward_begins()
@@ -221,7 +221,7 @@ def record_profile(
     parameters = _trainable(own)
     if not parameters:
         raise ProfileError("the module has no parameter that requires a gradient")
-    observer = PassObserver(surface, parameters)
+    observer = PassObserver(surface, parameters, _sent_buffers(module, own))
     steps: list[Stamps] = []
     try:
         for _ in range(num_warmup + num_iterations):
@@ -257,6 +257,12 @@ def _last_pass(observer: PassObserver, parameters: Mapping[str, nn.Parameter]) -
     if missing:
         raise ProfileError(f"a step computed no gradient for {', '.join(missing)}")
     return stamps
+
+
+def _sent_buffers(module: nn.Module, own: nn.Module) -> list[torch.Tensor]:
+    """Return the buffers of *own* that DDP sends before each forward pass, unless *module* does not."""
+    sends = getattr(module, "forward_sync_buffers", getattr(module, "broadcast_buffers", True))
+    return [*own.buffers()] if sends else []
 
 
 def _unwrap(module: nn.Module) -> tuple[nn.Module, nn.Module]:

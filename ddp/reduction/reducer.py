@@ -15,7 +15,7 @@ has happened (an *event*) and carries out what it answers (*commands*; `ddp.redu
     the last of a pass          FinishBackward   when every bucket has arrived, and nobody owes a step
 
 `ddp.autograd.driver` feeds it from autograd hooks and launches real collectives;
-`ddp.simulation.simulated_step` replays a recorded backward pass in virtual time.  What was simulated is
+`ddp.step.simulated_step` replays a recorded backward pass in virtual time.  What was simulated is
 therefore what runs.
 
 The reducer goes through these phases in a pass:

@@ -29,7 +29,7 @@ from ddp.reduction.bucketing import DEFAULT_CAP_MB, MIB
 from ddp.reduction.overlap import resolve_strategy
 from ddp.reduction.strategies.mg_wfbp import merge
 from ddp.reduction.strategies.plan import Layout, LinearCost, PassTiming
-from ddp.simulation.simulated_step import simulate_step
+from ddp.step.simulated_step import simulate_step
 from ddp.tuning.bucket_caps import CapRange, caps_for, distinct_caps
 from ddp.tuning.trials import StepOptions, Trial, Tuning, best_of, rank, shortest
 from sim.topology import Topology

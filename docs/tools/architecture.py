@@ -102,7 +102,7 @@ PACKAGES = (
             Room("autograd", "torch", "from hooks to the reducer and back", 0, 2, 6),
             Room("buckets", "torch", "memory, and what is done with it", 0, 3, 6),
             Room("tuning", "simulated", "search for the best buckets", 6, 0, 6, 2),
-            Room("simulation", "simulated", "the same reducer in virtual time", 6, 2, 6, 2),
+            Room("step", "simulated", "the same reducer in virtual time", 6, 2, 6, 2),
             Room("reduction", "pure", "the reducer, a state machine; strategies", 0, 4, 8),
             Room("profiles", "pure", "a step's compute", 8, 4, 4),
         ),

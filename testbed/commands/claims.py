@@ -28,8 +28,8 @@ Examples:
 
 MODEL = (
     "simulated steps are profiles replayed through the reducer that trains, by NCCL's model where a preset "
-    "has one, else by rings on its links, ideally and with the losses that are expected of a real run; "
-    "measured figures are those of processes of this machine over Gloo"
+    "has one, else by rings on its links, ideally and with the inefficiencies that are expected of a real "
+    "run; measured figures are those of processes of this machine over Gloo"
 )
 
 

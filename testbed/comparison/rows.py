@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 Scalar: TypeAlias = str | int | float | bool | None
 Row: TypeAlias = Mapping[str, Scalar]
-"""Fields by name; ``bottleneck.name`` stands within ``bottleneck``, ``losses 1`` is the first of a list."""
+"""Fields by name; ``bottleneck.name`` is within ``bottleneck``, ``inefficiencies 1`` the first of a list."""
 Tables: TypeAlias = dict[str, list[Row]]
 """Rows by the name of their list; that of a result's own fields is empty."""
 

@@ -26,10 +26,13 @@ NONE = "none"
 
 KEYS = (
     "network", "algorithm", "ideal", "model", "transport_model", "protocol", "overhead", "arrival_overhead",
-    "call_overhead", "reduction_bandwidth", "copy_bandwidth", "symmetric", "losses", "device", "jitter",
-    "seed", "straggler", "fail_link", "degrade_link", "reroute",
+    "call_overhead", "reduction_bandwidth", "copy_bandwidth", "symmetric", "inefficiencies", "device",
+    "jitter", "seed", "straggler", "fail_link", "degrade_link", "reroute",
 )  # fmt: skip
 """Names of assumptions: those of the options, with underscores."""
+
+FORMERLY = {"losses": "inefficiencies"}
+"""Older names of assumptions, in files and as options."""
 
 ALSO = {"device": "compute", "model": "timing"}
 """Options that stand for an assumption where a command has none of its name."""
@@ -107,6 +110,7 @@ def _assumptions_in(path: Path) -> dict[str, Any]:
     expected = "expected a report with --json of this version, or its object assumptions"
     if not isinstance(found, dict):
         raise typer.BadParameter(f"{path}: {expected}")
+    found = {FORMERLY.get(key, key): value for key, value in found.items()}
     for key, value in found.items():
         if key not in (*KEYS, "on"):
             raise typer.BadParameter(f"{path}: there is no assumption {key!r}; {expected}")
@@ -170,7 +174,7 @@ Symmetric: TypeAlias = Annotated[
         help="Buffers are registered as windows, so that NCCL takes its symmetric kernels where it has some.",
     ),
 ]
-Losses: TypeAlias = Annotated[
+Inefficiencies: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
@@ -183,7 +187,7 @@ OnDevice: TypeAlias = Annotated[
     typer.Option(
         "--device",
         metavar="NAME|FILE",
-        help="On which a rank computes, for --losses; by default that of the network's hardware.",
+        help="On which a rank computes, for --inefficiencies; by default that of the network's hardware.",
     ),
 ]
 Ideal: TypeAlias = Annotated[
@@ -204,7 +208,7 @@ AssumptionsFile: TypeAlias = Annotated[
 ]
 
 
-def losses_of(text: str | None) -> list[str] | None:
+def inefficiencies_of(text: str | None) -> list[str] | None:
     """Return the terms that *text* names; None: nobody has named any."""
     return None if text is None else [own for own in text.split(",") if own not in ("", NONE)]
 
@@ -236,7 +240,7 @@ class AssumptionOptions:
         from collectives.timing import Assumptions
 
         counted = {name: value for name, value in self.asked.items() if name != "ideal"}
-        counted["losses"] = losses_of(counted.get("losses"))
+        counted["inefficiencies"] = inefficiencies_of(counted.get("inefficiencies"))
         return Assumptions.ideal(**counted) if self.ideal else Assumptions.of_a_real_run(topology, **counted)
 
 
@@ -252,7 +256,7 @@ class CollectiveAssumptionOptions(AssumptionOptions):
 class StepAssumptionOptions(AssumptionOptions):
     """The same of a training step."""
 
-    losses: Losses = None
+    inefficiencies: Inefficiencies = None
     device: OnDevice = None
 
 
@@ -277,7 +281,7 @@ def assumptions_json(
             "algorithm": algorithm or one.algorithm,
             "model": one.model,
             "transport_model": one.software.transport.name,
-            "losses": list(one.software.losses),
+            "inefficiencies": list(one.software.inefficiencies),
         }
         for name, one in on.items()
     }

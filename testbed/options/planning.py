@@ -14,10 +14,10 @@ from testbed.options.arguments import MAX_RANKS, parse_ranks, parse_sizes
 from testbed.options.assumptions import (
     AssumptionsFile,
     Ideal,
-    Losses,
+    Inefficiencies,
     OnDevice,
     TransportModelName,
-    losses_of,
+    inefficiencies_of,
 )
 
 
@@ -95,7 +95,7 @@ class QuestionOptions:
             "a network names its hardware, else gloo."
         ),
     ] = None
-    losses: Losses = None
+    inefficiencies: Inefficiencies = None
     device: OnDevice = None
     ideal: Ideal = False
     assumptions: AssumptionsFile = None
@@ -144,11 +144,11 @@ class QuestionOptions:
             "algorithms": self.algorithm,
             "timing": self.timing and self.timing.value,
             "transport": self.transport_model and self.transport_model.value,
-            "losses": losses_of(self.losses),
+            "inefficiencies": inefficiencies_of(self.inefficiencies),
             "device": self.device,
             "train_tokens": self.train_tokens,
         }
-        ideal = {"timing": "links", "transport": "ideal", "losses": []} if self.ideal else {}
+        ideal = {"timing": "links", "transport": "ideal", "inefficiencies": []} if self.ideal else {}
         return content | ideal | {name: value for name, value in plain.items() if value is not None}
 
     def _model(self, name: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def _plots(answer: Answer) -> list[Plot]:
         found.append(_time_and_cost(answer))
     if answer.rows[0].point.kind != "collective" and len({row.point.ranks for row in answer.rows}) > 1:
         found.append(_over_ranks(answer))
-    if any(own.losses.causes for own in answer.explained):
+    if any(own.lost.causes for own in answer.explained):
         found.append(_causes(answer))
     return found
 
@@ -104,11 +104,11 @@ def _over_ranks(answer: Answer) -> Plot:
 
 
 def _causes(answer: Answer) -> Plot:
-    explained = [own for own in answer.explained if own.losses.causes]
-    names = dict.fromkeys(cause.name for own in explained for cause in own.losses.causes)
+    explained = [own for own in answer.explained if own.lost.causes]
+    names = dict.fromkeys(cause.name for own in explained for cause in own.lost.causes)
     parts: dict[str, list[float]] = {}
     for name in names:
-        of = [{cause.name: own.losses.share(cause) for cause in own.losses.causes} for own in explained]
+        of = [{cause.name: own.lost.share(cause) for cause in own.lost.causes} for own in explained]
         parts[name] = [100 * (own.get(name) or 0.0) for own in of]
     drawn = shares(
         [answer.label(own.row) for own in explained], parts, x="% of the step's time", spell="{:.1f} %".format

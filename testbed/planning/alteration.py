@@ -4,7 +4,7 @@
     latency     links are quicker or slower
     compute     a rank computes faster or slower
     unshared    each rank sends over its own copies of the links, without sharing tables
-    without     terms of `ddp.simulation.losses` are not counted
+    without     terms of `ddp.step.inefficiencies` are not counted
 
 Algorithms stay those that were chosen without the alteration.  A closed form, which knows of no links, has
 the parts of its times altered, once it has chosen: latency, and the rest where all links carry more.
@@ -23,7 +23,7 @@ from testbed.planning.resources import ALL_LINKS, link_groups
 
 if TYPE_CHECKING:
     from ddp import Profile
-    from ddp.simulation.communication import FormulaParts
+    from ddp.step.communication import FormulaParts
     from sim.topology import Topology
     from sim.units import Int64Array
 
@@ -43,7 +43,7 @@ class Alteration:
         latency: how many times as long links are in latency.
         compute: how many times as long a rank computes.
         unshared: whether no rank's messages meet those of another on a link.
-        without: names of losses that are not counted.
+        without: names of inefficiencies that are not counted.
     """
 
     bandwidth: tuple[tuple[str, Fraction], ...] = ()
@@ -70,7 +70,7 @@ class Alteration:
         Raises:
             NotSupportedError: it concerns single links.
         """
-        from ddp.simulation.communication import FormulaParts
+        from ddp.step.communication import FormulaParts
 
         if self.unshared or any(group != ALL_LINKS for group, _ in self.bandwidth):
             raise NotSupportedError("a closed form knows of no links")
@@ -82,8 +82,8 @@ class Alteration:
         """Return *profile* as a rank computes it then."""
         return profile if self.compute == 1 else profile.slowed(self.compute)
 
-    def of_losses(self, terms: Sequence[str]) -> tuple[str, ...]:
-        """Return which of the losses *terms*, each with its parameters, are counted then."""
+    def of_inefficiencies(self, terms: Sequence[str]) -> tuple[str, ...]:
+        """Return which of the inefficiencies *terms*, each with its parameters, are counted then."""
         return tuple(term for term in terms if term.partition(":")[0] not in self.without)
 
 

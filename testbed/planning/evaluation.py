@@ -25,7 +25,7 @@ from testbed.planning.row import Row
 
 if TYPE_CHECKING:
     from collectives.timing import Assumptions
-    from ddp.simulation.communication import FormulaParts
+    from ddp.step.communication import FormulaParts
     from sim.topology import Topology
 
 AUTO = "auto"
@@ -81,14 +81,14 @@ def assumed_at(point: Point, topology: Topology) -> Assumptions:
         topology,
         model=point.timing,
         transport_model=None if point.transport == AUTO else point.transport,
-        losses=point.losses,
+        inefficiencies=point.inefficiencies,
         device=point.device,
     )
 
 
 def _altered(point: Point, usual: Topology, altered: Alteration) -> tuple[Topology, FormulaParts]:
     """Return the network as it is otherwise, or where a closed form is evaluated, its parts."""
-    from ddp.simulation.communication import WHOLE
+    from ddp.step.communication import WHOLE
 
     if point.timing == "library":
         return usual, altered.of_formula()
@@ -104,7 +104,7 @@ def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
     share = Fraction(point.fewest, point.ranks) if point.fewest else Fraction(1)
     profile = altered.of_profile(load_profile(point.model).slowed(share))
     assumed = assumed_at(point, usual)
-    assumed = assumed.with_(losses=altered.of_losses(assumed.software.losses))
+    assumed = assumed.with_(inefficiencies=altered.of_inefficiencies(assumed.software.inefficiencies))
     topology, parts = _altered(point, usual, altered)
     algorithm: Any = algorithm_of(point, usual)
     if topology is not usual:
@@ -133,7 +133,7 @@ def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
         bottleneck_utilisation=None if link is None else link[1],
         method="simulated" if run.model == "links" else "closed form",
         timed_by=run.model,
-        losses=run.losses,
+        inefficiencies=run.inefficiencies,
         topology=topology.digest(),
     )
 

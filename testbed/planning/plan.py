@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _ASSUMED = {
     "step": "every rank computes as its profile says, buckets are launched by the reducer that trains, and a "
-    "step loses what is named in losses",
+    "step loses what is named in inefficiencies",
     "collective": "all ranks start a collective together",
     "script": "scripts run without data, on modelled GPUs where they compute on one; a step of every layout "
     "is taken to do the same work for each rank",

@@ -47,7 +47,7 @@ class Point:
         timing: ``links``, by messages on links; or ``library``, by what was measured of NCCL on such a
             network or by what NCCL itself expects.
         transport: how steps of programs are completed; ``auto``: as over what would really run.
-        losses: what a step loses besides.
+        inefficiencies: what a step loses besides.
         device: on which a rank computes; None: as the network's hardware says.
         tokens_per_rank: in a step.
         price_per_gpu_hour: of one rank; None: not known.
@@ -69,7 +69,7 @@ class Point:
     compute: str = ""
     timing: str = "links"
     transport: str = "auto"
-    losses: tuple[str, ...] = ()
+    inefficiencies: tuple[str, ...] = ()
     device: str | None = None
     tokens_per_rank: float | None = None
     price_per_gpu_hour: float | None = None
@@ -93,7 +93,7 @@ class Point:
         own["arguments"] = list(self.arguments)
         for name in _FOREIGN[self.kind]:
             del own[name]
-        del own["fewest"], own["losses"]
+        del own["fewest"], own["inefficiencies"]
         return own
 
 
@@ -238,7 +238,7 @@ def _steps(asked: Question) -> Iterator[Point]:
             bucket_cap_mb=cap,
             algorithm=algorithm,
             transport=asked.transport,
-            losses=tuple(asked.losses),
+            inefficiencies=tuple(asked.inefficiencies),
             device=asked.device,
             tokens_per_rank=profile.tokens_per_rank,
         )

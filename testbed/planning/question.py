@@ -22,7 +22,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, ValidationError
+from pydantic import AliasChoices, Field, ValidationError
 
 from sim.files.fields import Count, Fields, Size, Words
 from sim.files.problems import problems
@@ -89,7 +89,9 @@ class Question(Fields):
     algorithms: list[Name] = Field(default=[DEFAULT], min_length=1)
     timing: Timing = "auto"
     transport: Transport = "auto"
-    losses: list[Words] = Field(default=["all"])
+    inefficiencies: list[Words] = Field(
+        default=["all"], validation_alias=AliasChoices("inefficiencies", "losses")
+    )
     device: Name | None = None
     train_tokens: Positive | None = None
     set_: dict[str, Values] = Field(default={}, alias="set")

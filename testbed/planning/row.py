@@ -26,7 +26,7 @@ class Row:
         bottleneck_utilisation: how full it is, from 0 to 1.
         method: how the figures were got.
         timed_by: what communication is timed by: ``links``, ``measured`` or ``nccl``.
-        losses: terms that were counted besides.
+        inefficiencies: terms that were counted besides.
         memory_bytes: at the peak, of the rank with most; None where it is not known.
         topology: digest of the network.
         problem: why there is no figure; empty where there are.
@@ -42,7 +42,7 @@ class Row:
     bottleneck_utilisation: float | None = None
     method: Method = "simulated"
     timed_by: str = "links"
-    losses: tuple[str, ...] = ()
+    inefficiencies: tuple[str, ...] = ()
     memory_bytes: int | None = None
     topology: str = ""
     problem: str = ""
@@ -57,7 +57,7 @@ class Row:
         algorithm = point.algorithm if point.kind == "step" else self.resolved
         on_links = self.timed_by == "links" and point.kind != "script"
         timing = "links" if on_links else point.timing
-        return replace(point, algorithm=algorithm, timing=timing, losses=self.losses)
+        return replace(point, algorithm=algorithm, timing=timing, inefficiencies=self.inefficiencies)
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -83,7 +83,7 @@ class Row:
     def kept(self) -> dict[str, Any]:
         """Return the figures alone, as JSON types, for a cache."""
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "point"}
-        return {**own, "losses": list(self.losses)}
+        return {**own, "inefficiencies": list(self.inefficiencies)}
 
     @classmethod
     def again(cls, point: Point, kept: Mapping[str, Any]) -> Row:
@@ -93,4 +93,4 @@ class Row:
             TypeError: there is one too many or too few.
         """
         own = dict(kept)
-        return cls(point, **{**own, "losses": tuple(own["losses"])})
+        return cls(point, **{**own, "inefficiencies": tuple(own["inefficiencies"])})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from testbed.planning.answers.answer import Answer
-    from testbed.planning.answers.causes import Cause, Losses
+    from testbed.planning.answers.causes import Cause, LostTime
     from testbed.planning.answers.crossings import BreakEven, Crossing
     from testbed.planning.answers.gains import Gain
     from testbed.planning.answers.target import Target
@@ -67,13 +67,13 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 def _assumptions(plan: Plan) -> dict[str, Any]:
     """Return what *plan* assumes, as every report says it."""
     asked = plan.question
-    ideal = (asked.timing, asked.transport, asked.losses) == ("links", "ideal", [])
-    of_steps = None if asked.losses == ["all"] else ",".join(asked.losses) or NONE
+    ideal = (asked.timing, asked.transport, asked.inefficiencies) == ("links", "ideal", [])
+    of_steps = None if asked.inefficiencies == ["all"] else ",".join(asked.inefficiencies) or NONE
     own = {
         "ideal": ideal,
         "model": None if ideal or asked.timing == AUTO else asked.timing,
         "transport_model": None if ideal or asked.transport == AUTO else asked.transport,
-        "losses": None if ideal else of_steps,
+        "inefficiencies": None if ideal else of_steps,
         "device": asked.device,
     }
     algorithms = [name for name in asked.algorithms if name != DEFAULT]
@@ -186,11 +186,11 @@ def rows_table(answer: Answer) -> Table:
 
 def losses_table(answer: Answer) -> Table:
     """Return what the rows that were looked into lose, a column for each cause."""
-    causes = list(dict.fromkeys(cause.name for own in answer.explained for cause in own.losses.causes))
+    causes = list(dict.fromkeys(cause.name for own in answer.explained for cause in own.lost.causes))
     lines = []
     for own in answer.explained:
-        of = {cause.name: cause for cause in own.losses.causes}
-        lost = own.losses
+        of = {cause.name: cause for cause in own.lost.causes}
+        lost = own.lost
         whole = "–" if lost.lost_seconds is None else percent(lost.lost_seconds / lost.seconds)
         lines.append([answer.label(own.row), whole, *(_share(lost, of.get(name)) for name in causes)])
     columns = ["", "in all", *(name.replace(" ", "\n") for name in causes)]
@@ -240,7 +240,7 @@ def unknown_lines(answers: Sequence[Answer]) -> list[str]:
     for answer in answers:
         for own in answer.explained:
             for name, reason in (
-                *((cause.name, cause.why_not) for cause in own.losses.causes),
+                *((cause.name, cause.why_not) for cause in own.lost.causes),
                 *((gain.resource, gain.why_not) for gain in own.gains),
             ):
                 if reason:
@@ -258,10 +258,10 @@ def _mark(answer: Answer, row: Row) -> str:
     return ", ".join(best) or "•"
 
 
-def _share(losses: Losses, cause: Cause | None) -> str:
+def _share(lost: LostTime, cause: Cause | None) -> str:
     if cause is None:
         return ""
-    share = losses.share(cause)
+    share = lost.share(cause)
     return "–" if share is None else percent(share + 0.0)
 
 

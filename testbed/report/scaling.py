@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LEGEND = (
     "step: time of an iteration (accumulation: of its k passes); exposed: of it, communication that the "
-    "compute waits for, and losses; scaling: efficiency, the step of one rank alone over this one."
+    "compute waits for, and inefficiencies; scaling: efficiency, the step of one rank alone over this one."
 )
 
 MAX_SIDE_BY_SIDE = 3

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from testbed.truth.published.training import LostEfficiency
 
 MODEL = (
-    "a step by simulate_step with losses=all over the bundled profile of the model, whose times are scaled "
-    "to the published throughput of one GPU; links of vendors' rates; NCCL's own expectation of each bucket"
+    "a step by simulate_step with inefficiencies=all over the bundled profile of the model, whose times are "
+    "scaled to the published throughput of one GPU; links of vendors' rates; NCCL's own expectation of each "
+    "bucket"
 )
 WIDTH = 118
 COLUMNS = ("trainings", "rows", "measured", "ideal", "expected", "error", "ideal error", "worst", "within 3")
@@ -28,20 +29,21 @@ WORST = 8
 _MEANS = """
 Lost efficiency is 1 - throughput of a GPU / throughput of one GPU alone; errors are in points, expected
 less measured, medians of absolute values. *Ideal* counts nothing but the network, as `simulate_step` does
-by default. The constants of the losses are in `sim/files/losses.toml`, each with its source, and none was
-fitted to a training; the split is in `testbed/truth/published/data/training_split.toml`, written down
-before any row was predicted. Of the only cluster with several nodes nobody states what a ring reaches
-between cards without NVLink: {rate:.2f} GB/s, the median of the four rows that calibrate.
+by default. The constants of the inefficiencies are in `sim/files/inefficiencies.toml`, each with its
+source, and none was fitted to a training; the split is in
+`testbed/truth/published/data/training_split.toml`, written down before any row was predicted. Of the only
+cluster with several nodes nobody states what a ring reaches between cards without NVLink: {rate:.2f}
+GB/s, the median of the four rows that calibrate.
 """
 _FAILS = """
-Where it fails, and what the likely causes are: *Transformer-big* and *Transformer-XL* in PyTorch lose 8 to
-20 % from two GPUs in a node on, nearly as much at two as at eight, which no term explains: batches of
+Where it fails, and what the likely causes are: *Transformer-big* and *Transformer-XL* in PyTorch lose 8
+to 20 % from two GPUs in a node on, nearly as much at two as at eight, which no term explains: batches of
 sentences of unequal length keep ranks waiting, and hooks written in Python keep short steps busy on the
 host; nobody states either. *BERT-large* in TensorFlow compares runs that accumulate unequally often.
-*ResNet-50* in PyTorch with AMP is bound by its input pipeline on 8 GPUs, which `--losses input:time=...`
-counts only where its time is given. *BERT-base* with a bucket a parameter waits for Horovod's negotiation
-of each. No cluster here has more than 8 nodes. The FSDP table has no row of one GPU, so it tells no loss of
-efficiency.
+*ResNet-50* in PyTorch with AMP is bound by its input pipeline on 8 GPUs, which `--inefficiencies
+input:time=...` counts only where its time is given. *BERT-base* with a bucket a parameter waits for
+Horovod's negotiation of each. No cluster here has more than 8 nodes. The FSDP table has no row of one
+GPU, so it tells no loss of efficiency.
 """
 
 

@@ -30,13 +30,13 @@ class Point:
         strategy: when buckets are launched.
         ranks: world size.
         seconds: of one iteration.
-        exposed_seconds: of it, in which communication keeps the compute waiting, and losses.
+        exposed_seconds: of it, in which communication keeps the compute waiting, and inefficiencies.
         efficiency: the iteration of one rank alone over this one: 1 is perfect weak scaling.
         num_buckets: in which the gradients travel.
         engine: of the simulation.
         transport_model: how steps of programs were completed.
         model: by which buckets were timed: ``links`` or the name of a closed form.
-        losses: terms that were counted besides (see `ddp.simulation.losses`).
+        inefficiencies: terms that were counted besides (see `ddp.step.inefficiencies`).
         assumed: all that was counted besides the network, in words.
         algorithm: of the all-reduce that was asked for, or goes by default.
         each_size_once: whether each size of bucket was simulated once, as a step has too many messages.
@@ -55,7 +55,7 @@ class Point:
     engine: str
     transport_model: str
     model: str
-    losses: tuple[str, ...]
+    inefficiencies: tuple[str, ...]
     assumed: str
     algorithm: str
     each_size_once: bool
@@ -83,7 +83,7 @@ class Point:
             engine=run.engine,
             transport_model=run.transport_model,
             model=run.model,
-            losses=run.losses,
+            inefficiencies=run.inefficiencies,
             assumed=assumed,
             algorithm=algorithm,
             each_size_once=run.each_size_once,

@@ -27,7 +27,7 @@ from collectives.proof.proof import estimate_work, prove
 from collectives.timing.simulation import simulate
 from ddp.errors import ProfileError
 from ddp.profiles import Profile
-from ddp.simulation.simulated_step import simulate_step
+from ddp.step.simulated_step import simulate_step
 from sim.files.device_file import parse_device
 from sim.topology import Topology
 from sim.topology.description import parse_network

@@ -5,7 +5,7 @@ pass; its gradient is scattered as soon as it is ready.  As ``fully_shard`` is a
 to the model, a unit is a block of the model, and the parameters outside of blocks are the root, which stays
 gathered from the forward pass to the end of the backward pass (`units_of`).
 
-It is simulated only (`ddp.simulation.sharded_replay`): torch's own FSDP trains, also over our backend.
+It is simulated only (`ddp.step.sharded`): torch's own FSDP trains, also over our backend.
 
 Source: Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB 16(12), 2023;
 stage 3 of Rajbhandari et al., "ZeRO", SC 2020.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.planning.alteration import AS_IT_IS
 from testbed.planning.answers import gains as gaining
-from testbed.planning.answers.causes import Case, Found, Losses, cases, losses
+from testbed.planning.answers.causes import Case, Found, LostTime, cases, lost_time
 from testbed.planning.answers.crossings import BreakEven, Crossing, break_evens, crossings
 from testbed.planning.answers.figures import expense, label, pace, varying, work_of
 from testbed.planning.answers.front import front
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from testbed.planning.row import Row
 
 MAX_EXPLAINED = 8
-"""Rows of a piece of work whose losses and gains are looked into: all of so few, else of the front."""
+"""Rows of a piece of work whose lost time and gains are looked into: all of so few, else of the front."""
 MAX_SCRIPTS = 2
 """The same of scripts."""
 MAX_WORKS = 12
@@ -35,7 +35,7 @@ class Explained:
     """A row, what it loses to what, and what more of each resource would buy."""
 
     row: Row
-    losses: Losses
+    lost: LostTime
     gains: tuple[Gain, ...]
 
 
@@ -94,8 +94,8 @@ class Answer:
             "explained": [
                 {
                     "row": number[id(own.row)],
-                    "lost_seconds": own.losses.lost_seconds,
-                    "causes": [asdict(cause) for cause in own.losses.causes],
+                    "lost_seconds": own.lost.lost_seconds,
+                    "causes": [asdict(cause) for cause in own.lost.causes],
                     "gains": [asdict(gain) for gain in own.gains],
                 }
                 for own in self.explained
@@ -174,7 +174,7 @@ def _answer(work: str, rows: Sequence[Row], found: Found, groups: Groups, tokens
         crossings=(*crossings(rows, pace, "time"), *crossings(rows, expense, "cost")),
         break_evens=tuple(break_evens(rows)),
         explained=tuple(
-            Explained(row, losses(row, found), tuple(gaining.gains(row, groups(row.point), found)))
+            Explained(row, lost_time(row, found), tuple(gaining.gains(row, groups(row.point), found)))
             for row in looked_into
         ),
         targets=tuple(None if tokens is None else to_target(row, tokens) for row in rows),

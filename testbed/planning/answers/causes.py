@@ -43,7 +43,7 @@ LATENCY = "latency"
 REST = "host and waits"
 """What is left of a script's step: its host's launches, and ranks that wait for each other's computation."""
 
-_LOSSES = (("late ranks", "late"), ("copies", "copies"), ("slowed computation", "contention"))
+_COUNTED = (("late ranks", "late"), ("copies", "copies"), ("slowed computation", "contention"))
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Losses:
+class LostTime:
     """What a row loses, and to what.
 
     Attributes:
@@ -90,9 +90,9 @@ class Losses:
 
 def removals(row: Row) -> list[tuple[str, Alteration]]:
     """Return the causes of *row* but for latency, each with what is otherwise without it and those before."""
-    counted = {term.partition(":")[0] for term in row.losses}
+    counted = {term.partition(":")[0] for term in row.inefficiencies}
     now, found = AS_IT_IS, []
-    for name, term in _LOSSES:
+    for name, term in _COUNTED:
         if term in counted:
             now = replace(now, without=(*now.without, term))
             found.append((name, now))
@@ -115,7 +115,7 @@ def cases(row: Row) -> list[Case]:
     return [(row.settled, own) for own in (AS_IT_IS, *altered)]
 
 
-def losses(row: Row, found: Found) -> Losses:
+def lost_time(row: Row, found: Found) -> LostTime:
     """Return what *row* loses, and to what.
 
     Args:
@@ -124,9 +124,9 @@ def losses(row: Row, found: Found) -> Losses:
     """
     now, alone = seconds_of(row), row.compute_seconds or 0.0
     if not _has_causes(row):
-        return Losses(now, None, ())
+        return LostTime(now, None, ())
     if row.point.ranks == 1:
-        return Losses(now, alone, ())
+        return LostTime(now, alone, ())
     causes: list[Cause] = []
     for name, altered in removals(row):
         after = found.get((row.settled, altered))
@@ -137,7 +137,7 @@ def losses(row: Row, found: Found) -> Losses:
             causes.append(Cause(name, now - after.seconds))
             now = after.seconds
     rest = REST if row.point.kind == "script" else LATENCY
-    return Losses(seconds_of(row), alone, (*causes, Cause(rest, now - alone)))
+    return LostTime(seconds_of(row), alone, (*causes, Cause(rest, now - alone)))
 
 
 def _has_causes(row: Row) -> bool:

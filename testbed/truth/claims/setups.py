@@ -1,6 +1,6 @@
 """Set-ups of simulated claims: models, clusters, and training steps on them.
 
-Every step is that of `ddp.simulation.simulated_step.simulate_step`: a bundled profile, replayed through the
+Every step is that of `ddp.step.simulated_step.simulate_step`: a bundled profile, replayed through the
 reducer that trains.  On NVLink and InfiniBand each bucket takes what NCCL's own model says, which counts what
 a call costs besides its bytes; NCCL's model knows no sockets, so on Ethernet rings run on the links of the
 preset.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ddp.profiles import Profile
-    from ddp.simulation.step_run import StepRun
+    from ddp.step.step_run import StepRun
     from sim.topology import Topology
 
 RESNET, BERT, GPT = "ResNet-50", "BERT-large", "GPT-2 XL"
@@ -27,13 +27,13 @@ DEVICES = {RESNET: "a100", BERT: "a100", GPT: "h100"}
 
 CAP_MB = 25.0
 
-LOSSES = ("contention", "late", "copies", "optimizer")
+INEFFICIENCIES = ("contention", "late", "copies", "optimizer")
 LAUNCHES = "launches"
-"""Terms of `ddp.simulation.losses`; NCCL's own model has launches in it, rings on links have not."""
+"""Terms of `ddp.step.inefficiencies`; NCCL's own model has launches in it, rings on links have not."""
 
 EXPECTED_IN_WORDS = (
     "expected: with contention, late ranks, launches, copies into buckets and the optimizer, each by its "
-    "published constant (sim/files/losses.toml); ideally: without them"
+    "published constant (sim/files/inefficiencies.toml); ideally: without them"
 )
 
 
@@ -87,7 +87,7 @@ class Training:
         strategy: of overlap.
         cap_mb: of the buckets, MiB.
         half: whether gradients are in 16 bits.
-        expected: whether the losses of a real run are counted.
+        expected: whether the inefficiencies of a real run are counted.
         divided: into how many the profile's batch is divided; computation takes that much less.
     """
 
@@ -124,7 +124,7 @@ def step(training: Training) -> StepRun:
     from ddp import simulate_step
 
     nccl = training.place.nccl
-    losses = (*LOSSES, *(() if nccl else (LAUNCHES,)))
+    inefficiencies = (*INEFFICIENCIES, *(() if nccl else (LAUNCHES,)))
     return simulate_step(
         training.profile(),
         topology=training.place.topology(),
@@ -132,7 +132,7 @@ def step(training: Training) -> StepRun:
         bucket_cap_mb=training.cap_mb,
         algorithm="auto" if nccl else "ring",
         model="nccl" if nccl else "links",
-        losses=losses if training.expected else (),
+        inefficiencies=inefficiencies if training.expected else (),
         device=DEVICES[training.model],
     )
 

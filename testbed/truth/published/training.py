@@ -1,4 +1,4 @@
-"""Lost efficiency of published trainings: predicted by `simulate_step` with all its losses, and measured.
+"""Lost efficiency of published trainings: predicted by `simulate_step` with all inefficiencies, and measured.
 
 The computation of a training is the bundled profile of its model, slowed or quickened until a step on one
 GPU takes what the table's row of one GPU says.  What is predicted is what several GPUs lose of that.
@@ -15,8 +15,8 @@ from typing import Any
 
 from collectives.timing import Assumptions
 from ddp.profiles import Profile, load_profile
-from ddp.simulation.simulated_step import simulate_step
-from ddp.simulation.step_run import StepRun
+from ddp.step.simulated_step import simulate_step
+from ddp.step.step_run import StepRun
 from sim.units import SECOND
 from testbed.truth.published.training_clusters import device_of, network_of
 from testbed.truth.published.training_rows import Training, hardware_of
@@ -30,15 +30,15 @@ class LostEfficiency:
         training: that was measured.
         measured: lost efficiency.
         ideal: predicted by messages alone.
-        expected: predicted with losses.
-        losses: terms that are in it.
+        expected: predicted with inefficiencies.
+        inefficiencies: terms that are in it.
     """
 
     training: Training
     measured: float
     ideal: float
     expected: float
-    losses: tuple[str, ...]
+    inefficiencies: tuple[str, ...]
 
     @property
     def error(self) -> float:
@@ -99,7 +99,11 @@ def lost_efficiency(training: Training, pcie_rate: float) -> LostEfficiency:
     """Return *training* beside its prediction, with rings of *pcie_rate* bytes/s where there is no NVLink."""
     ideal, expected = (_step(training, pcie_rate, is_real=is_real) for is_real in (False, True))
     return LostEfficiency(
-        training, 1 - training.efficiency, 1 - ideal.efficiency, 1 - expected.efficiency, expected.losses
+        training,
+        1 - training.efficiency,
+        1 - ideal.efficiency,
+        1 - expected.efficiency,
+        expected.inefficiencies,
     )
 
 

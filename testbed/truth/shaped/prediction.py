@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from collectives.execution.transport_model import TRANSPORT_MODELS
 from collectives.timing import Job, Software, simulate_jobs
 from ddp.profiles.profile import Profile
-from ddp.simulation.simulated_step import simulate_step
+from ddp.step.simulated_step import simulate_step
 from sim import LinkFailedError, Topology
 from testbed.truth.calibration.calibration import Calibration
 from testbed.truth.shaped.cases import Case

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks.derive_profiles import MODELS, derive
 from ddp.errors import ProfileError
-from ddp.profiles import Gradient, Profile, bundled_profiles, load_profile
+from ddp.profiles import Buffers, Gradient, Profile, bundled_profiles, load_profile
 
 SECONDS = st.floats(0, 100, allow_nan=False)
 
@@ -31,6 +31,9 @@ def profiles(draw: st.DrawFn) -> Profile:
         forward_seconds=draw(SECONDS),
         backward_seconds=max(ready) + draw(SECONDS),
         gradients=gradients,
+        buffers=Buffers.by_type(
+            [("float32", 4 * draw(st.integers(0, 99))), ("int8", draw(st.integers(0, 99)))]
+        ),
     )
 
 
@@ -233,4 +236,28 @@ def test_a_saved_profile_has_a_line_per_gradient(tmp_path: Path) -> None:
     lines = (tmp_path / "p.json").read_text().splitlines()
 
     assert sum('"ready_seconds"' in line for line in lines) == 161
-    assert len(lines) < 175
+    assert len(lines) < 180
+
+
+def test_the_buffers_of_a_model_are_those_of_its_batch_norms() -> None:
+    """Of each a mean, a variance and a number; a batch norm has a bias, torchvision's convolutions none."""
+    profile = load_profile("resnet50")
+
+    biases = [own for own in profile.gradients if own.name.endswith(".bias") and own.name != "fc.bias"]
+    expected = [("float32", sum(2 * own.nbytes for own in biases)), ("int64", 8 * len(biases))]
+
+    assert len(biases) == 53
+    assert [(own.dtype, own.nbytes) for own in profile.buffers] == expected
+    assert profile.broadcasts() == [nbytes for _, nbytes in expected]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["float32", "int64"]), st.integers(0, 2**27).map(lambda n: 8 * n))))
+def test_buffers_of_a_type_travel_together_in_messages_of_250_mib(buffers: list[tuple[str, int]]) -> None:
+    own = Buffers.by_type(buffers)
+    profile = Profile.uniform(1, 4, 1.0).model_copy(update={"buffers": own})
+
+    sent = profile.broadcasts()
+
+    assert sum(sent) == sum(nbytes for _, nbytes in buffers)
+    assert all(0 < nbytes <= 250 * 2**20 for nbytes in sent)
+    assert sum(nbytes < 250 * 2**20 for nbytes in sent) <= len({dtype for dtype, _ in buffers})

@@ -147,6 +147,20 @@ def test_stock_ddp_and_ours_are_recorded_under_the_names_of_the_module(
     assert recording.profile.forward_seconds >= 3 * PAUSE
 
 
+@pytest.mark.parametrize("wrapper", [nn.parallel.DistributedDataParallel, ddp.DistributedDataParallel])
+@pytest.mark.parametrize("sent", [True, False])
+def test_buffers_are_recorded_where_they_are_sent(
+    one_rank: None, wrapper: Callable[..., nn.Module], sent: bool
+) -> None:
+    net = Net()
+    net.register_buffer("mean", torch.zeros(5))
+
+    with ddp.record() as recording:
+        loop(wrapper(net, forward_sync_buffers=sent))
+
+    assert recording.profile.broadcasts() == [20] * sent
+
+
 def test_a_compiled_module_is_recorded_under_its_own_names() -> None:
     net = nn.Sequential(nn.Linear(2, 2, dtype=torch.float64))
 

@@ -203,7 +203,7 @@ scale --network bandwith.toml | bandwith.toml … bandwith
 scale --network negative.toml | negative.toml … bandwidth
 scale --profile empty.json | empty.json … name: this field is missing
 scale --ranks 16 --model nccl --network switch-100g | the network says nothing of its hardware
-scale --ranks 16 --network dgx-h100 --losses lateness | expected all or one of
+scale --ranks 16 --network dgx-h100 --inefficiencies lateness | expected all or one of
 scale --ranks 4 --network ethernet-25g --algorithm native --transport-model ideal | transport_model='gloo'
 scale --assumptions list.json | expected a report
 scale --assumptions open.json | not a JSON file

@@ -54,28 +54,28 @@ def test_every_strategy_is_compared_and_headed_by_the_name_that_the_option_takes
 @pytest.mark.parametrize(
     ("network", "counted", "assumed"),
     [
-        ("ethernet-25g", [], "transport model gloo; losses: late"),
+        ("ethernet-25g", [], "transport model gloo; inefficiencies: late"),
         ("ethernet-25g", ["--ideal"], "transport model ideal"),
-        ("ethernet-25g", ["--losses", "none"], "transport model gloo"),
+        ("ethernet-25g", ["--inefficiencies", "none"], "transport model gloo"),
         (
             "dgx-h100",
             [],
             "each bucket takes what was measured of NCCL, or what its model makes likely; "
-            "losses: contention, late, copies, optimizer",
+            "inefficiencies: contention, late, copies, optimizer",
         ),
         ("dgx-h100", ["--ideal"], "transport model ideal"),
         (
             "dgx-h100",
-            ["--model", "links", "--losses", "late,copies"],
-            "transport model nccl; losses: late, copies",
+            ["--model", "links", "--inefficiencies", "late,copies"],
+            "transport model nccl; inefficiencies: late, copies",
         ),
-        ("dgx-h100", ["--model", "nccl", "--losses", "none"], "each bucket takes what NCCL expects"),
+        ("dgx-h100", ["--model", "nccl", "--inefficiencies", "none"], "each bucket takes what NCCL expects"),
         (
             "dgx-a100",
             [
                 "--model",
                 "links",
-                "--losses",
+                "--inefficiencies",
                 "none",
                 "--overhead",
                 "20us",
@@ -103,7 +103,7 @@ def test_whatever_is_counted_makes_a_step_longer(uniform: Path) -> None:
 
     ideal, real, slow = (
         rows_of("scale", *arguments, *counted)
-        for counted in (["--ideal"], [], ["--overhead", "20us", "--losses", "none"])
+        for counted in (["--ideal"], [], ["--overhead", "20us", "--inefficiencies", "none"])
     )
 
     assert all(few["efficiency"] > more["efficiency"] for few, more in zip(ideal, real, strict=True))
@@ -148,7 +148,8 @@ def test_in_strong_scaling_an_optimizer_is_not_divided(uniform: Path) -> None:
     ]
 
     with_it, without = (
-        rows_of("scale", *arguments, "--strong", "--losses", losses) for losses in ("optimizer", "none")
+        rows_of("scale", *arguments, "--strong", "--inefficiencies", inefficiencies)
+        for inefficiencies in ("optimizer", "none")
     )
 
     assert with_it[0]["efficiency"] == pytest.approx(1)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from collectives.timing import Assumptions
 from testbed.options.assumptions import KEYS
+from testbed.planning.question import question_of
 from tests.commands import reported
 
 STEP = "--profile resnet50 --ranks 8 --strategy wait_free"
@@ -31,7 +33,7 @@ def test_every_report_has_the_same_object(command: str) -> None:
 @pytest.mark.parametrize(
     ("written_by", "options"),
     [
-        ("scale", "--network dgx-h100 --model links --losses late --algorithm tree"),
+        ("scale", "--network dgx-h100 --model links --inefficiencies late --algorithm tree"),
         ("plan", "--network ethernet-25g --ideal"),
         ("tune", "--network dgx-a100 --device h100"),
     ],
@@ -49,6 +51,25 @@ def test_steps_by_what_another_command_assumed_take_as_long(
         assert again["rows"][0]["seconds"] == expected
     other = reported(f"scale {STEP} --assumptions {file} --network switch-100g")
     assert other["rows"][0]["network"] == "switch-100g"  # an option wins
+
+
+def test_inefficiencies_by_their_older_name_are_the_same(tmp_path: Path) -> None:
+    of_step = f"scale {STEP} --network dgx-h100"
+    written = reported(f"{of_step} --inefficiencies optimizer")
+    older = dict(written["assumptions"], losses="optimizer")
+    del older["inefficiencies"]
+    file = tmp_path / "assumed.json"
+    file.write_text(json.dumps(older))
+
+    by_option = reported(f"{of_step} --losses optimizer")
+    by_file = reported(f"scale {STEP} --assumptions {file}")
+    asked = question_of(
+        {"network": [{"name": "dgx-h100"}], "profile": [{"name": "resnet50"}], "losses": []}, ""
+    )
+
+    assert written["rows"] == by_option["rows"] == by_file["rows"]
+    assert Assumptions.ideal(losses="late") == Assumptions.ideal(inefficiencies=["late"])
+    assert asked.inefficiencies == []
 
 
 def test_collectives_by_what_another_command_assumed_take_as_long(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_nothing_altered_is_the_same_network_and_the_same_work() -> None:
 
     assert AS_IT_IS.of_topology(TOPOLOGY).digest() == TOPOLOGY.digest()
     assert AS_IT_IS.of_profile(profile) == profile
-    assert AS_IT_IS.of_losses(("late", "input:time=1ms")) == ("late", "input:time=1ms")
+    assert AS_IT_IS.of_inefficiencies(("late", "input:time=1ms")) == ("late", "input:time=1ms")
 
 
 @pytest.mark.parametrize("name", ["dgx-h100", "ethernet-100g"])

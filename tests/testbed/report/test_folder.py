@@ -25,8 +25,8 @@ POINTS = [
     Point(
         profile="model", network=network, strategy=strategy, ranks=ranks, seconds=0.2,
         exposed_seconds=0.1 * (ranks > 1), efficiency=0.5, num_buckets=5, engine="makespan",
-        transport_model="nccl", model="links", losses=(), assumed="transport model nccl", algorithm="ring",
-        each_size_once=False,
+        transport_model="nccl", model="links", inefficiencies=(), assumed="transport model nccl",
+        algorithm="ring", each_size_once=False,
     )
     for network in ("fast", "slow", "slower")
     for strategy in ("after_backward", "wait_free", "own")

@@ -53,10 +53,10 @@ def test_a_step_on_one_gpu_takes_what_was_published(rate: float) -> None:
     assert lost_efficiency(alone, rate).expected == pytest.approx(0, abs=1e-9)
 
 
-def test_losses_are_in_what_is_expected_and_messages_alone_in_what_is_ideal(
+def test_inefficiencies_are_in_what_is_expected_and_messages_alone_in_what_is_ideal(
     found: list[LostEfficiency],
 ) -> None:
-    assert all({"contention", "late", "copies", "optimizer"} <= set(own.losses) for own in found)
+    assert all({"contention", "late", "copies", "optimizer"} <= set(own.inefficiencies) for own in found)
     assert all(0 <= own.ideal < own.expected for own in found)
 
 

@@ -20,4 +20,4 @@ def row(seconds=1.0, *, network="a network", ranks=8, price=None, tokens=None, f
         tokens_per_rank=tokens,
     )
     usual = {"compute_seconds": 0.5, "efficiency": 0.5 / seconds, "algorithm": "ring", "resolved": "ring"}
-    return Row(point, seconds, **{**usual, "losses": ("late", "contention"), **figures})
+    return Row(point, seconds, **{**usual, "inefficiencies": ("late", "contention"), **figures})

@@ -19,7 +19,7 @@ from testbed.pages.of_plan import plan_page
 from testbed.planning import plan
 from testbed.planning.alteration import AS_IT_IS
 from testbed.planning.answers.answer import answers, more_cases, to_explain
-from testbed.planning.answers.causes import cases, losses
+from testbed.planning.answers.causes import cases, lost_time
 from testbed.planning.answers.crossings import break_evens, crossings
 from testbed.planning.answers.figures import expense, gpu_seconds, pace
 from testbed.planning.answers.front import front
@@ -81,7 +81,7 @@ def test_causes_add_up_to_what_is_lost(seconds, times, method):
     own = row(seconds, method=method)
     found = dict(zip(cases(own), [replace(own, seconds=one) for one in times], strict=False))
 
-    lost = losses(own, found)
+    lost = lost_time(own, found)
 
     assert sum(cause.seconds or 0 for cause in lost.causes) == pytest.approx(lost.lost_seconds)
     unknown = [cause.name for cause in lost.causes if cause.seconds is None]
@@ -94,7 +94,7 @@ def test_a_cause_that_is_not_known_is_counted_with_the_next_one():
     contention = next(case for case in found if case[1].unshared and not case[1].bandwidth)
 
     unknown = replace(own, seconds=None, problem="there are too many links")
-    lost = losses(own, {**found, contention: unknown})
+    lost = lost_time(own, {**found, contention: unknown})
 
     assert [cause.why_not for cause in lost.causes if cause.seconds is None] == ["there are too many links"]
     assert sum(cause.seconds or 0 for cause in lost.causes) == pytest.approx(lost.lost_seconds)
@@ -163,7 +163,7 @@ def test_a_plan_explains_its_rows_which_are_a_table_of_pandas_and_of_csv():
 
     (answer,) = found.answers
     for own in answer.explained:
-        assert sum(cause.seconds for cause in own.losses.causes) == pytest.approx(own.losses.lost_seconds)
+        assert sum(cause.seconds for cause in own.lost.causes) == pytest.approx(own.lost.lost_seconds)
         assert {gain.resource for gain in own.gains} == {"bandwidth", "latency", "compute", "bucket_cap_mb"}
     assert found.sentences[0].startswith("resnet50 trains fastest with ethernet-100g")
     assert json.loads(json.dumps(answer.as_json()))["fastest"] == 0

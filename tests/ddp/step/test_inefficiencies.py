@@ -1,4 +1,4 @@
-"""Losses of a step besides the time of its messages: each term equals its closed form."""
+"""Inefficiencies of a step besides the time of its messages: each term equals its closed form."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from collectives import NotSupportedError
 from ddp import Profile, simulate_step
-from ddp.errors import UnknownLossError
+from ddp.errors import UnknownInefficiencyError
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy
-from ddp.simulation.losses import TERMS, expected_maximum
+from ddp.step.inefficiencies import TERMS, expected_maximum
 from sim import Device, Straggler, load_device, load_network
-from sim.files.loss_table import loss_table
+from sim.files.inefficiency_table import inefficiency_table
 from sim.topology import Topology
 
 MS = 10**9
@@ -27,19 +27,19 @@ PROFILE = Profile.uniform(num_buckets=4, bucket_bytes=MIB, seconds_per_bucket=0.
 DEVICE = Device("test", {}, memory_bandwidth=MIB * 1000)
 
 
-def test_without_losses_a_step_is_what_it_was() -> None:
+def test_without_inefficiencies_a_step_is_what_it_was() -> None:
     step = simulate_step(PROFILE, topology=SWITCH)
 
-    assert step.losses == ()
+    assert step.inefficiencies == ()
     assert step.efficiency == PROFILE.compute_ps / step.time_ps
 
 
 def test_computation_beside_communication_takes_longer_by_the_table() -> None:
-    slower = loss_table().contention
+    slower = inefficiency_table().contention
     profile = Profile.uniform(num_buckets=2, bucket_bytes=100 * MIB, seconds_per_bucket=0.001)
 
     step = simulate_step(
-        profile, topology=SWITCH, bucket_cap_mb=100, losses=["contention"], transport_model="nccl"
+        profile, topology=SWITCH, bucket_cap_mb=100, inefficiencies=["contention"], transport_model="nccl"
     )
 
     first, second = step.buckets  # the first is under way until after the second is complete
@@ -47,25 +47,27 @@ def test_computation_beside_communication_takes_longer_by_the_table() -> None:
 
 
 def test_what_is_computed_before_or_after_communication_is_not_slowed_down() -> None:
-    with_it = simulate_step(PROFILE, topology=SWITCH, strategy="after_backward", losses=["contention"])
+    with_it = simulate_step(
+        PROFILE, topology=SWITCH, strategy="after_backward", inefficiencies=["contention"]
+    )
     without = simulate_step(PROFILE, topology=SWITCH, strategy="after_backward")
 
     assert with_it.time_ps == without.time_ps
 
 
 def test_the_slowest_of_p_ranks_sets_the_pace() -> None:
-    step = simulate_step(PROFILE, topology=SWITCH, strategy="after_backward", losses=["late"])
+    step = simulate_step(PROFILE, topology=SWITCH, strategy="after_backward", inefficiencies=["late"])
     ideal = simulate_step(PROFILE, topology=SWITCH, strategy="after_backward")
 
     deviations = Fraction(round(expected_maximum(8) * 10**6), 10**6)
-    late_ps = PROFILE.compute_ps * deviations * loss_table().late_deviation
+    late_ps = PROFILE.compute_ps * deviations * inefficiency_table().late_deviation
     assert abs(step.time_ps - ideal.time_ps - late_ps) < 10
     assert step.efficiency == PROFILE.compute_ps / step.time_ps
 
 
 def test_gradients_are_copied_into_buckets_and_back() -> None:
     step = simulate_step(
-        PROFILE, topology=SWITCH, strategy="after_backward", losses=["copies"], device=DEVICE
+        PROFILE, topology=SWITCH, strategy="after_backward", inefficiencies=["copies"], device=DEVICE
     )
     ideal = simulate_step(PROFILE, topology=SWITCH, strategy="after_backward")
 
@@ -75,7 +77,9 @@ def test_gradients_are_copied_into_buckets_and_back() -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_gradients_are_copied_back_where_a_strategy_hands_them_to_the_optimizer(strategy: str) -> None:
-    step = simulate_step(PROFILE, topology=SWITCH, strategy=strategy, losses=["copies"], device=DEVICE)
+    step = simulate_step(
+        PROFILE, topology=SWITCH, strategy=strategy, inefficiencies=["copies"], device=DEVICE
+    )
 
     copied_back = {span.name for span in step.trace.spans if span.name.startswith("copy back")}
     assert bool(copied_back) != resolve_strategy(strategy).updates_parameters
@@ -83,19 +87,21 @@ def test_gradients_are_copied_back_where_a_strategy_hands_them_to_the_optimizer(
 
 @pytest.mark.parametrize("network", ["aws-p4d", "aws-p6-b200", "dgx-h100", "gb200-nvl72"])
 def test_every_generation_of_gpus_has_a_device(network: str) -> None:
-    step = simulate_step(PROFILE, topology=load_network(network).topology(16), losses="all", algorithm="auto")
+    step = simulate_step(
+        PROFILE, topology=load_network(network).topology(16), inefficiencies="all", algorithm="auto"
+    )
 
-    assert {"copies", "optimizer"} < {*step.losses}
+    assert {"copies", "optimizer"} < {*step.inefficiencies}
 
 
 def test_an_optimizer_follows_the_last_bucket_on_one_rank_and_on_many() -> None:
     alone = simulate_step(
         PROFILE,
         topology=Topology.switch(num_ranks=1, bandwidth="1Gbps", latency="1us"),
-        losses=["optimizer"],
+        inefficiencies=["optimizer"],
         device=DEVICE,
     )
-    step = simulate_step(PROFILE, topology=SWITCH, losses=["optimizer"], device=DEVICE)
+    step = simulate_step(PROFILE, topology=SWITCH, inefficiencies=["optimizer"], device=DEVICE)
     ideal = simulate_step(PROFILE, topology=SWITCH)
 
     assert alone.time_ps - PROFILE.compute_ps == step.time_ps - ideal.time_ps == 7 * 4 * MS
@@ -104,8 +110,8 @@ def test_an_optimizer_follows_the_last_bucket_on_one_rank_and_on_many() -> None:
 
 
 def test_a_step_ends_no_sooner_than_the_next_batches_are_ready() -> None:
-    busy = simulate_step(PROFILE, topology=DGX, losses=["input:time=80ms"])
-    idle = simulate_step(PROFILE, topology=DGX, losses=["input:time=1us"])
+    busy = simulate_step(PROFILE, topology=DGX, inefficiencies=["input:time=80ms"])
+    idle = simulate_step(PROFILE, topology=DGX, inefficiencies=["input:time=1us"])
 
     assert busy.time_ps == 80 * MS
     assert busy.efficiency == pytest.approx(10 / 80)  # one of eight ranks of a node waits 10 ms
@@ -114,16 +120,16 @@ def test_a_step_ends_no_sooner_than_the_next_batches_are_ready() -> None:
 
 @pytest.mark.parametrize("strategy", [*STRATEGIES])
 @pytest.mark.parametrize("network", ["dgx-h100", "aws-p3dn", "ethernet-10g"])
-def test_all_losses_are_counted_whatever_the_strategy(network: str, strategy: str) -> None:
+def test_all_inefficiencies_are_counted_whatever_the_strategy(network: str, strategy: str) -> None:
     topology = load_network(network).topology(16)
 
-    step = simulate_step(PROFILE, topology=topology, strategy=strategy, losses="all")
+    step = simulate_step(PROFILE, topology=topology, strategy=strategy, inefficiencies="all")
 
-    assert "late" in step.losses
+    assert "late" in step.inefficiencies
 
 
 def test_a_collective_begins_when_its_kernel_has_been_launched() -> None:
-    step = simulate_step(PROFILE, topology=DGX, strategy="after_backward", losses=["launches"])
+    step = simulate_step(PROFILE, topology=DGX, strategy="after_backward", inefficiencies=["launches"])
 
     assert step.buckets[0].start_ps - step.buckets[0].launched_ps == 8_400_000
 
@@ -137,31 +143,34 @@ def test_a_collective_begins_when_its_kernel_has_been_launched() -> None:
 def test_a_loss_never_shortens_a_step_of_programs(names: list[str], strategy: str, num_ranks: int) -> None:
     topology = load_network("dgx-h100").topology(num_ranks)
 
-    lost = simulate_step(PROFILE, topology=topology, strategy=strategy, losses=names, bucket_cap_mb=1)
+    lost = simulate_step(PROFILE, topology=topology, strategy=strategy, inefficiencies=names, bucket_cap_mb=1)
     ideal = simulate_step(PROFILE, topology=topology, strategy=strategy, bucket_cap_mb=1)
 
     assert lost.time_ps >= ideal.time_ps
-    assert set(lost.losses) == set(names)
+    assert set(lost.inefficiencies) == set(names)
     if num_ranks == 1:
         assert lost.efficiency == 1
 
 
 def test_all_is_what_applies() -> None:
-    on_gpus = simulate_step(PROFILE, topology=DGX, losses="all")
-    over_gloo = simulate_step(PROFILE, topology=SWITCH, losses="all", transport_model="gloo")
+    on_gpus = simulate_step(PROFILE, topology=DGX, inefficiencies="all")
+    over_gloo = simulate_step(PROFILE, topology=SWITCH, inefficiencies="all", transport_model="gloo")
     with_a_late_rank = simulate_step(
-        PROFILE, topology=DGX, losses="all", conditions=[Straggler(rank=0, delay="1us")]
+        PROFILE, topology=DGX, inefficiencies="all", conditions=[Straggler(rank=0, delay="1us")]
     )
     by_library = simulate_step(PROFILE, network="dgx-h100", num_ranks=16)
 
-    assert on_gpus.losses == ("contention", "late", "launches", "copies", "optimizer")
-    assert over_gloo.losses == ("late",)
-    assert with_a_late_rank.losses == ("contention", "late", "launches", "copies", "optimizer")
-    assert (by_library.losses, by_library.model) == (("contention", "late", "copies", "optimizer"), "library")
+    assert on_gpus.inefficiencies == ("contention", "late", "launches", "copies", "optimizer")
+    assert over_gloo.inefficiencies == ("late",)
+    assert with_a_late_rank.inefficiencies == ("contention", "late", "launches", "copies", "optimizer")
+    assert (by_library.inefficiencies, by_library.model) == (
+        ("contention", "late", "copies", "optimizer"),
+        "library",
+    )
 
 
 @pytest.mark.parametrize(
-    ("losses", "options", "message"),
+    ("inefficiencies", "options", "message"),
     [
         ("copies", {}, "switch does not say on what its ranks compute"),
         ("input", {}, "input:time=80ms"),
@@ -169,16 +178,18 @@ def test_all_is_what_applies() -> None:
     ],
 )
 def test_a_term_that_was_named_and_does_not_apply_is_refused(
-    losses: str, options: dict[str, str], message: str
+    inefficiencies: str, options: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(NotSupportedError, match=f"losses: .*{message}"):
-        simulate_step(PROFILE, topology=SWITCH, losses=losses, **options)  # type: ignore[arg-type]
+    with pytest.raises(NotSupportedError, match=f"inefficiencies: .*{message}"):
+        simulate_step(PROFILE, topology=SWITCH, inefficiencies=inefficiencies, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("losses", ["lat", "late:sigma=2", "input:seconds=1"])
-def test_unknown_terms_and_parameters_are_named(losses: str) -> None:
-    with pytest.raises(UnknownLossError, match=f"losses: .*{losses.partition(':')[0]}"):
-        simulate_step(PROFILE, topology=SWITCH, losses=losses)
+@pytest.mark.parametrize("inefficiencies", ["lat", "late:sigma=2", "input:seconds=1"])
+def test_unknown_terms_and_parameters_are_named(inefficiencies: str) -> None:
+    with pytest.raises(
+        UnknownInefficiencyError, match=f"inefficiencies: .*{inefficiencies.partition(':')[0]}"
+    ):
+        simulate_step(PROFILE, topology=SWITCH, inefficiencies=inefficiencies)
 
 
 def test_the_expected_maximum_is_that_of_the_textbook() -> None:
@@ -189,7 +200,7 @@ def test_the_expected_maximum_is_that_of_the_textbook() -> None:
 
 
 def test_every_constant_has_a_source() -> None:
-    table = loss_table()
+    table = inefficiency_table()
 
     assert table.sources.keys() == {"contention", "late", "copies", "optimizer"}
     assert all(len(source) > 40 for source in table.sources.values())

@@ -14,10 +14,10 @@ from torch import nn
 
 from collectives.virtual import run_virtual
 from ddp import DistributedDataParallel, OverlappedOptimizer, Profile, simulate_step
-from ddp.profiles import Gradient
+from ddp.profiles import Buffers, Gradient
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy
 from ddp.reduction.strategies.strategy import Barrier
-from ddp.simulation.simulated_step import compute_charges
+from ddp.step.simulated_step import compute_charges
 from sim.cluster import Cluster
 from sim.topology import Topology
 from sim.trace import Trace
@@ -34,8 +34,11 @@ WIDTHS = st.lists(st.integers(1, 40), min_size=2, max_size=6)
 MICROSECONDS = st.integers(0, 300)
 
 
-def network(widths: list[int]) -> nn.Sequential:
-    return nn.Sequential(*(nn.Linear(a, b) for a, b in pairwise(widths)))
+def network(widths: list[int], buffered: int = 0) -> nn.Sequential:
+    module = nn.Sequential(*(nn.Linear(a, b) for a, b in pairwise(widths)))
+    if buffered:
+        module.register_buffer("mean", torch.zeros(buffered))
+    return module
 
 
 def profile_of(module: nn.Module, forward_us: int, gradient_us: list[int]) -> Profile:
@@ -62,7 +65,13 @@ Spans = list[tuple[int, int]]
 
 
 def steady_step(
-    widths: list[int], strategy: str, cap: float, algorithm: str, delay_ps: int = 0, forward_ps: int = 0
+    widths: list[int],
+    strategy: str,
+    cap: float,
+    algorithm: str,
+    delay_ps: int = 0,
+    forward_ps: int = 0,
+    buffered: int = 0,
 ) -> tuple[int, Spans]:
     """Return what the third step of a training loop takes on this rank, and when buckets travel.
 
@@ -73,7 +82,7 @@ def steady_step(
     assert clock is not None
     trace = Trace()
     model = DistributedDataParallel(
-        network(widths), bucket_cap_mb=cap, strategy=strategy, algorithm=algorithm, recorder=trace
+        network(widths, buffered), bucket_cap_mb=cap, strategy=strategy, algorithm=algorithm, recorder=trace
     )
     optimizer = OverlappedOptimizer(model, lambda parameters: torch.optim.SGD(parameters, lr=0.1))
     began = ended = 0
@@ -106,13 +115,16 @@ def check_agreement(
     strategy: str,
     cap: float = 25,
     algorithm: str = "ring",
+    buffered: int = 0,
     **counted: Any,
 ) -> None:
     profile = profile_of(network(widths), forward_us, gradient_us)
+    sent = Buffers.by_type([("float32", 4 * buffered)])
+    profile = profile.model_copy(update={"buffers": sent})
     topology = Topology.switch(num_ranks=num_ranks, bandwidth="1Gbps", latency="5us")
 
     run = run_virtual(
-        lambda rank: steady_step(widths, strategy, cap, algorithm, forward_ps=profile.forward_ps),
+        lambda rank: steady_step(widths, strategy, cap, algorithm, 0, profile.forward_ps, buffered),
         topology,
         compute=compute_charges(profile, strategy),
         **counted,
@@ -179,6 +191,37 @@ def test_over_gloo_a_real_step_advances_when_its_replay_does(
     counted = {"transport_model": "gloo", "arrival_overhead": f"{arrival_us}us"}
 
     check_agreement(widths, forward_us, gradient_us, num_ranks, strategy, cap, **counted)
+
+
+@given(
+    widths=st.lists(st.sampled_from([12, 24, 48]), min_size=2, max_size=4),
+    forward_us=MICROSECONDS,
+    gradient_us=st.lists(MICROSECONDS, min_size=1, max_size=5),
+    num_ranks=st.integers(1, 4),
+    strategy=st.sampled_from(["wait_free", "after_backward", "zero1", "accumulate:k=2", "data_parallel"]),
+    buffered=st.integers(1, 100).map(lambda count: 12 * count),
+    transport=st.sampled_from(["ideal", "gloo"]),
+)
+@settings(max_examples=10, deadline=None)
+def test_a_forward_pass_begins_when_buffers_have_reached_all(
+    widths: list[int],
+    forward_us: int,
+    gradient_us: list[int],
+    num_ranks: int,
+    strategy: str,
+    buffered: int,
+    transport: str,
+) -> None:
+    check_agreement(
+        widths,
+        forward_us,
+        gradient_us,
+        num_ranks,
+        strategy,
+        cap=0.002,
+        buffered=buffered,
+        transport_model=transport,
+    )
 
 
 @pytest.mark.costly

@@ -64,7 +64,7 @@ def test_units_that_stay_are_gathered_once() -> None:
 
 def test_copies_are_waited_for_by_the_collective_or_by_the_computation() -> None:
     """Shards into a gather, gradients into a scatter; parameters out of what was gathered."""
-    copied = {"losses": ["copies"], "device": "a100"}
+    copied = {"inefficiencies": ["copies"], "device": "a100"}
     each_way = load_device("a100").memory_bandwidth // 2
     out_ps, scattered_ps, shard_ps = (
         -(-nbytes * 10**12 // each_way) for nbytes in (2 * MIB, 4 * MIB, 2 * MIB // RANKS)
@@ -76,7 +76,7 @@ def test_copies_are_waited_for_by_the_collective_or_by_the_computation() -> None
     )
 
     gathers = (UNITS + 1) * shard_ps + (2 * UNITS - 1) * out_ps
-    assert run.losses == ("copies",)
+    assert run.inefficiencies == ("copies",)
     assert run.time_ps == ideal.time_ps + gathers + (UNITS - 1) * scattered_ps
 
 
@@ -147,11 +147,11 @@ def test_engines_agree(engine: str) -> None:
 
 
 def test_contention_makes_the_step_longer_and_the_optimizer_is_divided() -> None:
-    losses = {"losses": ["contention", "optimizer"], "device": "a100"}
+    inefficiencies = {"inefficiencies": ["contention", "optimizer"], "device": "a100"}
 
     ideal, lossy = (
         simulate_step(PROFILE, topology=SWITCH, strategy="fsdp", **counted)  # type: ignore[arg-type]
-        for counted in ({}, losses)
+        for counted in ({}, inefficiencies)
     )
 
     assert ideal.time_ps < lossy.time_ps

@@ -26,7 +26,7 @@ from sim import (
 )
 from sim.cluster import Cluster
 from sim.units import SECOND
-from tests.ddp.simulation.test_virtual_step import network, profile_of, steady_step
+from tests.ddp.step.test_virtual_step import network, profile_of, steady_step
 
 SWITCH = Topology.switch(num_ranks=4, bandwidth="1Gbps", latency="5us")
 LEAF_SPINE = Topology.leaf_spine(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import simpy
 
@@ -31,7 +31,7 @@ from collectives.timing.queues import (
 from collectives.timing.ranks.attention import Attention
 from collectives.timing.ranks.called_queue import CalledQueue
 from collectives.timing.run import Run
-from ddp.reduction.strategies.plan import ALL_REDUCE
+from ddp.reduction.strategies.plan import ALL_REDUCE, BROADCAST
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
@@ -50,22 +50,6 @@ class StepQueue(Protocol):
         """
 
 
-class Communication(Protocol):
-    """What the collectives of a step take on a network."""
-
-    @property
-    def in_switches(self) -> bool:
-        """Whether switches may reduce, so that the floor is lower."""
-
-    def queue(
-        self, env: simpy.Environment, engine: EngineName, itemsize: int, attention: Attention | None = None
-    ) -> StepQueue:
-        """Return a queue on a network of its own, of ranks that pay it such *attention*; None: always."""
-
-    def alone_ps(self, nbytes: int, engine: EngineName, itemsize: int) -> int:
-        """Return what an all-reduce takes that has the network for itself."""
-
-
 def settled(assumed: Assumptions, algorithm: Choice, scenario: Scenario) -> Assumptions:
     """Return *assumed* as it holds of a step's collectives by *algorithm* in *scenario*.
 
@@ -79,8 +63,22 @@ def settled(assumed: Assumptions, algorithm: Choice, scenario: Scenario) -> Assu
     return assumed
 
 
-def communication_on(scenario: Scenario, algorithm: Choice, assumed: Assumptions) -> Communication:
+def communication_on(
+    scenario: Scenario,
+    algorithm: Choice,
+    assumed: Assumptions,
+    *,
+    each_size_once: bool = False,
+    parts: FormulaParts | None = None,
+) -> Communication:
     """Return what collectives take in *scenario* by *algorithm*, of all-reduce, and what is *assumed*.
+
+    Args:
+        scenario: the network, and what holds on it.
+        algorithm: of all-reduce.
+        assumed: what is counted.
+        each_size_once: see `ByPrograms`.
+        parts: see `ByFormula`; None: as they are.
 
     Raises:
         UnknownAlgorithmError, AlgorithmFileError: see `collectives.catalogue.selectors.fixed`.
@@ -95,63 +93,67 @@ def communication_on(scenario: Scenario, algorithm: Choice, assumed: Assumptions
                 f"model={assumed.model!r} is a closed form, of which overheads, reduction and protocol are a "
                 "part; leave them out, or take model='links'"
             )
-        return ByFormula(scenario, algorithm, assumed)
+        return ByFormula(scenario, algorithm, assumed, parts or WHOLE)
 
     if algorithm == NATIVE:
-        native = native_over(assumed.software.transport, scenario.base.num_ranks)
-        return ByPrograms(scenario, native.select, assumed)
-    selector = (
-        algorithm
-        if isinstance(algorithm, Selector)
-        else selector_on(scenario.base, algorithm, None, rank_overhead)
-    )
+        selector: Selector = native_over(assumed.software.transport, scenario.base.num_ranks)
+    elif isinstance(algorithm, Selector):
+        selector = algorithm
+    else:
+        selector = selector_on(scenario.base, algorithm, None, rank_overhead)
 
     def select(collective: str, nbytes: int) -> Algorithm:
         selected = selector.select(collective, nbytes)
         assert selected is not None, "native has been settled"
         return selected
 
-    return ByPrograms(scenario, select, assumed)
+    return ByPrograms(scenario, select, assumed, each_size_once)
 
 
 @dataclass(frozen=True)
 class ByPrograms:
-    """Collectives by programs, whose messages share links."""
+    """Collectives by programs, whose messages share links.
+
+    Attributes:
+        scenario: the network, and what holds on it.
+        select: the program of a collective of so many bytes.
+        assumed: what is counted.
+        each_size_once: whether each size is simulated once, alone on an idle network.  Collectives follow one
+            another then, each as long as that takes from when the one before it is done on every rank; where
+            all ranks are done together, a queue of them takes the same.
+    """
 
     scenario: Scenario
     select: Callable[[str, int], Algorithm]
     assumed: Assumptions
-    in_switches: bool = False
+    each_size_once: bool = False
 
     def queue(
         self, env: simpy.Environment, engine: EngineName, itemsize: int, attention: Attention | None = None
     ) -> StepQueue:
         """Return a queue on a network of its own, of ranks that pay it such *attention*; None: always."""
-        scenario = self.scenario
-        places = range(scenario.base.num_ranks)
-        if self.assumed.software.transport.progress == "calls" and self.assumed.software.transport.late_sends:
-            if engine == "makespan":
+        if self.each_size_once:
+            return FormulaQueue(env, partial(self.takes_ps, engine=engine, itemsize=itemsize))
+        scenario, transport = self.scenario, self.assumed.software.transport
+        rank_overhead = scenario.rank_overhead(
+            self.assumed.software.rank_overhead(), range(scenario.base.num_ranks)
+        )
+        network = network_for(engine, env, scenario)
+        if transport.progress == "calls" and transport.late_sends:
+            if network is None:
                 raise NotExactError("buckets in flight together: use engine='events', which follows them")
-            network = network_for(engine, env, scenario)
-            assert network is not None
-            rank_overhead = scenario.rank_overhead(self.assumed.software.rank_overhead(), places)
-            called = CalledQueue(network, itemsize, rank_overhead, self.assumed.software.transport)
-            return CalledStepQueue(called, self.select)
+            return PolledStepQueue(CalledQueue(network, itemsize, rank_overhead, transport), self.select)
         queue = collective_queue(
             env,
             scenario.topology,
             engine=engine,
             itemsize=itemsize,
-            rank_overhead=scenario.rank_overhead(self.assumed.software.rank_overhead(), places),
-            transport_model=self.assumed.software.transport,
+            rank_overhead=rank_overhead,
+            transport_model=transport,
             attention=attention,
-            network=network_for(engine, env, scenario),
+            network=network,
         )
         return _ProgramQueue(queue, self.select)
-
-    def alone_ps(self, nbytes: int, engine: EngineName, itemsize: int) -> int:
-        """Return what an all-reduce takes that has the network for itself, where no condition holds."""
-        return self.takes_ps(ALL_REDUCE, nbytes, engine, itemsize)
 
     def takes_ps(self, collective: str, nbytes: int, engine: EngineName, itemsize: int) -> int:
         """Return what a collective takes that has the network for itself, where no condition holds."""
@@ -192,20 +194,18 @@ class _ProgramQueue:
         return self.queue.submit(self.select(collective, nbytes), nbytes)
 
 
-class CalledStepQueue:
+class PolledStepQueue:
     """Collectives of a step that go on when their ranks call; buckets may be in flight together."""
 
     def __init__(self, queue: CalledQueue, select: Callable[[str, int], Algorithm]) -> None:
         self.queue = queue
         self._select = select
         self._free_ps = 0
-        self.last = -1
 
     def launch(self, collective: str, nbytes: int) -> simpy.Event:
-        """Let every rank post a collective now."""
+        """Let every rank post a collective now; the queue numbers them in this order."""
         submitted_ps = int(self.queue.env.now)
-        number, over = self.queue.submit(self._select(collective, nbytes), nbytes)
-        self.last = number
+        _, over = self.queue.submit(self._select(collective, nbytes), nbytes)
         spanned = self.queue.env.event()
 
         def note(_: simpy.Event) -> None:
@@ -258,39 +258,40 @@ class ByFormula:
     scenario: Scenario
     algorithm: Choice
     assumed: Assumptions
-    in_switches: bool = True
     parts: FormulaParts = WHOLE
 
     def queue(
         self, env: simpy.Environment, engine: EngineName, itemsize: int, attention: Attention | None = None
     ) -> StepQueue:
         """Return a queue in which a collective takes what the formula says."""
-        return FormulaQueue(env, cache(self.time_ps))
+        return FormulaQueue(env, partial(self.takes_ps, engine=engine, itemsize=itemsize))
 
-    def alone_ps(self, nbytes: int, engine: EngineName, itemsize: int) -> int:
-        """Return what an all-reduce takes."""
-        return self.time_ps(ALL_REDUCE, nbytes)
-
-    def time_ps(self, collective: str, nbytes: int) -> int:
+    def takes_ps(self, collective: str, nbytes: int, engine: EngineName, itemsize: int) -> int:
         """Return what one collective takes.
 
         Raises:
             NotSupportedError: the closed form does not know it, the network or a condition.
         """
-        choice = OTHERS.get(self.assumed.model, self.algorithm)
-        algorithm: Any = self.algorithm if collective == ALL_REDUCE else choice
-        formula = closed_form_of(algorithm, self.assumed.model)
+        model = self.assumed.model
+        if model == "measured" and collective == BROADCAST:
+            model = "library"  # of broadcasts, which bring a module's buffers, networks hold no measurements
+        algorithm: Any = self.algorithm if collective == ALL_REDUCE else OTHERS.get(model, self.algorithm)
+        formula = closed_form_of(algorithm, model)
         assert formula is not None
         job = Job(algorithm, nbytes, collective=collective, software=self.assumed.software)
         return self.parts.of(formula(job, self.scenario))
 
 
+Communication: TypeAlias = ByPrograms | ByFormula
+"""What the collectives of a step take on a network."""
+
+
 class FormulaQueue:
-    """Collectives that take the times that *time_ps* gives, one after another."""
+    """Collectives that take the times that *time_ps* gives, asked once of each size, one after another."""
 
     def __init__(self, env: simpy.Environment, time_ps: Callable[[str, int], int]) -> None:
         self._env = env
-        self._time_ps = time_ps
+        self._time_ps = cache(time_ps)
         self._free_ps = 0
 
     def launch(self, collective: str, nbytes: int) -> simpy.Event:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from collectives.catalogue.native import Native, by_itself
@@ -26,7 +26,7 @@ from collectives.timing.cost import selector_on
 from collectives.timing.rows.pattern import patterned_rows
 
 if TYPE_CHECKING:
-    from ddp.simulation.communication import Choice
+    from ddp.step.communication import Choice
     from sim.topology import Topology
 
 MAX_LATE = 10_000
@@ -42,23 +42,10 @@ MAX_OF_A_ROW = 250_000
 """Messages of one step of all ranks up to which they are counted; else they are taken to be so many."""
 
 
-@dataclass(frozen=True)
-class Fidelity:
-    """What is simulated of a step's communication.
-
-    Attributes:
-        assumed: what is counted, which may be less than what was asked for.
-        each_size_once: whether buckets of one size are simulated once.
-    """
-
-    assumed: Assumptions
-    each_size_once: bool
-
-
 def affordable(
     assumed: Assumptions, algorithm: Choice, buckets: Iterable[tuple[str, int]], topology: Topology
-) -> Fidelity:
-    """Return what can be simulated of *assumed* in a step that has these *buckets*.
+) -> tuple[Assumptions, bool]:
+    """Return what can be simulated of *assumed* in a step of these *buckets*, and whether each size once.
 
     Args:
         assumed: what was asked for.
@@ -67,7 +54,7 @@ def affordable(
         topology: the network.
     """
     if closed_form_of(algorithm, assumed.model) is not None or topology.num_ranks == 1:
-        return Fidelity(assumed, each_size_once=False)
+        return assumed, False
     num_messages = sum(
         times * messages_of(algorithm, collective, nbytes, topology)
         for (collective, nbytes), times in Counter(buckets).items()
@@ -77,7 +64,7 @@ def affordable(
         assumed = assumed.with_(transport_model=_going_on(transport))
     elif transport.late_sends and num_messages > MAX_LATE:
         assumed = assumed.with_(transport_model=_sends_awaited(transport))
-    return Fidelity(assumed, num_messages > MAX_FOLLOWED)
+    return assumed, num_messages > MAX_FOLLOWED
 
 
 def messages_of(algorithm: Choice, collective: str, nbytes: int, topology: Topology) -> int:

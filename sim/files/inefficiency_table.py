@@ -1,4 +1,4 @@
-"""Constants of what training loses besides the time of its messages, in ``losses.toml`` beside this file.
+"""Constants of what training loses besides the time of its messages, in ``inefficiencies.toml`` beside it.
 
 They are facts about devices and software, not about one model or network, so whatever predicts a step or a
 device's kernels beside communication takes them from here.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class LossTable:
+class InefficiencyTable:
     """The constants, and where each is from.
 
     Attributes:
@@ -34,11 +34,11 @@ class LossTable:
 
 
 @cache
-def loss_table() -> LossTable:
+def inefficiency_table() -> InefficiencyTable:
     """Return the constants that ship."""
-    text = Path(__file__).with_name("losses.toml").read_text("utf-8")
+    text = Path(__file__).with_name("inefficiencies.toml").read_text("utf-8")
     tables = tomllib.loads(text, parse_float=Fraction)
-    return LossTable(
+    return InefficiencyTable(
         contention=Fraction(tables["contention"]["slowdown"]),
         late_deviation=Fraction(tables["late"]["deviation"]),
         copy_accesses=tables["copies"]["accesses"],

@@ -1,4 +1,4 @@
-"""Losses of a training step besides the time of its messages, each a term that is counted by name.
+"""Inefficiencies of a training step besides the time of its messages, each a term that is counted by name.
 
     contention   while a collective is under way, computation takes longer (SMs, memory bandwidth)
     late         the slowest of p ranks computes longer than the mean by the expected maximum of p normal
@@ -9,9 +9,9 @@
     input        the host prepares the next batches beside the step, which ends no sooner:
                  ``input:time=80ms``, for all ranks of a full node
 
-The constants are those of `sim.files.loss_table`, with their sources; launches takes NCCL's own (``baseLat``
-in ``src/graph/tuning.cc``), and the memory's bandwidth is that of the device.  A term that does not apply is
-refused with the reason; ``all`` takes those that do, ``all`` and ``-late`` those but for one.
+The constants are those of `sim.files.inefficiency_table`, with their sources; launches takes NCCL's own
+(``baseLat`` in ``src/graph/tuning.cc``), and the memory's bandwidth is that of the device. A term that does
+not apply is refused with the reason; ``all`` takes those that do, ``all`` and ``-late`` those but for one.
 
 Assumed: contention is the same for every kernel; the ranks' deviations are independent, normal, and last a
 step or longer; an optimizer of a sharded strategy updates its part at the end, as all of it.
@@ -32,11 +32,11 @@ from collectives.errors import NotSupportedError
 from collectives.timing.assumptions import ALL, Assumptions
 from collectives.timing.closed_forms import closed_form_of
 from collectives.timing.formulas.nccl.constants import NCCL_2_30
-from ddp.errors import UnknownLossError
+from ddp.errors import UnknownInefficiencyError
 from ddp.profiles import Profile
-from ddp.simulation.communication import Choice
+from ddp.step.communication import Choice
 from sim.files.device_file import load_device
-from sim.files.loss_table import loss_table
+from sim.files.inefficiency_table import inefficiency_table
 from sim.hardware import Device
 from sim.scenario import Scenario
 from sim.topology import Topology
@@ -49,7 +49,7 @@ _US = 10**6
 
 
 @dataclass(frozen=True)
-class Losses:
+class Inefficiencies:
     """What a step loses, settled for a network and a profile; the default is nothing.
 
     Attributes:
@@ -77,7 +77,7 @@ class Losses:
         return 0 if self.copy_bandwidth is None else -(-nbytes * SECOND // self.copy_bandwidth)
 
 
-NO_LOSSES = Losses()
+NO_INEFFICIENCIES = Inefficiencies()
 
 
 @dataclass(frozen=True)
@@ -123,49 +123,49 @@ class Setting:
         return load_device(name)
 
 
-def _contention(losses: Losses, setting: Setting) -> Losses:
+def _contention(so_far: Inefficiencies, setting: Setting) -> Inefficiencies:
     if setting.assumed.software.transport.progress == "calls":
         raise NotSupportedError(
             "its constant is of collectives that go on by themselves on a GPU; over gloo they go on when "
             "their rank calls"
         )
-    return replace(losses, contention=loss_table().contention)
+    return replace(so_far, contention=inefficiency_table().contention)
 
 
-def _late(losses: Losses, setting: Setting) -> Losses:
+def _late(so_far: Inefficiencies, setting: Setting) -> Inefficiencies:
     deviations = Fraction(round(expected_maximum(setting.topology.num_ranks) * 10**6), 10**6)
-    return replace(losses, late=1 + deviations * loss_table().late_deviation)
+    return replace(so_far, late=1 + deviations * inefficiency_table().late_deviation)
 
 
-def _launches(losses: Losses, setting: Setting) -> Losses:
+def _launches(so_far: Inefficiencies, setting: Setting) -> Inefficiencies:
     if setting.assumed.software.transport.progress == "calls":
         raise NotSupportedError("its constant is NCCL's; over gloo take overhead= of each message")
     if closed_form_of(setting.algorithm, setting.assumed.model) is not None:
         raise NotSupportedError("the closed form of a bucket's time has its launch in it")
-    return replace(losses, launch_ps=round(NCCL_2_30.base_latency["Ring"]["Simple"] * _US))
+    return replace(so_far, launch_ps=round(NCCL_2_30.base_latency["Ring"]["Simple"] * _US))
 
 
-def _copies(losses: Losses, setting: Setting) -> Losses:
-    each_way = Fraction(loss_table().copy_accesses, 2)
-    return replace(losses, copy_bandwidth=int(setting.device.memory_bandwidth / each_way))
+def _copies(so_far: Inefficiencies, setting: Setting) -> Inefficiencies:
+    each_way = Fraction(inefficiency_table().copy_accesses, 2)
+    return replace(so_far, copy_bandwidth=int(setting.device.memory_bandwidth / each_way))
 
 
-def _optimizer(losses: Losses, setting: Setting) -> Losses:
+def _optimizer(so_far: Inefficiencies, setting: Setting) -> Inefficiencies:
     nbytes = sum(4 * gradient.numel for gradient in setting.profile.gradients)  # states are kept in float32
-    moved = nbytes * loss_table().optimizer_accesses
-    return replace(losses, optimizer_ps=-(-moved * SECOND // setting.device.memory_bandwidth))
+    moved = nbytes * inefficiency_table().optimizer_accesses
+    return replace(so_far, optimizer_ps=-(-moved * SECOND // setting.device.memory_bandwidth))
 
 
-def _input(losses: Losses, setting: Setting) -> Losses:
+def _input(so_far: Inefficiencies, setting: Setting) -> Inefficiencies:
     if "time" not in setting.parameters:
         raise NotSupportedError("it needs the time in which a node prepares its batches: input:time=80ms")
-    time_ps = parse_time(setting.parameters["time"], "losses: input: time")
+    time_ps = parse_time(setting.parameters["time"], "inefficiencies: input: time")
     per_node = setting.topology.ranks_per_node
     busy = min(per_node, setting.topology.num_ranks)
-    return replace(losses, input_ps=time_ps * busy // per_node, input_alone_ps=time_ps // per_node)
+    return replace(so_far, input_ps=time_ps * busy // per_node, input_alone_ps=time_ps // per_node)
 
 
-TERMS: Mapping[str, Callable[[Losses, Setting], Losses]] = MappingProxyType(
+TERMS: Mapping[str, Callable[[Inefficiencies, Setting], Inefficiencies]] = MappingProxyType(
     {
         "contention": _contention,
         "late": _late,
@@ -178,12 +178,12 @@ TERMS: Mapping[str, Callable[[Losses, Setting], Losses]] = MappingProxyType(
 """The terms by name, in the order in which they are settled."""
 
 
-def losses_on(
+def inefficiencies_on(
     assumed: Assumptions,
     scenario: Scenario,
     profile: Profile,
     algorithm: Choice,
-) -> Losses:
+) -> Inefficiencies:
     """Return what a step of *profile* in *scenario* loses by the terms that *assumed* names.
 
     Args:
@@ -194,46 +194,48 @@ def losses_on(
         algorithm: of all-reduce.
 
     Raises:
-        UnknownLossError: there is no such term, or it has no such parameter.
+        UnknownInefficiencyError: there is no such term, or it has no such parameter.
         NotSupportedError: a term that was named does not apply; says why.
         DeviceFileError: there is no such device.
     """
-    left_out = {_parsed(name[1:])[0] for name in assumed.software.losses if name.startswith("-")}
-    wanted = dict(_parsed(name) for name in assumed.software.losses if not name.startswith("-"))
+    left_out = {_parsed(name[1:])[0] for name in assumed.software.inefficiencies if name.startswith("-")}
+    wanted = dict(_parsed(name) for name in assumed.software.inefficiencies if not name.startswith("-"))
     if not wanted:
-        return NO_LOSSES
+        return NO_INEFFICIENCIES
     own = load_device(assumed.device) if isinstance(assumed.device, str) else assumed.device
-    losses = NO_LOSSES
+    so_far = NO_INEFFICIENCIES
     for name, term in TERMS.items():
         if name in left_out or (name not in wanted and ALL not in wanted):
             continue
         parameters = wanted.get(name, {})
         setting = Setting(scenario, profile, assumed, own, algorithm, parameters)
         try:
-            losses = term(losses, setting)
+            so_far = term(so_far, setting)
         except NotSupportedError as error:
             if name in wanted:
-                raise NotSupportedError(f"losses: {name}: {error}") from None
+                raise NotSupportedError(f"inefficiencies: {name}: {error}") from None
             continue
-        losses = replace(losses, terms=(*losses.terms, name))
-    return losses if scenario.base.num_ranks > 1 else _alone(losses)
+        so_far = replace(so_far, terms=(*so_far.terms, name))
+    return so_far if scenario.base.num_ranks > 1 else _alone(so_far)
 
 
-def _alone(losses: Losses) -> Losses:
-    """Return what of *losses* one rank has that trains without others."""
-    return Losses(losses.terms, optimizer_ps=losses.optimizer_ps, input_ps=losses.input_alone_ps)
+def _alone(found: Inefficiencies) -> Inefficiencies:
+    """Return what of those *found* one rank has that trains without others."""
+    return Inefficiencies(found.terms, optimizer_ps=found.optimizer_ps, input_ps=found.input_alone_ps)
 
 
 def _parsed(text: str) -> tuple[str, dict[str, str]]:
     name, _, given = text.partition(":")
     parameters = dict(item.partition("=")[::2] for item in given.split(",") if item)
     if name != ALL and name not in TERMS:
-        raise UnknownLossError(f"losses: unknown term {name!r}; expected all or one of {', '.join(TERMS)}")
+        raise UnknownInefficiencyError(
+            f"inefficiencies: unknown term {name!r}; expected all or one of {', '.join(TERMS)}"
+        )
     own = ("time",) if name == "input" else ()
     for parameter in parameters:
         if parameter not in own:
             has = f"it has {', '.join(own)}" if own else "it has none"
-            raise UnknownLossError(f"losses: {name} has no parameter {parameter!r}; {has}")
+            raise UnknownInefficiencyError(f"inefficiencies: {name} has no parameter {parameter!r}; {has}")
     return name, parameters
 
 

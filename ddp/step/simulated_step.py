@@ -6,16 +6,16 @@ from there on everything repeats: the step is the time from the end of one forwa
 
 Assumptions: every rank computes exactly as the profile says, so one reducer stands for all and the
 ranks launch together, but for late ones, which do everything so much later; buckets are those of a
-steady state, in ready order; a forward pass mirrors the backward pass (`ddp.simulation.replay.needs`).
-Unless losses are asked for (`ddp.simulation.losses`), communication and computation do not slow each other
-down, and the optimizer costs nothing.
+steady state, in ready order; a forward pass mirrors the backward pass (`Profile.forward_pieces`), and
+begins when the buffers of rank 0 have reached all, as torch's DDP sends them; FSDP sends none.
+Unless inefficiencies are asked for (`ddp.step.inefficiencies`), communication and computation do not slow
+each other down, and the optimizer costs nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
@@ -33,10 +33,18 @@ from ddp.profiles import Profile
 from ddp.reduction.bucketing import bucket_limits
 from ddp.reduction.overlap import Strategy, resolve_strategy
 from ddp.reduction.strategies.fsdp import Fsdp
-from ddp.reduction.strategies.plan import Layout, LinearCost, PassTiming, calibration_sizes
+from ddp.reduction.strategies.plan import (
+    ALL_REDUCE,
+    BROADCAST,
+    REDUCE_SCATTER,
+    Layout,
+    LinearCost,
+    PassTiming,
+    calibration_sizes,
+)
 from ddp.reduction.strategies.strategy import Barrier
 from ddp.reduction.timings import BucketRun
-from ddp.simulation.communication import (
+from ddp.step.communication import (
     WHOLE,
     ByFormula,
     Choice,
@@ -46,13 +54,12 @@ from ddp.simulation.communication import (
     name_of,
     settled,
 )
-from ddp.simulation.each_size_once import EachSizeOnce
-from ddp.simulation.fidelity import affordable
-from ddp.simulation.losses import losses_on
-from ddp.simulation.progress import on_calls
-from ddp.simulation.replay import Replay, needs
-from ddp.simulation.sharded_replay import ShardedReplay, sharded_floor_ps
-from ddp.simulation.step_run import StepRun
+from ddp.step.fidelity import affordable
+from ddp.step.inefficiencies import inefficiencies_on
+from ddp.step.replicated import Replicated
+from ddp.step.sharded import Sharded
+from ddp.step.step_run import StepRun
+from ddp.step.timeline import BUFFERS, Timeline
 from sim.scenario import Scenario
 from sim.scenario.conditions import Condition
 from sim.topology import Topology
@@ -77,7 +84,6 @@ def simulate_step(
     engine: Engine = "auto",
     conditions: Sequence[Condition] = (),
     assumptions: Assumptions | None = None,
-    each_size_once: bool | None = None,
     parts: FormulaParts = WHOLE,
     **counted: Unpack[Counted],
 ) -> StepRun:
@@ -95,17 +101,14 @@ def simulate_step(
         bucket_cap_mb_list: of the first bucket, the second and so on; wins over *bucket_cap_mb*.
         algorithm: of all-reduce; a name, a program, ``FILE.py:FUNCTION``, ``auto`` for each bucket's size,
             ``native`` for what the vendor runs (see `collectives.catalogue.native`), or a `Selector`.
-        engine: see `collectives.timing.simulation.simulate`.
+        engine: see `collectives.timing.simulation.simulate`.  With ``auto``, and without conditions, less is
+            counted of a step of very many messages, and the result says so (see `ddp.step.fidelity`).
         conditions: under which the cluster works (see `sim.scenario`).  A late rank begins its step, and
             all that is in it, so much later.
         assumptions: what is counted, instead of what *topology* or *network* brings along.
-        each_size_once: whether buckets of one size are simulated once, alone on an idle network, and each
-            takes that long (see `ddp.simulation.each_size_once`): many times as fast, and the same where all
-            ranks are done with a bucket together.  None: with *engine* ``auto`` and without conditions,
-            steps of very many messages are simulated so (see `ddp.simulation.fidelity`).
         parts: of a closed form's times, longer or shorter than they are; nothing is held to the floor then.
         counted: what is counted otherwise, by the names of `collectives.timing.assumptions.Counted`:
-            ``losses="all"``, ``transport_model="gloo"``, …
+            ``inefficiencies="all"``, ``transport_model="gloo"``, …
 
     Raises:
         NotSupportedError: a rank is slow, so that one reducer cannot stand for all; or the model does not
@@ -114,7 +117,8 @@ def simulate_step(
         ConditionError: a condition that cannot be on *topology*.
         LinkFailedError: a message was lost with a link; names the messages.
         ReducerError: the strategy broke a rule.
-        BucketingError, UnknownStrategyError, UnknownLossError, UnknownAlgorithmError: an argument is wrong.
+        BucketingError, UnknownStrategyError, UnknownInefficiencyError, UnknownAlgorithmError: an argument is
+            wrong.
     """
     topology = asked_topology(topology, network, num_ranks)
     assumed = Assumptions.on(topology, network, assumptions, counted)
@@ -134,75 +138,54 @@ def simulate_step(
     limits = bucket_limits(bucket_cap_mb, bucket_cap_mb_list)
     sketch = overlap.plan(_layout(profile, limits, order, LinearCost(1, 1)))
     sizes = [gradient.nbytes for gradient in profile.gradients]
-    buckets = [(launch.collective, sketch.nbytes(launch.bucket, sizes)) for launch in sketch.launches]
+    itemsize = math.gcd(*(g.nbytes // g.numel for g in profile.gradients if g.numel)) or 1
+    unsent = topology.num_ranks == 1 or isinstance(overlap, Fsdp)
+    broadcasts = [] if unsent else [-(-own // itemsize) * itemsize for own in profile.broadcasts()]
+    sent = [(launch.collective, sketch.nbytes(launch.bucket, sizes)) for launch in sketch.launches]
+    sent += [(BROADCAST, nbytes) for nbytes in broadcasts] * overlap.num_passes
     assumed = settled(assumed, algorithm, scenario)
-    lost = losses_on(assumed, scenario, profile, algorithm)
-    if each_size_once is None and engine == "auto" and not scenario.conditions:
-        fidelity = affordable(assumed, algorithm, buckets, topology)
-        assumed, each_size_once = fidelity.assumed, fidelity.each_size_once
+    lost = inefficiencies_on(assumed, scenario, profile, algorithm)
+    each_size_once = False
+    if engine == "auto" and not scenario.conditions:
+        assumed, each_size_once = affordable(assumed, algorithm, sent, topology)
     completes = assumed.software.transport
-    transport = completes.name
     completes.check_overlap("simulate_step")
     on_call = completes.progress == "calls"
-    if on_call and scenario.delays_ps:
-        raise NotSupportedError(
-            f"simulate_step: with transport_model={transport!r} collectives go on when their rank calls, and "
-            "one reducer stands for all ranks, which must call at the same times; leave out the late ranks, "
-            "or run a script with collectives.virtual.run"
-        )
-    communication = communication_on(scenario, algorithm, assumed)
-    if each_size_once:
-        communication = EachSizeOnce.of(communication)
-    by_formula = isinstance(communication, ByFormula)
-    if isinstance(communication, ByFormula):
-        communication = replace(communication, parts=parts)
-    if on_call and isinstance(overlap, Fsdp):
-        raise NotSupportedError(
-            f"simulate_step: fsdp is simulated with collectives that go on by themselves, and with "
-            f"transport_model={transport!r} they go on when their rank calls; take ideal or nccl"
-        )
+    _check_calls(on_call, completes.name, scenario, overlap)
+    communication = communication_on(scenario, algorithm, assumed, each_size_once=each_size_once, parts=parts)
     name_of_algorithm = name_of(algorithm)
     compute_ps = profile.compute_ps * overlap.num_passes
     alone_ps = max(compute_ps + lost.optimizer_ps, lost.input_alone_ps)
     profile = profile.slowed(lost.late)
-    itemsize = math.gcd(*(g.nbytes // g.numel for g in profile.gradients if g.numel)) or 1
 
-    def replayed(name: EngineName, attention: Attention | None) -> Replay:
+    def replayed(name: EngineName, attention: Attention | None = None) -> tuple[Timeline, int]:
         env = simpy.Environment(initial_time=0)
-        cost = _cost(communication, topology.num_ranks, name, itemsize) if overlap.needs_timing else None
-        plan = overlap.plan(_layout(profile, limits, order, cost))
         queue = communication.queue(env, name, itemsize, attention)
-        replay = Replay(env, profile, plan, overlap, queue, topology.num_ranks, lost)
-        run_until(env, env.process(replay.step(order)))
-        return replay
-
-    def sharded(name: EngineName, strategy: Fsdp) -> ShardedReplay:
-        env = simpy.Environment(initial_time=0)
-        queue = communication.queue(env, name, itemsize)
-        replay = ShardedReplay(env, profile, strategy, queue, topology.num_ranks, lost)
-        run_until(env, env.process(replay.step()))
-        return replay
-
-    def attempt(name: EngineName) -> Replay | ShardedReplay:
+        timeline = Timeline(env, queue, topology.num_ranks, lost, "bucket")
+        step: Replicated | Sharded
         if isinstance(overlap, Fsdp):
-            return sharded(name, overlap)
-        if on_call and not completes.late_sends:
-            return on_calls(partial(replayed, name))
-        return replayed(name, None)
+            timeline.noun = "unit"
+            step = Sharded(timeline, profile, overlap)
+        else:
+            cost = _cost(communication, topology.num_ranks, name, itemsize) if overlap.needs_timing else None
+            plan = overlap.plan(_layout(profile, limits, order, cost))
+            step = Replicated(timeline, profile, plan, overlap, broadcasts)
+        return timeline, run_until(env, env.process(step.step()))
 
-    replay, name = with_engine(engine, attempt)
-    used = CLOSED_FORM if by_formula else name
-    model = assumed.model if by_formula else "links"
-    runs = tuple(replay.runs)
-    if isinstance(overlap, Fsdp):
-        floor = sharded_floor_ps(compute_ps, runs, scenario.at_best, communication.in_switches)
-    else:
-        floor = _floor_ps(profile, compute_ps, runs, overlap, scenario.at_best, communication.in_switches)
+    def attempt(name: EngineName) -> tuple[Timeline, int]:
+        if not on_call or completes.late_sends:
+            return replayed(name)
+        return _with_own_calls(partial(replayed, name))
+
+    (timeline, time_ps), name = with_engine(engine, attempt)
+    by_formula = isinstance(communication, ByFormula)
+    runs = tuple(run for run in timeline.runs if run.bucket != BUFFERS)
+    floor = _floor_ps(profile, compute_ps, runs, overlap, scenario.at_best, by_formula)
     late_ps = max(scenario.delays_ps.values(), default=0)
-    time_ps = max(replay.time_ps, compute_ps + late_ps, lost.input_ps)
+    time_ps = max(time_ps, compute_ps + late_ps, lost.input_ps)
     if parts == WHOLE:
         check_floor(time_ps, floor, f"a step of {profile.name} with {name_of_algorithm} on {topology.name}")
-    replay.trace.metadata.update(
+    timeline.trace.metadata.update(
         profile=profile.name,
         topology=topology.name,
         ranks=topology.num_ranks,
@@ -216,14 +199,53 @@ def simulate_step(
         compute_ps,
         floor,
         runs,
-        used,
-        replay.trace,
-        model,
-        transport,
+        CLOSED_FORM if by_formula else name,
+        timeline.trace,
+        assumed.model if by_formula else "links",
+        completes.name,
         alone_ps=alone_ps,
-        losses=lost.terms,
-        each_size_once=bool(each_size_once) and not by_formula,
+        inefficiencies=lost.terms,
+        each_size_once=each_size_once and not by_formula,
+        buffers=tuple(run for run in timeline.runs if run.bucket == BUFFERS),
     )
+
+
+def _check_calls(on_call: bool, transport: str, scenario: Scenario, strategy: Strategy) -> None:
+    """Check that collectives that go on when their rank calls can be followed by one reducer for all ranks.
+
+    Raises:
+        NotSupportedError: they cannot.
+    """
+    if on_call and scenario.delays_ps:
+        raise NotSupportedError(
+            f"simulate_step: with transport_model={transport!r} collectives go on when their rank calls, and "
+            "one reducer stands for all ranks, which must call at the same times; leave out the late ranks, "
+            "or run a script with collectives.virtual.run"
+        )
+    if on_call and isinstance(strategy, Fsdp):
+        raise NotSupportedError(
+            f"simulate_step: fsdp is simulated with collectives that go on by themselves, and with "
+            f"transport_model={transport!r} they go on when their rank calls; take ideal or nccl"
+        )
+
+
+def _with_own_calls(
+    replayed: Callable[[Attention], tuple[Timeline, int]],
+) -> tuple[Timeline, int]:
+    """Return the replay whose collectives, one after another, go on at its own calls, and at no other time.
+
+    When a rank calls depends on how long it waits, and that on its collectives, which go on when it calls.
+    So a step is replayed with the calls that the last replay made, until it makes those that were assumed.
+    What a replay does up to some time depends on the calls before that time alone; so each replay is right
+    for longer than the one before it, and the last is right altogether.
+    """
+    attention = Attention((), 0)
+    while True:
+        timeline, time_ps = replayed(attention)
+        made = timeline.attention()
+        if made == attention:
+            return timeline, time_ps
+        attention = made
 
 
 def compute_charges(profile: Profile, strategy: str | Strategy) -> dict[str, int]:
@@ -234,11 +256,9 @@ def compute_charges(profile: Profile, strategy: str | Strategy) -> dict[str, int
     """
     charges = dict(profile.compute_charges())
     if resolve_strategy(strategy).barrier is Barrier.USE:
-        done_ps = 0
-        for needed_ps, index in needs(profile):
-            charges[f"forward:{profile.gradients[index].name}"] = needed_ps - done_ps
-            done_ps = needed_ps
-        charges["forward"] = profile.forward_ps - done_ps
+        order, works = profile.forward_pieces()
+        names = [f"forward:{profile.gradients[index].name}" for index in order]
+        charges |= zip([*names, "forward"], works, strict=True)
     return charges
 
 
@@ -255,10 +275,9 @@ def _layout(profile: Profile, limits: tuple[int, ...], order: list[int], cost: L
 
 def _cost(communication: Communication, num_ranks: int, engine: EngineName, itemsize: int) -> LinearCost:
     """Return the line through two all-reduces, each on an idle network."""
-    points = [
-        (nbytes, communication.alone_ps(nbytes, engine, itemsize)) for nbytes in calibration_sizes(num_ranks)
-    ]
-    return LinearCost.through(*points)
+    sizes = calibration_sizes(num_ranks)
+    small, large = (communication.takes_ps(ALL_REDUCE, nbytes, engine, itemsize) for nbytes in sizes)
+    return LinearCost.through((sizes[0], small), (sizes[1], large))
 
 
 def _floor_ps(
@@ -270,14 +289,14 @@ def _floor_ps(
     in_switches: bool,
 ) -> int:
     """Return what no step can go below: its compute, and its bytes once they are ready."""
+    sharded = isinstance(strategy, Fsdp)
+    collective = REDUCE_SCATTER if sharded else ALL_REDUCE
     hidden_ps = profile.forward_ps if strategy.barrier is Barrier.USE else 0
-    last = max(runs, key=lambda run: run.complete_ps)
+    reduced = [run for run in runs if not sharded or run.collective == REDUCE_SCATTER]
+    last = max(reduced, key=lambda run: run.complete_ps)
 
     def floor(nbytes: int) -> int:
-        return floor_ps("all_reduce", nbytes, topology, in_network=in_switches) - hidden_ps
+        return floor_ps(collective, nbytes, topology, in_network=in_switches) - hidden_ps
 
-    return max(
-        compute_ps,
-        min(run.complete_ps for run in runs) + floor(profile.nbytes),
-        last.complete_ps + floor(last.nbytes),
-    )
+    first_ps = 0 if sharded else min(run.complete_ps for run in runs) + floor(profile.nbytes)
+    return max(compute_ps, first_ps, last.complete_ps + floor(last.nbytes))

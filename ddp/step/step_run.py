@@ -19,15 +19,16 @@ class StepRun:
         time_ps: length of the step in picoseconds.
         compute_ps: of it, forward and backward pass: the length of the step on one rank.
         floor_ps: below which no algorithm and no strategy can be with these buckets.
-        buckets: every collective, in the order of launch.
+        buckets: every collective of gradients and parameters, in the order of launch.
         engine: ``makespan``, ``events`` or ``ranks``, see `collectives.timing.simulation`; or
             ``closed form``.
         trace: compute and communication; rank 0 stands for all.
         model: of the communication: ``links``, or the name of a closed form.
         transport_model: how steps of programs were completed.
         alone_ps: what the step takes on one rank that trains alone, by the same terms; None: *compute_ps*.
-        losses: terms that were counted besides the time of the messages.
+        inefficiencies: terms that were counted besides the time of the messages.
         each_size_once: whether buckets of one size were simulated once, as there were very many messages.
+        buffers: the collectives that brought buffers to all ranks, for which the forward pass waited.
     """
 
     time_ps: int
@@ -39,8 +40,9 @@ class StepRun:
     model: Model = "links"
     transport_model: str = "ideal"
     alone_ps: int | None = None
-    losses: tuple[str, ...] = ()
+    inefficiencies: tuple[str, ...] = ()
     each_size_once: bool = False
+    buffers: tuple[BucketRun, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -59,13 +61,13 @@ class StepRun:
 
     @property
     def exposed_seconds(self) -> float:
-        """Length of the step beyond that of its computation: communication that is not hidden, and losses."""
+        """Length of the step beyond its computation: communication not hidden, and inefficiencies."""
         return to_seconds(self.time_ps - self.compute_ps)
 
     @property
     def communication_seconds(self) -> float:
         """Time in which a collective was running, hidden or not."""
-        return to_seconds(sum(bucket.end_ps - bucket.start_ps for bucket in self.buckets))
+        return to_seconds(sum(run.end_ps - run.start_ps for run in (*self.buffers, *self.buckets)))
 
     @property
     def efficiency(self) -> float:
@@ -81,12 +83,12 @@ class StepRun:
     @property
     def overlap_ratio(self) -> float:
         """Part of the communication that no computation waited for; see `ddp.reduction.timings`."""
-        return overlap_ratio(self.buckets)
+        return overlap_ratio((*self.buffers, *self.buckets))
 
     def in_words(self, asked: Assumptions) -> str:
         """Return what was counted besides the network, where *asked* is what was to be."""
         transport = replace(asked.software.transport, name=self.transport_model)
-        words = asked.with_(transport_model=transport, model=self.model).in_words(self.losses)
+        words = asked.with_(transport_model=transport, model=self.model).in_words(self.inefficiencies)
         return f"{words}; each size of bucket simulated once" if self.each_size_once else words
 
     def rows(self) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,11 @@ from collectives.errors import NotSupportedError, UnknownAlgorithmError
 from collectives.timing import simulate
 from ddp import Profile, load_profile, simulate_step
 from ddp.errors import BucketingError, UnknownStrategyError
+from ddp.profiles import Buffers
 from ddp.reduction.bucketing import MIB
+from ddp.reduction.overlap import STRATEGIES, resolve_strategy
+from ddp.reduction.strategies.strategy import Barrier
+from ddp.step import fidelity
 from sim.scenario.conditions import Straggler
 from sim.topology import Topology
 from tests.ddp.given import profiles
@@ -98,6 +103,25 @@ def test_resnet50_hides_most_of_its_communication_on_a_fast_network() -> None:
     assert overlapped.exposed_seconds < after.exposed_seconds / 2
 
 
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "mg_wfbp"])
+def test_a_step_waits_for_its_buffers_before_each_forward_pass(strategy: str) -> None:
+    profile = Profile.uniform(num_buckets=2, bucket_bytes=MIB, seconds_per_bucket=0.001)
+    kept = Buffers.by_type([("float32", MIB), ("int64", 80), ("float32", MIB), ("float64", 0)])
+
+    with_buffers = simulate_step(
+        profile.model_copy(update={"buffers": kept}), topology=switch(4), strategy=strategy
+    )
+    without = simulate_step(profile, topology=switch(4), strategy=strategy)
+
+    passes = resolve_strategy(strategy).num_passes
+    assert [run.nbytes for run in with_buffers.buffers] == [2 * MIB, 80] * passes
+    assert with_buffers.num_buckets == without.num_buckets
+    assert with_buffers.time_ps >= without.time_ps
+    if resolve_strategy(strategy).barrier is not Barrier.USE:
+        sent_ps = sum(run.end_ps - run.start_ps for run in with_buffers.buffers)
+        assert with_buffers.time_ps == without.time_ps + sent_ps > without.time_ps
+
+
 def test_a_trace_holds_compute_and_communication_of_the_whole_step() -> None:
     profile = Profile.uniform(num_buckets=2, bucket_bytes=MIB, seconds_per_bucket=0.001)
 
@@ -144,20 +168,27 @@ def test_arguments_that_are_wrong_are_refused_by_name() -> None:
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.sampled_from(["ring", "recursive_doubling", "direct"]))
-def test_each_size_once_is_the_same_where_all_ranks_are_done_together(buckets, milliseconds, algorithm):
+def test_each_size_once_is_the_same_where_all_ranks_are_done_together(
+    buckets: int, milliseconds: int, algorithm: str
+) -> None:
     profile = Profile.uniform(buckets, 4 * MIB, milliseconds / 1000)
     options = {"topology": switch(4), "bucket_cap_mb": 8, "algorithm": algorithm}
 
-    once = simulate_step(profile, **options, each_size_once=True)
+    exact = simulate_step(profile, **options)
+    with patch.object(fidelity, "MAX_FOLLOWED", 0):
+        once = simulate_step(profile, **options)
 
-    assert once.time_ps == simulate_step(profile, **options).time_ps
+    assert (exact.each_size_once, once.each_size_once) == (False, True)
+    assert (once.time_ps, once.buckets) == (exact.time_ps, exact.buckets)
 
 
-def test_each_size_once_is_refused_where_collectives_depend_on_when_they_begin():
-    late = {"conditions": [Straggler(1, delay="1ms")], "each_size_once": True}
+def test_each_size_is_simulated_every_time_where_collectives_depend_on_when_they_begin() -> None:
+    late = Straggler(1, delay="1ms")
 
-    with pytest.raises(NotSupportedError, match="each_size_once"):
-        simulate_step(Profile.uniform(1, MIB, 0.001), topology=switch(4), **late)
+    with patch.object(fidelity, "MAX_FOLLOWED", 0):
+        step = simulate_step(Profile.uniform(1, MIB, 0.001), topology=switch(4), conditions=[late])
+
+    assert not step.each_size_once
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "auto"])
