@@ -199,7 +199,7 @@ WRAP = {
     "nested": lambda one, two: {"outer": [(one,), {"inner": (3, two)}]},
     "named tuple": Pair,
     "dataclass": Record,
-    "dataclass within a dict": lambda one, two: {"record": Record(one, [two])},
+    "dataclass within a dict": lambda one, two: {"one": one, "record": Record(3, [two])},
     "class of dictionaries": lambda one, two: (one, Named(two=two)),
     "class of lists": lambda one, two: (one, Listed([two])),
 }
