@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from tests.systems.training import adam, batch, network, part_of, train, whole
+from tests.systems.training import adam, network, part_of, train, trained_alone_with_adam, whole
 
 
 def saved_and_loaded(rank: int, world_size: int) -> list[Any]:
@@ -45,12 +45,6 @@ def saved_and_loaded(rank: int, world_size: int) -> list[Any]:
     return whole(model.parameters())
 
 
-def never_interrupted(rank: int, world_size: int) -> list[Any]:
-    model = network()
-    train(model, adam(model.parameters()), *batch())
-    return whole(model.parameters())
-
-
 def from_rank_0(rank: int, world_size: int) -> list[Any]:
     """Train what rank 0 alone has loaded, and gather it again on rank 0."""
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
@@ -67,4 +61,4 @@ def from_rank_0(rank: int, world_size: int) -> list[Any]:
 
 def on_rank_0(rank: int, world_size: int) -> list[Any]:
     """Train three steps in one process; only rank 0 saves."""
-    return never_interrupted(rank, world_size) if rank == 0 else []
+    return trained_alone_with_adam(rank, world_size) if rank == 0 else []

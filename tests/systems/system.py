@@ -30,7 +30,6 @@ class System:
         world_size: number of ranks.
         calls: collectives that it cannot do without.
         tolerance: by how much numbers may differ.
-        other_backend: that it may ask for besides ``nccl``.
     """
 
     name: str
@@ -39,7 +38,6 @@ class System:
     world_size: int = 2
     calls: frozenset[str] = field(default_factory=frozenset)
     tolerance: float = TOLERANCE
-    other_backend: str = "gloo"
 
     def check(self, results: list[Any], calls: Iterable[Counter[str]]) -> None:
         """Check every rank's result, and that the ranks have spoken to each other as they must."""

@@ -17,7 +17,7 @@ from ddp import DistributedDataParallel, OverlappedOptimizer
 from ddp.reduction.overlap import STRATEGIES
 from sim.cluster import Cluster
 from sim.errors import RankError
-from tests.ddp.rank_threads import OPTIMIZERS, OVERLAPPED, assert_alike, layers, on_ranks, overlapped
+from tests.ddp.rank_threads import OVERLAPPED, assert_alike, layers, on_ranks, overlapped
 
 EVERY = [*OVERLAPPED, *(name for name, own in STRATEGIES.items() if own.whole_buckets)]
 
@@ -126,53 +126,6 @@ def test_what_completes_in_the_midst_of_an_operation_changes_no_bit(strategy: st
     for rank, (parameters, _) in enumerate(early):
         for expected, got in zip(plain[rank][0], parameters, strict=True):
             assert torch.equal(expected, got)
-
-
-@pytest.mark.parametrize("norm_type", [1.0, 2.0, float("inf")])
-@pytest.mark.parametrize("strategy", [*OVERLAPPED, "wait_free"])
-def test_clipping_by_norm_equals_that_of_training_on_the_whole_batch(strategy: str, norm_type: float) -> None:
-    num_ranks, max_norm = 3, 0.05
-    data = torch.randn(num_ranks, 4, 6, 5, generator=torch.Generator().manual_seed(3)).double()
-
-    def one(rank: int) -> tuple[list[float], list[torch.Tensor]]:
-        model, own = overlapped(layers([5, 6, 2]).double(), strategy, "adam", bucket_cap_mb=0.0002)
-        norms = []
-        for step in data[rank]:
-            own.zero_grad()
-            model(step).square().mean().backward()
-            norms.append(own.clip_grad_norm_(max_norm, norm_type).item())
-            own.step()
-        own.synchronize()
-        return norms, [parameter.detach().clone() for parameter in model.parameters()]
-
-    ranks = on_ranks(one, num_ranks)
-    torch.manual_seed(0)
-    whole = layers([5, 6, 2]).double()
-    own = OPTIMIZERS["adam"](whole.parameters())
-    expected = []
-    for step in range(4):
-        own.zero_grad()
-        whole(data[:, step].reshape(-1, 5)).square().mean().backward()
-        expected.append(clip_grad_norm_(whole.parameters(), max_norm, norm_type).item())
-        own.step()
-
-    assert max(expected) > max_norm
-    for norms, parameters in ranks:
-        assert norms == pytest.approx(expected, rel=1e-9)
-        for got, wanted in zip(parameters, whole.parameters(), strict=True):
-            assert torch.allclose(got, wanted, rtol=1e-8, atol=1e-12)
-
-
-def test_gradients_below_the_norm_are_left_alone() -> None:
-    def one(rank: int, clips: bool) -> list[torch.Tensor]:
-        model, own = overlapped(layers([5, 4]), "dear")
-        model(torch.ones(1, 5)).sum().backward()
-        if clips:
-            own.clip_grad_norm_(1e6)
-        own.step()
-        return list(model.state_dict().values())
-
-    assert_alike(one, False, True)
 
 
 Use = Callable[[DistributedDataParallel, OverlappedOptimizer], object]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -46,105 +46,88 @@ def train(module: nn.Module) -> Callable[[], None]:
     return lambda: module(torch.ones(1, 2, dtype=torch.float64)).sum().backward()
 
 
-@pytest.fixture(scope="module")
-def profile() -> Profile:
+def loop(module: nn.Module, count: int = 6) -> None:
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    for _ in range(count):
+        optimizer.zero_grad()
+        train(module)()
+        optimizer.step()
+
+
+def by_step(net: nn.Module) -> Profile:
+    return record_profile(net, train(net), name="Net", num_iterations=4, num_warmup=1)
+
+
+def by_loop(net: nn.Module) -> Profile:
+    with ddp.record() as recording:
+        loop(net)
+    return recording.profile
+
+
+def by_loop_of(wrapper: Callable[..., nn.Module]) -> Callable[[nn.Module], Profile]:
+    def record(net: nn.Module) -> Profile:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            return by_loop(wrapper(net))
+        finally:
+            dist.destroy_process_group()
+
+    return record
+
+
+@pytest.mark.parametrize(
+    ("record", "source"),
+    [
+        (by_step, "median of 4 iterations"),
+        (by_loop, "median of 4 iterations"),
+        (by_loop_of(nn.parallel.DistributedDataParallel), "rank 0 of 1"),
+        (by_loop_of(ddp.DistributedDataParallel), "rank 0 of 1"),
+    ],
+    ids=["step", "loop", "torch's DDP", "our DDP"],
+)
+def test_a_profile_has_the_sizes_of_gradients_and_when_they_became_ready_and_leaves_no_hooks(
+    record: Callable[[nn.Module], Profile], source: str
+) -> None:
     net = Net()
-    return record_profile(net, train(net), name="slow", num_iterations=3, num_warmup=1)
 
+    profile = record(net)
 
-def test_gradients_are_listed_by_name_and_size_in_the_order_of_registration(profile: Profile) -> None:
+    assert profile.name == "Net"
+    assert source in profile.source
     assert [(g.name, g.numel, g.dtype, g.nbytes) for g in profile.gradients] == [
         (f"layers.{layer}.{kind}", numel, "float64", 8 * numel)
         for layer in range(3)
         for kind, numel in (("weight", 4), ("bias", 2))
     ]
-
-
-def test_gradients_become_ready_from_the_last_layer_to_the_first(profile: Profile) -> None:
     assert [index // 2 for index in profile.ready_order()] == [2, 2, 1, 1, 0, 0]
-
-
-def test_times_are_at_least_what_was_slept(profile: Profile) -> None:
     first, middle, last = (profile.gradients[index].ready_seconds for index in (0, 2, 4))
-
     assert profile.forward_seconds >= 3 * PAUSE
-    assert middle - last >= PAUSE
-    assert first - middle >= PAUSE
-    assert profile.backward_seconds >= first
-
-
-def test_recording_leaves_no_hooks_behind() -> None:
-    net = Net()
-    record_profile(net, train(net), name="slow", num_iterations=1, num_warmup=0)
-
+    assert profile.backward_seconds >= first >= middle + PAUSE >= last + 2 * PAUSE
     assert not net._forward_hooks
     assert not net._forward_pre_hooks
-    assert not any(parameter._post_accumulate_grad_hooks for parameter in net.parameters())
+    if "rank" not in source:
+        assert not any(parameter._post_accumulate_grad_hooks for parameter in net.parameters())
 
 
-def test_a_step_without_a_backward_pass_is_refused() -> None:
-    net = Net()
-    with pytest.raises(ProfileError, match="ran no forward and backward pass"):
-        record_profile(net, lambda: None, name="none")
-
-
-def test_a_parameter_without_a_gradient_is_named() -> None:
+def with_one_that_is_not_used() -> Net:
     net = Net()
     net.extra = nn.Parameter(torch.ones(1))
-    with pytest.raises(ProfileError, match="computed no gradient for extra"):
-        record_profile(net, train(net), name="unused")
+    return net
 
 
-def test_a_number_of_iterations_below_one_is_refused() -> None:
-    with pytest.raises(ProfileError, match="num_iterations=0"):
-        record_profile(Net(), lambda: None, name="none", num_iterations=0)
+@pytest.mark.parametrize(
+    ("net", "trains", "iterations", "message"),
+    [
+        (Net(), False, 3, "ran no forward and backward pass"),
+        (with_one_that_is_not_used(), True, 3, "computed no gradient for extra"),
+        (Net(), False, 0, "num_iterations=0"),
+    ],
+)
+def test_a_step_that_shows_nothing_is_refused(net: Net, trains: bool, iterations: int, message: str) -> None:
+    step = train(net) if trains else lambda: None
 
-
-def loop(module: nn.Module, count: int = 6) -> None:
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-    for _ in range(count):
-        optimizer.zero_grad()
-        module(torch.ones(1, 2, dtype=torch.float64)).sum().backward()
-        optimizer.step()
-
-
-def test_a_loop_is_recorded_as_the_step_is() -> None:
-    net = Net()
-    by_step = record_profile(net, train(net), name="Net", num_iterations=3, num_warmup=1)
-
-    with ddp.record() as recording:
-        loop(net)
-
-    profile = recording.profile
-    assert profile.name == "Net"
-    assert "median of 4 iterations" in profile.source
-    assert [(g.name, g.nbytes) for g in profile.gradients] == [(g.name, g.nbytes) for g in by_step.gradients]
-    assert [index // 2 for index in profile.ready_order()] == [2, 2, 1, 1, 0, 0]
-    assert profile.forward_seconds >= 3 * PAUSE
-    assert profile.backward_seconds >= 2 * PAUSE
-    assert not net._forward_pre_hooks
-    assert not any(parameter._post_accumulate_grad_hooks for parameter in net.parameters())
-
-
-@pytest.fixture
-def one_rank() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-@pytest.mark.parametrize("wrapper", [nn.parallel.DistributedDataParallel, ddp.DistributedDataParallel])
-def test_stock_ddp_and_ours_are_recorded_under_the_names_of_the_module(
-    one_rank: None, wrapper: type[nn.Module]
-) -> None:
-    net = Net()
-
-    with ddp.record() as recording:
-        loop(wrapper(net))
-
-    assert [g.name for g in recording.profile.gradients] == [name for name, _ in net.named_parameters()]
-    assert "rank 0 of 1" in recording.profile.source
-    assert recording.profile.forward_seconds >= 3 * PAUSE
+    with pytest.raises(ProfileError, match=message):
+        record_profile(net, step, name="none", num_iterations=iterations)
 
 
 @pytest.mark.parametrize("wrapper", [nn.parallel.DistributedDataParallel, ddp.DistributedDataParallel])
@@ -240,11 +223,8 @@ def test_several_trained_modules_are_listed_and_one_can_be_named() -> None:
 
 
 def test_a_gradient_that_never_comes_is_left_out_and_named() -> None:
-    net = Net()
-    net.extra = nn.Parameter(torch.ones(1))
-
     with ddp.record() as recording:
-        loop(net, 3)
+        loop(with_one_that_is_not_used(), 3)
 
     assert len(recording.profile.gradients) == 6
     assert "without extra, which got no gradient" in recording.profile.source

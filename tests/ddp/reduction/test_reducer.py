@@ -30,11 +30,11 @@ from ddp.reduction.events import (
 from ddp.reduction.overlap import STRATEGIES, Situation, Strategy, resolve_strategy
 from ddp.reduction.reducer import Phase, Reducer
 from ddp.reduction.strategies.plan import Bucket, Layout, LinearCost, PassTiming, Plan, PlannedLaunch
+from ddp.reduction.strategies.strategy import Barrier
 from sim.cluster.order import RandomOrder
 from tests.ddp.reduction.reducers import Reducers
 
 WAIT_FREE = STRATEGIES["wait_free"]
-AFTER_BACKWARD = STRATEGIES["after_backward"]
 
 
 def reducer_of(buckets: list[list[int]], strategy: Strategy, names: list[str] | None = None) -> Reducer:
@@ -162,6 +162,9 @@ class ReducerMachine(RuleBasedStateMachine):
 
         self.carry_out(self.reducer.handle(BackwardEnded()))
 
+        if self.strategy.barrier is Barrier.BACKWARD_END:
+            assert self.awaited == [launch.bucket for launch in self.in_flight]
+
     @precondition(lambda self: self.reducer.phase is Phase.HOLDING)
     @rule()
     def step(self) -> None:
@@ -278,33 +281,6 @@ def test_ranks_launch_alike_whatever_order_their_gradients_become_ready_in_and_n
     assert all(rank.num_finished == 1 for rank in ranks)
 
 
-def test_wait_free_launches_during_the_pass_and_after_backward_at_its_end() -> None:
-    wait_free, after_backward = reducer_of([[1], [0]], WAIT_FREE), reducer_of([[1], [0]], AFTER_BACKWARD)
-
-    assert feed(wait_free, BackwardBegan(), GradReady(1)) == [LaunchBucket(0)]
-    assert feed(after_backward, BackwardBegan(), GradReady(1), GradReady(0)) == []
-    assert feed(after_backward, BackwardEnded()) == [
-        LaunchBucket(0),
-        LaunchBucket(1),
-        AwaitBucket(0),
-        AwaitBucket(1),
-    ]
-
-
-def test_an_out_of_order_bucket_waits_for_those_before_it() -> None:
-    reducer = reducer_of([[0], [1]], WAIT_FREE)
-
-    assert feed(reducer, BackwardBegan(), GradReady(1)) == []
-    assert feed(reducer, GradReady(0)) == [LaunchBucket(0), LaunchBucket(1)]
-
-
-def test_a_pass_whose_buckets_were_all_reduced_early_finishes_when_it_ends() -> None:
-    reducer = reducer_of([[0]], WAIT_FREE)
-    feed(reducer, BackwardBegan(), GradReady(0), BucketReduced(0))
-
-    assert feed(reducer, BackwardEnded()) == [FinishBackward()]
-
-
 def test_unused_parameters_are_named() -> None:
     reducer = reducer_of([[0, 1], [2]], WAIT_FREE, names=["a.weight", "a.bias", "b.weight"])
     feed(reducer, BackwardBegan(), GradReady(1))
@@ -388,16 +364,10 @@ def test_a_strategy_that_breaks_the_rules_is_named(strategy: Strategy, message: 
 
 
 @pytest.mark.parametrize(
-    ("buckets", "message"), [([[0], []], "at least one parameter"), ([[0], [0]], "one buffer only")]
-)
-def test_buckets_that_are_no_partition_are_refused(buckets: list[list[int]], message: str) -> None:
-    with pytest.raises(ReducerError, match=message):
-        reducer_of(buckets, WAIT_FREE)
-
-
-@pytest.mark.parametrize(
     ("plan", "message"),
     [
+        (Plan.of_whole_buffers([[0], []]), "at least one parameter"),
+        (Plan.of_whole_buffers([[0], [0]]), "one buffer only"),
         (Plan(((0, 1),), (Bucket((0,), 0),), (PlannedLaunch(0),)), "every parameter must be in a bucket"),
         (Plan(((0,),), (Bucket((0,), 0),), ()), "every bucket must be launched"),
         (Plan(((0,),), (Bucket((0,), 0),), (PlannedLaunch(1),)), "every bucket must be launched"),

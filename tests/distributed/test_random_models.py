@@ -7,7 +7,7 @@ exact; beyond that, only powers of two do when algorithms add up in other orders
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.distributed.pool import WorkerPool
-from tests.distributed.scenario import Scenario
+from tests.distributed.scenarios.scenario import Scenario
 
 pytestmark = pytest.mark.distributed
 
@@ -122,28 +122,24 @@ OURS_ALONE = {
 }
 
 
-@settings(
-    max_examples=8,
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+@pytest.mark.parametrize(
+    ("place", "num_examples", "sizes"), [("gloo", 8, (1, 2, 3, 4)), ("threads", 25, (1, 2, 4, 8))]
 )
-@given(drawn=settings_of_ddp(), own=st.fixed_dictionaries(OURS_ALONE), world_size=st.integers(1, 4))
 def test_random_models_train_bit_for_bit_as_with_torch(
-    pool: WorkerPool, drawn: tuple[Plan, dict[str, Any]], own: dict[str, Any], world_size: int
+    pool: WorkerPool, place: str, num_examples: int, sizes: tuple[int, ...]
 ) -> None:
-    plan, options = drawn
-    own = own if world_size != 3 else {}
-    Scenario(train_random_model, {**options, **own}, {"plan": plan}, world_size).check(pool, "processes")
+    @settings(
+        max_examples=num_examples,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(drawn=settings_of_ddp(), own=st.fixed_dictionaries(OURS_ALONE), world_size=st.sampled_from(sizes))
+    def check(drawn: tuple[Plan, dict[str, Any]], own: dict[str, Any], world_size: int) -> None:
+        plan, options = drawn
+        own = own if world_size != 3 else {}
+        scenario = Scenario(
+            train_random_model, {**options, **own}, {"plan": plan}, world_size, places=[place]
+        )
+        scenario.check(pool, place)
 
-
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    drawn=settings_of_ddp(), own=st.fixed_dictionaries(OURS_ALONE), world_size=st.sampled_from([1, 2, 4, 8])
-)
-def test_random_models_train_bit_for_bit_as_with_torch_on_many_rank_threads(
-    pool: WorkerPool, drawn: tuple[Plan, dict[str, Any]], own: dict[str, Any], world_size: int
-) -> None:
-    plan, options = drawn
-    plan = replace(plan, sparse=False)  # torch's own needs a sparse all-reduce, which rank threads have not
-    Scenario(train_random_model, {**options, **own}, {"plan": plan}, world_size).check(pool, "threads")
+    check()
