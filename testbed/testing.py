@@ -65,11 +65,13 @@ class VirtualCluster:
 
     Args:
         ranks: how many; None: as many as *network* has, where it says so.
-        network: the name of a preset, the path of a network file, or a topology.
+        network: the name of a preset or the path of a network file, which bring along what a real run there
+            would use; or a topology, which knows its links alone; None: the links of ``switch-100g``.
         compute: how computation takes time: as ``testbed run --compute`` takes it, such as ``"h100"``, a
             model, or picoseconds per kind of work; None: it takes none.
         conditions: slow and dead ranks, late messages, links that change or fail.
-        algorithm: of the collectives, where the code chooses none.
+        algorithm: of the collectives, where the code chooses none; None: that of a real run, on links alone
+            ``ring``.
         faults: an older name of *conditions*.
         seeds: how many times a function runs again, each time in an order of events and with faults that are
             drawn from a seed: slow ranks, late messages, slow links.  None may change what it returns.  Or
@@ -82,11 +84,11 @@ class VirtualCluster:
     def __init__(
         self,
         ranks: int | None = None,
-        network: Topology | str | os.PathLike[str] = "switch-100g",
+        network: Topology | str | os.PathLike[str] | None = None,
         *,
         compute: ComputeModel | Mapping[str, int] | str | None = None,
         conditions: Sequence[VirtualCondition] = (),
-        algorithm: Choice = "ring",
+        algorithm: Choice | None = None,
         faults: Sequence[VirtualCondition] = (),
         seeds: Seeds = None,
         orders: Orders = None,
@@ -226,11 +228,11 @@ class VirtualCluster:
 
 def on_ranks(
     ranks: int,
-    network: Topology | str | os.PathLike[str] = "switch-100g",
+    network: Topology | str | os.PathLike[str] | None = None,
     *,
     compute: ComputeModel | Mapping[str, int] | str | None = None,
     conditions: Sequence[VirtualCondition] = (),
-    algorithm: Choice = "ring",
+    algorithm: Choice | None = None,
     faults: Sequence[VirtualCondition] = (),
     seeds: Seeds = None,
     orders: Orders = None,

@@ -46,11 +46,11 @@ from sim.trace import Trace
 def run(
     fn_or_script: FunctionOrScript,
     ranks: int | None = None,
-    network: Topology | str | os.PathLike[str] = "switch-100g",
+    network: Topology | str | os.PathLike[str] | None = None,
     *,
     compute: ComputeModel | Mapping[str, int] | None = None,
     conditions: Sequence[VirtualCondition] = (),
-    algorithm: Choice = "ring",
+    algorithm: Choice | None = None,
     assumptions: Assumptions | None = None,
     argv: Sequence[str] = (),
     trace: Trace | None = None,
@@ -72,7 +72,8 @@ def run(
     Args:
         fn_or_script: a function of the rank, the path of a script, or a `Module`.
         ranks: how many; None: as many as *network* has, where it says so.
-        network: the name of a preset, the path of a network file, or a topology.
+        network: the name of a preset or the path of a network file, which bring along what a real run there
+            would use; or a topology, which knows its links alone; None: the links of ``switch-100g``.
         compute: how computation takes time: a model, or picoseconds per kind of work, such as ``forward`` or
             ``gradient:conv1.weight``; None: it takes none.
         conditions: under which the cluster works: slow ranks, links that change or fail
@@ -81,7 +82,8 @@ def run(
             one rank to another.
         algorithm: in process groups that do not choose one; see `collectives.catalogue.selectors`.  Or
             ``native``: what the vendor runs, which is known over Gloo (see `collectives.catalogue.native`).
-        assumptions: what is counted besides the links; None: nothing.
+            None: as is assumed; on links alone ``ring``.
+        assumptions: what is counted besides the links; None: what *network* brings along.
         argv: the script's arguments, without its name.
         trace: gets a span for every computation charged and every collective carried out.
         streams: returns the standard output and error of a rank; by default all share the process's.
@@ -128,13 +130,19 @@ def run(
         ValueError: there is no such transport model, or no such clock.
         OSError, ModuleNotFoundError, SyntaxError: the script cannot be read, or is no Python.
     """
+    topology = topology_of(DEFAULT_NETWORK if network is None else network, ranks)
+    model = compute if isinstance(compute, ComputeModel) else _charges(compute)
+    is_gpu = gpu_of(model) is not None
+    named = None if isinstance(network, Topology) else network
+    if named is not None and assumptions is None and is_gpu:
+        counted = {"transport_model": "nccl", **counted}  # of a GPU's collectives, whatever carries them
+    assumed = Assumptions.on(topology, named, assumptions, counted)
+    algorithm = assumed.algorithm if algorithm is None else algorithm
     if algorithm != NATIVE:
         check_choice(algorithm)
-    topology = topology_of(network, ranks)
     if algorithm not in (NATIVE, NCCL) and parse_auto(algorithm) is None:
         with suppress(NotSupportedError):  # for all ranks; a group that is made may be smaller
             selector_on(topology, algorithm)
-    assumed = (assumptions or Assumptions.ideal()).with_(**counted)
     software = assumed.software
     _check_model(assumed, topology)
     if algorithm == NATIVE and assumed.model == "library":
@@ -146,8 +154,6 @@ def run(
     if algorithm == NATIVE:
         native_over(transport, topology.num_ranks)
     rank_overhead = software.rank_overhead()
-    model = compute if isinstance(compute, ComputeModel) else _charges(compute)
-    is_gpu = gpu_of(model) is not None
     if is_gpu and transport.progress == "calls":
         raise NotSupportedError(
             f"transport model {transport.name!r} on a GPU ({model.name}): its collectives go on by "
@@ -240,6 +246,8 @@ def _check_model(assumed: Assumptions, topology: Topology) -> None:
 def _charges(compute: Mapping[str, int] | None) -> Charges:
     return Charges(name="none but what the script charges") if compute is None else Charges(compute)
 
+
+DEFAULT_NETWORK = "switch-100g"
 
 _HARDLY_ANY = 4
 """So many ranks cost at most twice as much with a thread each: folded, two of a class have one at first."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from collectives.catalogue.selectors import Choice
+from collectives.timing.assumptions import Assumptions
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.exploration.outcome import Outcome
 from collectives.virtual.exploration.report import Exploration
@@ -40,8 +41,8 @@ class ClusterOrders:
     """
 
     ranks: int | None = None
-    network: Topology | str | os.PathLike[str] = "switch-100g"
-    algorithm: Choice = "ring"
+    network: Topology | str | os.PathLike[str] | None = None
+    algorithm: Choice | None = None
     limit: int = DEFAULT_LIMIT
     patience: int = PATIENCE
 
@@ -95,6 +96,7 @@ class ClusterOrders:
                 self.ranks,
                 self.network,
                 algorithm=self.algorithm,
+                assumptions=Assumptions.ideal(),
                 argv=argv,
                 order=order,
                 parameters=parameters,

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from collectives import simulate
 from collectives.errors import UnknownAlgorithmError
 from collectives.virtual import Roofline, end_iteration, run, run_virtual
 from collectives.virtual.computation.totals import Totals
-from sim import Straggler, load_device
+from sim import Straggler, load_device, load_network
 from sim.errors import NetworkFileError, TopologyError
 from sim.trace import Trace
 from sim.units import SECOND
@@ -125,6 +126,17 @@ def test_the_report_says_what_it_rests_on() -> None:
     assert "Straggler" in report.conditions[0]
     assert report.ranks[1].seconds < report.ranks[0].seconds  # it began later
     assert sum(report.links.nbytes) == 2 * 400 * 3 * 2  # up and down: to the root and back, three ranks
+
+
+@pytest.mark.parametrize(("network", "asked"), [("dgx-h100", "nccl"), ("ethernet-25g", "auto")])
+def test_a_network_by_its_name_brings_what_a_real_run_uses_and_a_topology_its_links(
+    network: str, asked: str
+) -> None:
+    topology = load_network(network).topology(4)
+    named, bare = (run(reduce_once, 4, one) for one in (network, topology))
+
+    assert max(named.times_ps) == simulate(asked, nbytes=400, network=network, num_ranks=4).time_ps
+    assert max(bare.times_ps) == simulate("ring", nbytes=400, topology=topology, itemsize=4).time_ps
 
 
 def test_a_network_is_a_name_or_a_topology_and_must_have_so_many_ranks() -> None:
