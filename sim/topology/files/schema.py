@@ -219,9 +219,11 @@ def model(kind: str) -> type[NetworkFields]:
         fields[name] = (_in_files(hint), default)
         if hint == parameters.Bandwidth:
             fields[_efficiency_of(name)] = (Efficiency, 1.0)
-    first_line, *_ = (inspect.getdoc(sys.modules[KINDS[kind].__module__]) or "").splitlines()
+    about = inspect.getdoc(sys.modules[KINDS[kind].__module__]) or ""  # none under python -OO
     title = "".join(word.title() for word in kind.split("_"))
-    return create_model(title, __base__=AnySize if any_size else NetworkFields, __doc__=first_line, **fields)
+    return create_model(
+        title, __base__=AnySize if any_size else NetworkFields, __doc__=about.partition("\n")[0], **fields
+    )
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -132,16 +133,13 @@ def test_a_step_that_shows_nothing_is_refused(net: Net, trains: bool, iterations
 
 @pytest.mark.parametrize("wrapper", [nn.parallel.DistributedDataParallel, ddp.DistributedDataParallel])
 @pytest.mark.parametrize("sent", [True, False])
-def test_buffers_are_recorded_where_they_are_sent(
-    one_rank: None, wrapper: Callable[..., nn.Module], sent: bool
-) -> None:
+def test_buffers_are_recorded_where_they_are_sent(wrapper: Callable[..., nn.Module], sent: bool) -> None:
     net = Net()
     net.register_buffer("mean", torch.zeros(5))
 
-    with ddp.record() as recording:
-        loop(wrapper(net, forward_sync_buffers=sent))
+    profile = by_loop_of(partial(wrapper, forward_sync_buffers=sent))(net)
 
-    assert recording.profile.broadcasts() == [20] * sent
+    assert profile.broadcasts() == [20] * sent
 
 
 def test_a_compiled_module_is_recorded_under_its_own_names() -> None:

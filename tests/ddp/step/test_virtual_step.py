@@ -140,7 +140,11 @@ def check_agreement(
         starts, ends = zip(*travels, strict=True)
         # others can receive a broadcast before the root, which must have everybody's gradients, sends it
         start = starts[0] if resolve_strategy(strategy).updates_on_root else min(starts)
-        assert (start + shift, max(ends) + shift) == (bucket.start_ps, bucket.end_ps)
+        assert max(ends) + shift == bucket.end_ps
+        if buffered:  # a rank that has the buffers before the last one has them begins before it, too
+            assert start + shift <= bucket.start_ps
+        else:
+            assert start + shift == bucket.start_ps
 
 
 @pytest.mark.costly
