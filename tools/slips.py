@@ -27,12 +27,13 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from tests.budget import processor_seconds
+from tests.budget import KEPT, processor_seconds
 
 PACKAGES = ("collectives", "ddp", "sim", "testbed")
 LIMIT_SECONDS = 120
@@ -40,6 +41,9 @@ LIMIT_SECONDS = 120
 
 _STUCK = 5
 """Times that limit by the clock, after which tests that wait for ever are stopped."""
+
+_TELLING = 12
+"""Files of tests in which a name may stand and still tell what they test."""
 
 FEW = ("--points", "few", "-m", "not privileged")
 MORE = ("--points", "more")
@@ -76,8 +80,10 @@ class Slip:
         kind: ``operator``, ``off by one``, ``dropped line`` or ``swapped arguments``.
         before: The lines that change, as they are.
         after: What they become.
-        verdict: Empty; what catches it, ``make test`` or ``.ci/run``; ``nothing``; ``gone``: the line is.
-        caught_by: The first test that was red.
+        verdict: Empty; what catches it, ``make test``, ``.ci/run`` or, by hand,
+            ``make test-nightly``; ``nothing``; ``gone``: the line is;
+            ``equivalent``, written by hand: it changes nothing that anybody can notice.
+        caught_by: The first test that was red; of an equivalent slip, why it is one.
         seconds: The processor time of its tests.
     """
 
@@ -185,12 +191,11 @@ def slipped(slip: Slip) -> Iterator[bool]:
     """Put *slip* into the checkout and take it out again; yields whether its line is still there."""
     path = Path(slip.path)
     text = path.read_text() if path.exists() else ""
-    places = [match.start() for match in re.finditer("^" + re.escape(slip.before), text, re.MULTILINE)]
-    if not places:
+    place = _place(text, slip)
+    if place is None:
         yield False
         return
-    nearest = min(places, key=lambda place: abs(text.count("\n", 0, place) + 1 - slip.line))
-    path.write_text(text[:nearest] + slip.after + text[nearest + len(slip.before) :])
+    path.write_text(text[:place] + slip.after + text[place + len(slip.before) :])
     try:
         yield True
     finally:
@@ -200,7 +205,7 @@ def slipped(slip: Slip) -> Iterator[bool]:
 def judge(slip: Slip) -> Slip:
     """Return *slip* with its verdict: by the nearest tests, then by all, until one is red or time is up."""
     start = processor_seconds()
-    near = nearest_tests(Path(slip.path))
+    near = nearest_tests(slip)
     verdict, caught_by = "nothing", ""
     unfit: list[str] = []
     stages = ((near, FEW, "make test"), (near, MORE, ".ci/run"), (["tests"], FEW, "make test"))
@@ -221,25 +226,58 @@ def judge(slip: Slip) -> Slip:
     return replace(slip, verdict=verdict, caught_by=caught_by, seconds=round(processor_seconds() - start, 1))
 
 
-def nearest_tests(path: Path) -> list[str]:
-    """Return files of tests, nearest first: of its name, folder, imports, and of its package's name."""
+def nearest_tests(slip: Slip) -> list[str]:
+    """Return files of tests, nearest first; of those that are equally near, the cheaper first.
+
+    Nearest are those of the file's name, then those that name what the slip is in, the file, its folder,
+    what else it defines, and its package.
+    """
+    path = Path(slip.path)
     folder = Path("tests") / path.parent
     module = ".".join(path.with_suffix("").parts)
-    everything = sorted(Path("tests").rglob("test_*.py"))
-    sources = {test: test.read_text() for test in everything}
+    sources = {test: test.read_text() for test in sorted(Path("tests").rglob("test_*.py"))}
+    words = {test: set(re.findall(r"\w+", text)) for test, text in sources.items()}
+    about = {test: own for test, own in words.items() if path.parts[0] in own}
+    around, others = _names(slip, list(about.values()))
     kinds = (
         lambda test: test.stem == f"test_{path.stem}",
-        lambda test: folder in test.parents,
+        lambda test: test in about and not around.isdisjoint(about[test]),
+        lambda test: path.parts[0] in test.parts and path.stem in test.stem.split("_"),
         lambda test: module in sources[test],
+        lambda test: folder in test.parents,
+        lambda test: test in about and not others.isdisjoint(about[test]),
         lambda test: module.rpartition(".")[0] in sources[test],
         lambda test: path.stem in test.stem,
         lambda test: folder.parent in test.parents and len(folder.parent.parts) > 2,
         lambda test: path.parts[0] in test.stem.split("_"),
     )
+    cost = tomllib.loads(KEPT.read_text())["few"]
     near: list[Path] = []
     for belongs in kinds:
-        near += [test for test in everything if belongs(test) and test not in near]
+        found = [test for test in sources if belongs(test) and test not in near]
+        near += sorted(found, key=lambda test: cost.get(str(test), 0.0))
     return [str(test) for test in near[:40]] or ["tests"]
+
+
+def _names(slip: Slip, tests: Sequence[set[str]]) -> tuple[set[str], set[str]]:
+    """Return names of functions and classes around *slip*, and the file's others, that few *tests* have."""
+    path = Path(slip.path)
+    text = path.read_text() if path.exists() else ""
+    place = _place(text, slip)
+    line = slip.line if place is None else text.count("\n", 0, place) + 1
+    around: set[str] = set()
+    others: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            (around if node.lineno <= line <= (node.end_lineno or 0) else others).add(node.name)
+    frequent = {name for name in around | others if sum(name in words for words in tests) > _TELLING}
+    return around - frequent, others - frequent
+
+
+def _place(text: str, slip: Slip) -> int | None:
+    """Return where the lines of *slip* begin: of several places, the one nearest to where it was drawn."""
+    places = [match.start() for match in re.finditer("^" + re.escape(slip.before), text, re.MULTILINE)]
+    return min(places, key=lambda at: abs(text.count("\n", 0, at) + 1 - slip.line), default=None)
 
 
 def _first_red(tests: Sequence[str], options: Sequence[str], seconds: float) -> str:

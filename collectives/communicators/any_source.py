@@ -122,10 +122,11 @@ class AnySource:
     def look(self, work: ReceiveWork) -> None:
         """Let what may have come for *work* be seen."""
         with self._turn:
-            claims = self._claims[work.tag]
+            if work.source is not None:  # another thread has handed it out
+                return
+            self._claim(work)
             for source in work.sources:
-                if source in claims:
-                    claims[source].work.is_completed()
+                self._claims[work.tag][source].work.is_completed()
 
     def settle(self, tag: int) -> None:
         """Hand out the messages that have come to those who want them, in the order of their calls."""

@@ -43,6 +43,19 @@ def a_source_can_be_named_after_none_was(rank, group, everybody):
         assert other.tolist() == [float(peer)] * 3
 
 
+def messages_of_one_rank_to_receives_from_any_are_had_by_asking_for_them(rank, group, everybody):
+    if rank == 3:
+        for number in range(3):
+            dist.send(torch.tensor([float(number)]), 0, everybody, tag=6)
+    if rank == 0:
+        received = [torch.zeros(1) for _ in range(3)]
+        works = [dist.irecv(tensor, group=everybody, tag=6) for tensor in received]
+        for work in works:
+            while not work.is_completed():
+                pass
+        assert torch.cat(received).tolist() == [0.0, 1.0, 2.0]
+
+
 def a_rank_sends_to_itself(rank, group, everybody):
     received = torch.zeros(2)
     calls = [dist.P2POp(dist.irecv, received, rank, everybody)]
@@ -131,6 +144,7 @@ def a_monitored_barrier_names_who_is_missing_and_leaves_the_group_usable(rank, g
 
 SCENARIOS = (
     messages_of_any_source_come_once_in_the_order_of_their_source_and_name_it,
+    messages_of_one_rank_to_receives_from_any_are_had_by_asking_for_them,
     a_source_can_be_named_after_none_was,
     a_rank_sends_to_itself,
     messages_and_objects_arrive_in_a_sub_group,

@@ -105,8 +105,12 @@ def test_every_cap_on_a_plateau_gives_its_step() -> None:
     profile = profile_of([MIB, 3 * MIB, 2 * MIB, MIB, 5 * MIB, MIB // 2], [6, 5, 4, 3, 2, 1])
     topology = Topology.switch(num_ranks=8, bandwidth="25Gbps", latency="300us")
 
-    points = tune(profile, topology).plateaus("ring", "wait_free")
+    found = tune(profile, topology)
+    points = found.plateaus("ring", "wait_free")
 
+    curve = found.curve("ring", "wait_free")
+    assert len(curve) > 1
+    assert [trial for _, trial in points] == [trial for _, trial in curve for _ in ("from", "to")]
     for cap, trial in points:
         assert simulate_step(profile, topology=topology, bucket_cap_mb=cap).time_ps == trial.time_ps
     assert [cap for cap, _ in points] == sorted(cap for cap, _ in points)

@@ -56,6 +56,16 @@ def test_an_override_is_the_network_with_that_line_in_its_file(gigabits: int, ni
     assert changed.topology(16).digest() == parse_network(text, "c", "c").topology(16).digest()
 
 
+def test_what_a_script_has_raised_is_the_problem_of_its_row(tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text("raise ValueError('two\\nlines')\n")
+    (point,) = points_of(asked(script=[{"file": str(script), "compute": "none"}], ranks=[2]))
+
+    row = evaluate(point)
+
+    assert (row.seconds, row.problem) == (None, "ValueError: two")
+
+
 def test_what_was_measured_says_nothing_of_a_network_with_other_links() -> None:
     plain = asked(profile=[{"name": "resnet50"}], ranks=[16])
     changed = asked(profile=[{"name": "resnet50"}], ranks=[16], set={"nic_bandwidth": ["400Gbps", "100Gbps"]})

@@ -83,6 +83,20 @@ def test_models_that_began_differently_are_found_by_the_first_step():
     assert "began with different parameters (0.weight, 0.bias, 2.weight and 1 more)" in check.violations[0]
 
 
+@pytest.mark.parametrize("drifts", [False, True])
+def test_parameters_that_only_an_optimizer_has_are_a_model_of_their_own(drifts):
+    def train(rank: int) -> None:
+        weight = torch.ones(3, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.2 if drifts and rank == 1 else 0.1)
+        weight.sum().backward()
+        optimizer.step()
+
+    check, _ = _checked(train)
+
+    assert check.compared == ("SGD on ranks 0, 1, 2, 1 steps",)
+    assert check.holds is not drifts
+
+
 def test_optimizers_that_differ_are_told_from_gradients_that_do():
     def train(rank: int) -> None:
         model = DistributedDataParallel(_model())

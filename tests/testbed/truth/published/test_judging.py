@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from sim import load_network
+from sim.topology.description import parse_network
 from testbed.report.published import presets_document, presets_section
 from testbed.truth.published.judging import by_class, judge
+from testbed.truth.published.kind import with_kind
 from testbed.truth.published.measured_row import MeasuredRow
 from testbed.truth.published.network_text import without_measured
 from testbed.truth.published.presets import contradictions_of, judge_presets
@@ -80,6 +82,17 @@ def test_a_network_of_a_known_kind_borrows_what_was_measured_on_it(tmp_path):
     )
     assert not found.seen
     assert (other.model, other.beyond) == ("nccl", "")
+
+
+@pytest.mark.parametrize("preset", ["aws-p3dn", "aws-p6-b200", "gb200-nvl72"])
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+def test_what_is_between_nodes_tells_a_kind_only_where_there_are_several(preset, nodes):
+    file = parse_network(without_measured((PRESETS / f"{preset}.toml").read_text()), preset, "mine.toml")
+    ranks = nodes * file.fields.ranks_per_node
+    faster = file.overridden({"nic_bandwidth": "2000Gbps"})
+
+    assert with_kind(file.topology(ranks))[1] == preset
+    assert with_kind(faster.topology(ranks))[1] == (preset if nodes == 1 else "")
 
 
 def test_rows_of_the_calibration_are_marked():

@@ -13,6 +13,7 @@ from collectives.timing.formulas.measured import measured_at
 from sim.topology.files.network_file import parse_network, read_network
 from testbed.errors import UsageError
 from testbed.report.scripted import scripted_document, scripted_section
+from testbed.truth.published import scripted
 from testbed.truth.published.fit import LEAST_SPREAD, fit_curve, fit_curves
 from testbed.truth.published.measured_row import MeasuredRow
 from testbed.truth.published.network_text import described_by_measurements, with_measured, without_measured
@@ -120,6 +121,11 @@ SAYS_ALL = "collective,ranks,size_bytes,time_us\n"
 def test_what_is_wrong_is_named_with_its_line(read, text, said):
     with pytest.raises(UsageError, match=said):
         read(text)
+
+
+def test_an_example_that_is_not_installed_is_said_with_where_it_was_looked_for():
+    with pytest.raises(UsageError, match=r"examples/none\.py, which is neither at /\S+ nor /\S+/none\.py$"):
+        scripted._example("none.py")
 
 
 LINES = ((10e-6, 1e9), (40e-6, 2e10), (200e-6, 2e11))
