@@ -242,7 +242,7 @@ def _charges(compute: Mapping[str, int] | None) -> Charges:
 
 
 _HARDLY_ANY = 4
-"""So many ranks cost at most twice as much with a thread each: folded, two of a class have one at first."""
+"""So many ranks cost at most twice as much with a thread each: folded, most have one at first."""
 
 
 def _folding(
