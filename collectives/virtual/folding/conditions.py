@@ -70,13 +70,18 @@ def users_files(fn_or_script: object) -> tuple[Path, ...]:
     """Return the files of the user's code, on a rank's thread, whose modules are in place.
 
     Args:
-        fn_or_script: what ranks run; of a function it is its own file alone.
+        fn_or_script: what ranks run: of a function its own file counts, of a script its folder and below.
     """
     if callable(fn_or_script):
         code = getattr(inspect.unwrap(fn_or_script), "__code__", None)
         return () if code is None else (Path(code.co_filename),)
-    names = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    return tuple(Path(name) for name in names if isinstance(name, str) and is_users(name))
+    modules = list(sys.modules.items())
+    files = [(name, getattr(module, "__file__", None)) for name, module in modules]
+    own = {name: Path(file).resolve() for name, file in files if isinstance(file, str) and is_users(file)}
+    main = own.get("__main__")
+    return (
+        () if main is None else tuple(file for file in own.values() if main.parent in (file, *file.parents))
+    )
 
 
 def unmet(
