@@ -17,6 +17,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from collectives.execution.blame import spell_ranks
 from collectives.timing.links import Links
 from collectives.virtual.carried import Carried
 from collectives.virtual.computation import ComputeModel, Roofline
@@ -108,6 +109,7 @@ class VirtualReport:
         on_gpu: whether ranks computed on streams of a GPU.
         stands_in: whether tensors of the CPU stood for the GPU's throughout, as no rank used a CUDA device.
         ranks_simulated: how many ranks had a thread to the end.
+        ranks_run: those that were run, if only to be compared with another one's.
         folded: for which ranks the thread of another one spoke, in words.
         exposed: of each iteration, what the compute stream of rank 0 has waited for, on a GPU.
         memory: what the device of the rank has held that needs most; None where it is not followed.
@@ -131,6 +133,7 @@ class VirtualReport:
     on_gpu: bool = False
     stands_in: bool = False
     ranks_simulated: int = 0
+    ranks_run: tuple[int, ...] = ()
     folded: tuple[str, ...] = ()
     exposed: tuple[tuple[Exposed, ...], ...] = ()
     memory: MemoryReport | None = None
@@ -183,6 +186,7 @@ class VirtualReport:
             mistakes=Notices.of(cluster).mistakes,
             on_gpu=on_gpu,
             ranks_simulated=sum(1 for _ in classes.threads(len(last))),
+            ranks_run=classes.run(len(last)),
             folded=classes.words(),
             exposed=tuple(Exposed.between(before[0], after[0]) for before, after in pairwise(ends))
             if on_gpu
@@ -198,6 +202,11 @@ class VirtualReport:
     def num_ranks(self) -> int:
         """Number of ranks."""
         return len(self.ranks)
+
+    @property
+    def compared(self) -> str:
+        """Which ranks were run, in words."""
+        return spell_ranks(self.ranks_run)
 
     @property
     def iteration_seconds(self) -> tuple[float, ...]:
@@ -229,6 +238,7 @@ class VirtualReport:
             "seconds": self.seconds,
             "num_ranks": self.num_ranks,
             "ranks_simulated": self.ranks_simulated,
+            "ranks_run": list(self.ranks_run),
             "folded": list(self.folded),
             "steady_iteration": None if steady is None else steady.to_json(),
             "iterations": [

@@ -210,6 +210,7 @@ class Setting:
             finally:
                 cluster.release()
 
+        attempt.note_unmet(cluster)
         report = self._report(cluster)
         results = [results[attempt.classes.representative(rank)] for rank in range(topology.num_ranks)]
         return VirtualRun(results, cluster.times_ps, cluster, report)
@@ -220,7 +221,7 @@ class Setting:
         assert rank_thread is not None
 
         try:
-            with devices.on_rank(rank_thread), attempt.on_rank(), own_threads(rank_thread):
+            with devices.on_rank(rank_thread), attempt.on_rank(self.fn_or_script), own_threads(rank_thread):
                 result = task.run(rank)
                 if self.parameters is not None:
                     self.parameters.end(rank_thread)

@@ -250,7 +250,7 @@ def _charges(compute: Mapping[str, int] | None) -> Charges:
 DEFAULT_NETWORK = "switch-100g"
 
 _HARDLY_ANY = 4
-"""So many ranks cost at most twice as much with a thread each: folded, two of a class have one at first."""
+"""So many ranks cost at most twice as much with a thread each: folded, most have one at first."""
 
 
 def _folding(

@@ -67,12 +67,13 @@ def device_facts(report: VirtualReport) -> Iterator[tuple[str, str]]:
 
 
 def folded_fact(report: VirtualReport) -> Iterator[tuple[str, str]]:
-    """Yield which ranks were carried out once for all that do the same."""
+    """Yield which ranks were carried out once for all that do the same, and which were compared."""
     if report.folded:
         yield (
             "folded",
             f"{counted(report.num_ranks, 'rank')} as {report.ranks_simulated}: {'; '.join(report.folded)}",
         )
+        yield "compared", f"{report.compared}; what another one does alone is not seen"
 
 
 def largest(sizes: Mapping[str, int], most: int, *, words: bool = False) -> str:

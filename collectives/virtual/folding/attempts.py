@@ -1,6 +1,6 @@
 """Attempts of a run: each with its classes of ranks, until one finds no member of a class to differ.
 
-What a member of a class does that neither its first nor its probe does, folding does not see: a failure, a
+What a member of a class does that neither its first nor a probe does, folding does not see: a failure, a
 file, a second's sleep of one rank in the middle.  So a run that is folded unasked, and turns out to be small,
 is carried out once more with a thread for each rank, and only that counts.
 
@@ -13,14 +13,17 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from collectives.virtual.folding.classes import Classes, MembersDiffer
+from collectives.virtual.folding.conditions import MOST, NOT_RUN, unmet, users_files
 from collectives.virtual.folding.folding import Folding
 from collectives.virtual.folding.verification import Verification
 from collectives.virtual.folding.withheld import Withheld
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.iterations import Iterations
+from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpus import Gpus
 from sim.cluster import Cluster, RankThread, current_rank_thread
 from sim.errors import DeadlockError, RankError
@@ -56,6 +59,7 @@ class Attempt:
         self._cluster: Cluster | None = None
         self._unfolds = unfolds and bool(self.classes.folded)
         self._is_settled = False
+        self._files: tuple[Path, ...] = ()
 
     def watch(self, cluster: Cluster, iterations: Iterations) -> None:
         """Compare members of classes when they have finished an iteration."""
@@ -67,15 +71,28 @@ class Attempt:
             self.classes.before_call.append(self._verification.before_call)
 
     @contextmanager
-    def on_rank(self) -> Iterator[None]:
-        """Compare members of classes that run the body on their GPUs to its end."""
+    def on_rank(self, fn_or_script: object) -> Iterator[None]:
+        """Compare members of classes that run *fn_or_script*, the body, on their GPUs to its end."""
         rank_thread = current_rank_thread()
         if self._verification is None or rank_thread is None:
             yield
             return
         self._verification.begin(rank_thread.rank)
         yield
+        self._files = self._files or users_files(fn_or_script)
         self._verification.finish(rank_thread.rank)
+
+    def note_unmet(self, cluster: Cluster) -> None:
+        """Give notice of conditions on the rank that no rank has met which was run, as the run has ended."""
+        if not self.classes.folded:
+            return
+        topology = cluster.topology
+        found = unmet(self._files, self.classes.folded, topology.num_ranks, topology.ranks_per_node)
+        for number, condition in enumerate(found):
+            if number == MOST:
+                Notices.of(cluster).add(NOT_RUN, "and more")
+                return
+            Notices.of(cluster).add(NOT_RUN, condition)
 
     @property
     def is_in_vain(self) -> bool:

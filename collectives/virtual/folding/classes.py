@@ -1,7 +1,8 @@
 """Classes of ranks that do the same: one thread says what all ranks of a class do.
 
-Until it is known that a class is one, two of its ranks have a thread, the first and the *probe*, the last;
-the first speaks for all others.  Then the probe's thread ends, and the first speaks for it, too.
+Until it is known that a class is one, several of its ranks have a thread: the first, and *probes*
+(`collectives.virtual.folding.probes`); the first speaks for all others.  Then the threads of the probes end,
+and the first speaks for them, too.
 
 What the first calls in a group means, for each of the others, the group made together with it that holds
 that rank.  Where there is none, or where a message is sent and the others have other numbers within their
@@ -10,12 +11,13 @@ groups, so that other peers are meant, the ranks do not do the same: `MembersDif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
 from collectives.execution.blame import spell_ranks
 from collectives.virtual.folding.partitions import Hosts, Partition, Partitions
+from collectives.virtual.folding.probes import Alike, Key
 from sim.cluster import RankThread
 
 
@@ -26,17 +28,19 @@ class MembersDiffer(BaseException):
 
     Args:
         why: in words.
-        key: what tells ranks apart that cannot be in one class; None: it is only known of *ranks* that the
-            first and the last do not do the same.
+        key: what tells ranks apart that cannot be in one class; None: it is only known that some of *ranks*
+            do not do the same.
         ranks: of the class.
+        alike: those of them that were compared, by what they do.
     """
 
     def __init__(
-        self, why: str, key: Callable[[int], Hashable] | None = None, ranks: Sequence[int] = ()
+        self, why: str, key: Key | None = None, ranks: Sequence[int] = (), alike: Alike = ()
     ) -> None:
         super().__init__(why)
         self.ranks = tuple(ranks)
         self.key = key
+        self.alike = alike
 
 
 class Division(Protocol):
@@ -59,27 +63,36 @@ class RankClass:
 
     Args:
         ranks: in order, at least one.
-        probe: whether the last of them has a thread, too, until it is known to do the same.
+        probes: those that have a thread beside the first until they are known to do the same.
+        compared: all that are compared with the first, in this attempt or an earlier one.
 
     Attributes:
         ranks: in order.
         first: the one that speaks for the others.
-        probe: the other that has a thread; None: only the first has.
+        probes: those that have a thread beside it now.
+        compared: the first, and all that are compared with it.
     """
 
-    def __init__(self, ranks: Sequence[int], probe: bool = False) -> None:
+    def __init__(
+        self, ranks: Sequence[int], probes: Sequence[int] = (), compared: Sequence[int] = ()
+    ) -> None:
         self.ranks = tuple(ranks)
         self.first = self.ranks[0]
-        self.probe = self.ranks[-1] if probe and len(self.ranks) > 1 else None
-        self._without_probe = self.ranks if self.probe is None else self.ranks[:-1]
+        self.probes = frozenset(probes)
+        self.compared = (self.first, *sorted({*probes, *compared} - {self.first}))
+        self._spoken_for = self._without_probes()
 
     def members(self, rank: int) -> tuple[int, ...]:
         """Return the ranks for which the thread of *rank* speaks, its own first."""
-        return (rank,) if rank == self.probe else self._without_probe
+        return (rank,) if rank in self.probes else self._spoken_for
 
-    def merge(self) -> None:
-        """Let the first speak for the probe, too."""
-        self.probe, self._without_probe = None, self.ranks
+    def merge(self, probes: Collection[int]) -> None:
+        """Let the first speak for *probes*, too."""
+        self.probes -= frozenset(probes)
+        self._spoken_for = self._without_probes()
+
+    def _without_probes(self) -> tuple[int, ...]:
+        return tuple(rank for rank in self.ranks if rank not in self.probes)
 
     def __str__(self) -> str:
         return f"{spell_ranks(self.ranks)} as rank {self.first}"
@@ -96,7 +109,7 @@ class Classes:
         folded: the classes.
         partitions: which process groups were made together.
         before_call: called with a rank thread and the elements of the call that it is about to make.
-        on_merge: called when a probe's thread has ended and another one speaks for its rank.
+        on_merge: called when threads of probes have ended and another one speaks for their ranks.
         divisions: into parts that are not all alike.
     """
 
@@ -120,24 +133,29 @@ class Classes:
         """Yield the ranks that have a thread now, in order."""
         for rank in range(num_ranks):
             own = self._of.get(rank)
-            if own is None or rank in (own.first, own.probe):
+            if own is None or rank == own.first or rank in own.probes:
                 yield rank
 
     def representative(self, rank: int) -> int:
         """Return the rank whose thread speaks for *rank*, now."""
         own = self._of.get(rank)
-        return rank if own is None or rank == own.probe else own.first
+        return rank if own is None or rank in own.probes else own.first
 
     def members(self, rank: int) -> tuple[int, ...]:
         """Return the ranks for which the thread of *rank* speaks now, its own first."""
         own = self._of.get(rank)
         return (rank,) if own is None else own.members(rank)
 
-    def merge(self, own: RankClass) -> None:
-        """Let the first of a class speak for its probe, too."""
-        own.merge()
+    def merge(self, own: RankClass, probes: Collection[int]) -> None:
+        """Let the first of a class speak for *probes*, too."""
+        own.merge(probes)
         for listener in self.on_merge:
             listener()
+
+    def run(self, num_ranks: int) -> tuple[int, ...]:
+        """Return the ranks that were run: those in no class, the first of each, and its probes."""
+        compared = {rank for own in self.folded for rank in own.compared}
+        return tuple(rank for rank in range(num_ranks) if rank not in self._of or rank in compared)
 
     def words(self) -> tuple[str, ...]:
         """Return in words which ranks are folded."""

@@ -3,21 +3,26 @@
 All ranks start as one class, but for those that a condition names, such as a straggler: each of these is by
 itself.  An attempt that finds members to differ (`collectives.virtual.folding.verification`) ends, and the
 next one begins with their class split: by what tells them apart, where that is known, such as their number
-in groups in which messages are sent, or by unequal parts of what is divided over them.  Else the first rank
-is taken out, as that of many scripts logs; if that does not help, the last; then the class is halved.  A
-rank that was taken out and turns out to do as a class does joins that again.  A class of a run of at most 64
-ranks that is to be halved is given up instead.
+in groups in which messages are sent, or by unequal parts of what is divided over them.  Else by what those do
+that were compared: one that differs from all others, which do the same, is taken out, as the first or last
+rank of many scripts; others are told apart by what scripts ask of a rank, such as whether it is even
+(`collectives.virtual.folding.probes`).  If nothing of that holds, the class is cut between neighbours that
+differ, or halved.  A rank that was taken out and turns out to do as a class does joins that again.  A class
+of a run of at most 64 ranks that is to be cut or halved is given up instead.
 
 Programs are taken to be deterministic: a rank does in every attempt what it did in the first.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from itertools import pairwise
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.folding.classes import Classes, MembersDiffer, RankClass
-from collectives.virtual.folding.signature import Signature
+from collectives.virtual.folding.probes import Alike, cuts_of, key_of, probes_of
+from collectives.virtual.folding.signature import Signature, alike_in
 from collectives.virtual.folding.verification import FEW_RANKS
 
 MAX_ATTEMPTS = 40
@@ -49,16 +54,20 @@ class Folding:
     def classes(self) -> Classes:
         """Return the classes for the next attempt."""
         while (unequal := next(self._unequal(), None)) is not None:
-            self._replace(unequal, self._parts(unequal))
+            ranks, alike = unequal
+            self._replace(ranks, self._parts(ranks, alike))
         self._join_equal()
+        folded = sorted(ranks for ranks in self._classes if len(ranks) > 1)
         return Classes(
-            [
-                RankClass(ranks, probe=ranks[-1] not in self.known)
-                for ranks in sorted(self._classes)
-                if len(ranks) > 1
-            ],
+            [self._class(ranks, len(folded)) for ranks in folded],
             self._ranks_per_node,
         )
+
+    def _class(self, ranks: tuple[int, ...], num_classes: int) -> RankClass:
+        wanted = [
+            rank for rank in probes_of(ranks, self._ranks_per_node, num_classes) if rank not in self.known
+        ]
+        return RankClass(ranks, wanted, [rank for rank in ranks if rank in self.known])
 
     def split(self, differ: MembersDiffer, classes: Classes) -> None:
         """Split the class of which members differ, for the next attempt.
@@ -78,17 +87,15 @@ class Folding:
             )
         key = differ.key or self._key_of_parts(differ.ranks, classes)
         if key is None:
-            self._replace(differ.ranks, self._parts(differ.ranks))
+            self._replace(differ.ranks, self._parts(differ.ranks, differ.alike))
             return
         self._keys.append(key)
         for ranks in tuple(self._classes):
             self._replace(ranks, _by(key, ranks), times=0)
 
     def _key_of_parts(self, ranks: Sequence[int], classes: Classes) -> Callable[[int], Hashable] | None:
-        """Return unequal parts as what tells ranks apart, if the first and the last have such."""
-        if classes.part_of(ranks[0]) == classes.part_of(ranks[-1]):
-            return None
-        return classes.part_of
+        """Return unequal parts as what tells ranks apart, if some of them have such."""
+        return classes.part_of if len({classes.part_of(rank) for rank in ranks}) > 1 else None
 
     def _join_equal(self) -> None:
         """Take a rank that was taken out back into a class that does as it does after all."""
@@ -108,25 +115,30 @@ class Folding:
         """Return all that is known to tell *rank* from others."""
         return [key(rank) for key in self._keys]
 
-    def _unequal(self) -> Iterator[tuple[int, ...]]:
-        """Yield classes whose first and last are known to differ."""
+    def _unequal(self) -> Iterator[tuple[tuple[int, ...], Alike]]:
+        """Yield classes of which members are known to differ, and those that are known, by what they do."""
         for ranks in self._classes:
-            if len(ranks) > 1:
-                ends = self.known.get(ranks[0]), self.known.get(ranks[-1])
-                if None not in ends and ends[0] != ends[1]:
-                    yield ranks
+            known = {rank: self.known[rank] for rank in ranks if rank in self.known}
+            alike = alike_in(known, operator.eq)
+            if len(alike) > 1:
+                yield ranks, alike
 
-    def _parts(self, ranks: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Return the parts of a class of which it is not known who differs."""
+    def _parts(self, ranks: tuple[int, ...], alike: Alike) -> list[tuple[int, ...]]:
+        """Return the parts of a class, of some of which it is known what they do."""
         times = self._splits.get(ranks, 0)
-        if times == 0 or len(ranks) == 2:
-            return [ranks[:1], ranks[1:]]
-        if times == 1:
-            return [ranks[:-1], ranks[-1:]]
+        several = tuple(own for own in alike if len(own) > 1)
+        single = {own[0] for own in alike if len(own) == 1}
+        if times < 2 and len(several) < 2:
+            return _without(ranks, single if several else {ranks[-1 if times else 0]})
+        for compared, alone in ((alike, set()), (several, single)):
+            key = key_of(compared, self._num_ranks, self._ranks_per_node)
+            if key is not None:
+                *singles, rest = _without(ranks, alone)
+                return [*singles, *_by(key, rest)]
         if self._num_ranks <= FEW_RANKS:
             return [(rank,) for rank in ranks]
-        middle = len(ranks) // 2
-        return [ranks[:middle], ranks[middle:]]
+        places = (0, *(cuts_of(ranks, alike) or (len(ranks) // 2,)), len(ranks))
+        return [ranks[place:end] for place, end in pairwise(places)]
 
     def _replace(
         self, ranks: tuple[int, ...], parts: Sequence[tuple[int, ...]], times: int | None = None
@@ -138,6 +150,11 @@ class Folding:
             self._classes.remove(ranks)
             self._classes += parts
             self._splits.update((part, times) for part in parts)
+
+
+def _without(ranks: Sequence[int], alone: Collection[int]) -> list[tuple[int, ...]]:
+    """Return each of *alone* by itself, and the others of *ranks* together at the end."""
+    return [*((rank,) for rank in sorted(alone)), tuple(rank for rank in ranks if rank not in alone)]
 
 
 def _by(key: Callable[[int], Hashable], ranks: Sequence[int]) -> list[tuple[int, ...]]:

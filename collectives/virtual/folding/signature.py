@@ -8,11 +8,12 @@ difference to what takes how long.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import zip_longest
 from typing import TypeAlias
 
 from collectives.virtual.folding.partitions import Partitions
+from collectives.virtual.folding.probes import Alike
 from collectives.virtual.group_calls.calls import CallHandle
 from collectives.virtual.streams.score import (
     Call,
@@ -43,6 +44,24 @@ def first_difference(one: Signature, other: Signature) -> int | None:
         if own != others:
             return number
     return None
+
+
+def alike_in(signatures: Mapping[int, Signature], agree: Callable[[Signature, Signature], bool]) -> Alike:
+    """Return ranks by what they have issued: those are together that *agree* with the first of them."""
+    alike: list[list[int]] = []
+    for rank, signature in signatures.items():
+        same = next((ranks for ranks in alike if agree(signatures[ranks[0]], signature)), None)
+        if same is None:
+            alike.append([rank])
+        else:
+            same.append(rank)
+    return tuple(map(tuple, alike))
+
+
+def agree_so_far(one: Signature, other: Signature) -> bool:
+    """Return whether two signatures are equal up to where the shorter one ends."""
+    shorter = min(len(one), len(other))
+    return one[:shorter] == other[:shorter]
 
 
 def only_objects_differ(one: Signature, other: Signature, number: int) -> bool:

@@ -1,18 +1,19 @@
-"""Verification that ranks of one class do the same: two of them run the first iteration.
+"""Verification that ranks of one class do the same: some of them run the first iteration.
 
-The first rank of a class and its probe, the last, are compared in their second iteration, at its first
-collective of more than 4,096 elements or at its end, so that what a script does between two iterations, such
-as to print its loss, is in it; or at the end of the script.  If they have issued the same, the probe's thread
-ends, and its rank goes on with what the first one issues.  If not, `MembersDiffer`: the run begins anew with
-smaller classes.  What a rank has issued in an earlier attempt is known, so it needs no thread again to be
-compared with.
+The first rank of a class and its probes (`collectives.virtual.folding.probes`) are compared in their second
+iteration, at its first collective of more than 4,096 elements or at its end, so that what a script does
+between two iterations, such as to print its loss, is in it; or at the end of the script.  If all have issued
+the same, the threads of the probes end, and their ranks go on with what the first one issues.  If not,
+`MembersDiffer`: the run begins anew with smaller classes.  What a rank has issued in an earlier attempt is
+known, so it needs no thread again to be compared with.
 
-What that cannot find: a rank between the two that alone does something else, and differences that begin
+What that cannot find: a rank that is none of these and alone does something else, and differences that begin
 after that.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 
 import simpy
@@ -22,6 +23,8 @@ from collectives.execution.blame import spell_ranks
 from collectives.virtual.folding.classes import Classes, MembersDiffer, RankClass
 from collectives.virtual.folding.signature import (
     Signature,
+    agree_so_far,
+    alike_in,
     first_difference,
     only_objects_differ,
     signature_of,
@@ -58,11 +61,11 @@ class Verification:
         self._classes = classes
         self._known = known
         self._on_settled = on_settled
-        self._open = {own.first: own for own in classes.folded if not _is_known(own, known)}
+        self._open = {own.first: own for own in classes.folded if not known.keys() >= set(own.compared)}
         self._came: dict[int, Signature] = {}
         self._iterations: dict[int, int] = {}
         self._looked_at: dict[int, int] = {}
-        self._merged: dict[int, simpy.Event] = {}
+        self._leaving: dict[int, simpy.Event] = {}
         if not self._open:
             on_settled()
 
@@ -106,92 +109,101 @@ class Verification:
         own = self._classes.of(rank)
         if own is None or rank in self._came or own.first not in self._open:
             return
-        is_probe = rank == own.probe
+        if rank not in own.probes:
+            self._come(own, rank)
+            return
+        merged = self._leaving[rank] = self._cluster.env.event()
         self._come(own, rank)
-        if is_probe:
-            if own.probe is not None:
-                self._merged[rank] = self._cluster.env.event()
-                rank_thread.wait(
-                    self._merged[rank], lambda: f"rank {own.first} to come to its second iteration"
-                )
-            rank_thread.leave()
+        if rank in own.probes:
+            rank_thread.wait(merged, lambda: f"{_those_awaited(own)} to come to their second iteration")
+        rank_thread.leave()
 
     def finish(self, rank: int) -> None:
         """Compare at the end of the script, where it has no iterations; then a probe goes on to its end."""
         own = self._classes.of(rank)
         if own is not None and rank not in self._came and own.first in self._open:
-            self._come(own, rank, merges=False)
+            self._come(own, rank)
 
     def difference(self) -> MembersDiffer | None:
         """Return where members differ that have not come to be compared, as the run has failed."""
         for own in self._open.values():
-            ends = [self._signature(own.first), self._signature(own.ranks[-1])]
-            if None not in ends:
-                one, other = (end or () for end in ends)
-                shorter = min(len(one), len(other))
-                if one[:shorter] != other[:shorter]:
-                    differ = _differ(own, one, other)
-                    return differ if isinstance(differ, MembersDiffer) else None
+            signatures = {
+                rank: signature for rank in own.compared if (signature := self._signature(rank)) is not None
+            }
+            differ = _difference(own, signatures, agree_so_far)
+            if differ is not None:
+                return differ if isinstance(differ, MembersDiffer) else None
         return None
 
-    def _come(self, own: RankClass, rank: int, merges: bool = True) -> None:
+    def _come(self, own: RankClass, rank: int) -> None:
+        """Compare what *rank* has issued with what the others have, if it is the last of them to come."""
         gpu = current_gpu()
         assert gpu is not None
         self._came[rank] = self._known[rank] = signature_of(gpu.score, self._classes.partitions)
-        last = own.ranks[-1]
-        other = self._came.get(last) if own.probe is not None else self._known.get(last)
-        if own.first not in self._came or other is None:
+        if not self._came.keys() >= {own.first, *own.probes}:
             return
 
-        if self._came[own.first] != other:
-            raise _differ(own, self._came[own.first], other)
+        differ = _difference(own, {rank: self._known[rank] for rank in own.compared}, operator.eq)
+        if differ is not None:
+            raise differ
         del self._open[own.first]
         gpus = Gpus.of(self._cluster).of_rank
-        if merges and own.probe is not None:
-            self._merge(own, own.probe)
-        for rank in (own.first, last):
-            if rank in gpus:
-                gpus[rank].score.kept_from = None
+        compared = (own.first, *own.probes)
+        self._merge(own)
+        for rank in compared:
+            gpus[rank].score.kept_from = None
         if not self._open:
             self._on_settled()
 
-    def _merge(self, own: RankClass, probe: int) -> None:
+    def _merge(self, own: RankClass) -> None:
+        """Let the first of a class speak for those probes whose threads leave."""
+        leaving = sorted(own.probes & self._leaving.keys())
+        if not leaving:
+            return
         gpus = Gpus.of(self._cluster).of_rank
         speaker = gpus[own.first]
-        speaker.adopt(gpus[probe])
+        for probe in leaving:
+            speaker.adopt(gpus[probe])
         speaker.players.play()
-        self._classes.merge(own)
-        if probe in self._merged:
-            self._merged[probe].succeed()
+        self._classes.merge(own, leaving)
+        for probe in leaving:
+            self._leaving[probe].succeed()
 
     def _signature(self, rank: int) -> Signature | None:
         """Return what *rank* has issued so far, in this attempt or in an earlier one."""
         gpu = Gpus.of(self._cluster).of_rank.get(rank)
         if rank in self._came or gpu is None:
-            return self._came.get(rank) or self._known.get(rank)
+            return self._known.get(rank)
         return signature_of(gpu.score, self._classes.partitions)
 
 
-def _differ(own: RankClass, one: Signature, other: Signature) -> MembersDiffer | NotSupportedError:
-    """Return what is raised as the first and the last of a class have not issued the same."""
-    number = first_difference(one, other)
+def _difference(
+    own: RankClass, signatures: Mapping[int, Signature], agree: Callable[[Signature, Signature], bool]
+) -> MembersDiffer | NotSupportedError | None:
+    """Return what is raised if ranks of a class have not issued the same, by what these have issued."""
+    alike = alike_in(signatures, agree)
+    if len(alike) < 2:
+        return None
+
+    (first, *_), (other, *_) = alike[:2]
+    one, another = signatures[first], signatures[other]
+    number = first_difference(one, another)
     assert number is not None
-    ends = f"ranks {own.first} and {own.ranks[-1]}"
-    if not only_objects_differ(one, other, number):
+    both = f"ranks {first} and {other}"
+    if not only_objects_differ(one, another, number):
         return MembersDiffer(
-            f"{ends} do not issue the same: {spell(one, number)}, and {spell(other, number)}",
+            f"{both} do not issue the same: {spell(one, number)}, and {spell(another, number)}",
             ranks=own.ranks,
+            alike=alike,
         )
     if len(own.ranks) > FEW_RANKS:
         return NotSupportedError(
-            f"folding: {ends} give other objects to {one[number][2]}, so what the {len(own.ranks)} ranks "
+            f"folding: {both} give other objects to {one[number][2]}, so what the {len(own.ranks)} ranks "
             "that are folded would give is not known; leave the objects out, or run without folding "
             "(fold=False, --fold off)"
         )
-    return MembersDiffer(f"{ends} give other objects to {one[number][2]}", lambda rank: rank)
+    return MembersDiffer(f"{both} give other objects to {one[number][2]}", lambda rank: rank)
 
 
-def _is_known(own: RankClass, known: Mapping[int, Signature]) -> bool:
-    """Return whether the first and the last of a class are known to do the same."""
-    first, last = own.ranks[0], own.ranks[-1]
-    return first == last or (first in known and known[first] == known.get(last))
+def _those_awaited(own: RankClass) -> str:
+    return spell_ranks([own.first, *own.probes])

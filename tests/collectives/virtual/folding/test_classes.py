@@ -15,13 +15,13 @@ def test_ranks_in_no_class_speak_for_themselves() -> None:
 
 
 def test_a_probe_speaks_for_itself_until_it_is_merged() -> None:
-    classes = Classes([RankClass((1, 2, 3, 4), probe=True)])
+    classes = Classes([RankClass((1, 2, 3, 4), probes=[4])])
 
     assert list(classes.threads(6)) == [0, 1, 4, 5]
     assert (classes.members(1), classes.members(4)) == ((1, 2, 3), (4,))
     assert [classes.representative(rank) for rank in range(6)] == [0, 1, 1, 1, 4, 5]
 
-    classes.folded[0].merge()
+    classes.folded[0].merge([4])
 
     assert classes.members(1) == (1, 2, 3, 4)
     assert classes.representative(4) == 1

@@ -124,7 +124,9 @@ def test_output_of_attempts_that_are_given_up_is_not_shown(capsys: pytest.Captur
 
     on_gpus(work, 8, fold=True)
 
-    assert capsys.readouterr().out.splitlines() == ["rank 0", "rank 1"]
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[:2] == ["rank 0", "rank 1"]
+    assert len(set(shown)) == len(shown)  # ranks that are compared in the last attempt write, too
 
 
 @pytest.mark.costly

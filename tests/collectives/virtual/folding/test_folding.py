@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Hashable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.folding.classes import Classes, MembersDiffer
 from collectives.virtual.folding.divisions import Rows
 from collectives.virtual.folding.folding import Folding
+from collectives.virtual.folding.probes import ALL_PROBES, MOST_PROBES, probes_of
+from collectives.virtual.folding.signature import alike_in
 
 
 def attempt(folding: Folding, does: Callable[[int], object], classes: Classes | None = None) -> bool:
     """Run an attempt in which a rank issues ``does(rank)``; return whether no members differ."""
     classes = classes or folding.classes()
     for own in classes.folded:
-        for rank in (own.first, own.probe):
-            if rank is not None:
-                folding.known[rank] = ((does(rank),),)
-        if folding.known[own.ranks[0]] != folding.known[own.ranks[-1]]:
-            folding.split(MembersDiffer("they issue other things", ranks=own.ranks), classes)
+        folding.known.update((rank, ((does(rank),),)) for rank in own.compared)
+        alike = alike_in({rank: folding.known[rank] for rank in own.compared}, operator.eq)
+        if len(alike) > 1:
+            folding.split(MembersDiffer("they issue other things", ranks=own.ranks, alike=alike), classes)
             return False
     return True
 
@@ -49,14 +53,49 @@ def test_a_first_rank_that_does_more_takes_two_attempts_and_runs_by_itself() -> 
 
     assert run_to_the_end(folding, lambda rank: rank == 0) == 2
     assert ranks_of(folding) == [tuple(range(1, 1024))]
-    assert folding.classes().folded[0].probe is None  # the last rank is known from the first attempt
+    assert not folding.classes().folded[0].probes  # the last rank is known from the first attempt
 
 
-def test_a_last_rank_that_does_less_is_found_after_the_first() -> None:
-    folding = Folding(1024)
+@pytest.mark.parametrize("odd", [1, 2, 7, 1016, 1023])
+def test_a_rank_of_which_scripts_like_to_ask_is_found_at_once(odd: int) -> None:
+    folding = Folding(1024, ranks_per_node=8)
 
-    assert run_to_the_end(folding, lambda rank: rank == 1023) == 3
-    assert ranks_of(folding) == [tuple(range(1023))]
+    assert run_to_the_end(folding, lambda rank: rank == odd) == 2
+    assert ranks_of(folding) == [tuple(rank for rank in range(1024) if rank != odd)]
+
+
+@pytest.mark.parametrize(
+    "does",
+    [
+        lambda rank: rank % 2,
+        lambda rank: rank // 8 == 0,
+        lambda rank: rank // 8 == 127,
+        lambda rank: rank % 8 == 0,
+        lambda rank: rank % 8 == 7,
+        lambda rank: rank % 8,
+        lambda rank: rank >= 512,
+        lambda rank: (rank % 2, rank == 0, rank == 1023),
+    ],
+    ids=["even", "first node", "last node", "first of nodes", "last of nodes", "number", "half", "both"],
+)
+def test_what_scripts_ask_of_a_rank_splits_a_class_in_few_attempts(does: Callable[[int], object]) -> None:
+    folding = Folding(1024, ranks_per_node=8)
+
+    assert run_to_the_end(folding, does) <= 4
+    assert all(len({does(rank) for rank in ranks}) == 1 for ranks in ranks_of(folding))
+    assert len(ranks_of(folding)) <= 8
+
+
+@given(st.integers(65, 3000), st.integers(1, 16), st.integers(1, 20))
+def test_probes_are_members_and_few(num_ranks: int, ranks_per_node: int, num_classes: int) -> None:
+    ranks = range(5, num_ranks, 3)
+
+    probes = probes_of(ranks, ranks_per_node, num_classes)
+
+    assert ranks[-1] in probes
+    assert set(probes) < set(ranks[1:])
+    assert len(probes) <= max(1, min(MOST_PROBES, ALL_PROBES // num_classes))
+    assert probes == probes_of(ranks, ranks_per_node, num_classes)
 
 
 def test_what_tells_ranks_apart_splits_a_class_at_once() -> None:

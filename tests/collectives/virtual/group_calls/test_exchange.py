@@ -64,13 +64,13 @@ def test_a_folded_rank_gives_what_its_representative_gives():
 
 
 def test_a_probe_is_awaited_until_its_representative_speaks_for_it():
-    folded = RankClass((1, 2, 3), probe=True)
+    folded = RankClass((1, 2, 3), probes=[3])
     exchanges = exchanges_of(folded)
     tensors = [torch.full((2,), 1) for _ in range(2)]
 
     calls = [join(exchanges, rank, all_reduce(tensor)) for rank, tensor in enumerate(tensors)]
     awaited = not any(call.is_there for call in calls)
-    folded.merge()
+    folded.merge([3])
     exchanges.representatives_changed()
 
     assert awaited

@@ -1,0 +1,132 @@
+"""Properties of folded runs: what some ranks alone do is seen where these are of a kind that is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from collectives.virtual.folding.classes import RankClass
+from collectives.virtual.folding.conditions import unmet
+from collectives.virtual.folding.probes import probes_of
+from sim.errors import SimulationError
+from tests.collectives.virtual.clusters import on_gpus, script
+from tests.collectives.virtual.folding.test_small_runs import (
+    calls_once_more,
+    computes_more,
+    fills_its_memory,
+    leaves,
+    raises,
+    sleeps,
+    training,
+)
+
+RANKS, ON_NODE = 72, 8
+KINDS = (raises, leaves, sleeps, calls_once_more, fills_its_memory, computes_more)
+PROBES = probes_of(range(RANKS), ON_NODE)
+SOME: dict[str, Callable[[int], bool]] = {
+    **{f"rank {probe}": lambda rank, probe=probe: rank == probe for probe in (0, *PROBES)},  # type: ignore[misc]
+    "even ranks": lambda rank: rank % 2 == 0,
+    "first of their node": lambda rank: rank % ON_NODE == 0,
+    "first node": lambda rank: rank < ON_NODE,
+    "last node": lambda rank: rank >= RANKS - ON_NODE,
+    "second half": lambda rank: rank >= RANKS // 2,
+}
+BETWEEN = next(rank for rank in range(RANKS) if rank not in (0, *PROBES))
+
+
+def outcome(work: Callable[[int], None], fold: bool) -> tuple[object, ...]:
+    """Return the times of all ranks and their memory, or how the run failed."""
+    try:
+        report = (ran := on_gpus(work, RANKS, fake=True, fold=fold)).report
+    except SimulationError as error:
+        return type(error), type(error.__cause__)
+    assert report.memory is not None
+    return ran.times_ps, report.memory.peak_bytes
+
+
+@settings(max_examples=3)
+@given(st.sampled_from(KINDS), st.sampled_from(sorted(SOME)))
+@example(sleeps, "even ranks")
+@example(calls_once_more, "rank 2")
+def test_what_ranks_of_a_kind_that_is_compared_do_is_seen(own: Callable[[], None], some: str) -> None:
+    work = training(own, SOME[some])
+
+    assert outcome(work, fold=True) == outcome(work, fold=False)
+
+
+def test_halves_that_differ_are_two_classes_in_few_attempts() -> None:
+    report = on_gpus(training(computes_more, SOME["even ranks"]), RANKS, fake=True, fold=True).report
+
+    assert len(report.folded) == 2
+    assert report.ranks_simulated == 2
+    assert {0, 1, RANKS - 1, *PROBES} <= set(report.ranks_run)
+
+
+def test_a_file_that_a_rank_writes_which_is_compared_is_written(tmp_path: Path) -> None:
+    work = training((tmp_path / "done").touch, SOME[f"rank {PROBES[0]}"])
+
+    on_gpus(work, RANKS, fake=True, fold=True)
+
+    assert (tmp_path / "done").exists()
+
+
+ON_ONE_RANK = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+rank, tensor = dist.get_rank(), torch.ones(8, device="cuda")
+if rank == {}:
+    tensor + 1
+if rank == 0:
+    pass
+"""
+
+
+def test_a_condition_that_no_rank_meets_which_was_run_is_named(tmp_path: Path) -> None:
+    report = on_gpus(script(tmp_path, ON_ONE_RANK.format(BETWEEN)), RANKS, fake=True, fold=True).report
+    (notice,) = (text for text in report.notices if "conditions" in text)
+
+    assert notice.endswith(f": script.py:7 rank == {BETWEEN} (rank {BETWEEN})")
+
+
+CODE = """
+import os
+import torch.distributed as dist
+
+r, n = dist.get_rank(), dist.get_world_size()
+local = int(os.environ["LOCAL_RANK"])
+half = r // 2
+step = 0
+if {}:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "who"),
+    [
+        ("r == 37", {37}),
+        ("r != 37", {37}),
+        ("37 - half == half + 1 and step == 3", {36, 37}),  # whatever `step` is
+        ("not (r == 37 or r == 38)", {37, 38}),
+        ("r in (0, 37)", set()),  # rank 0 does what 37 does
+        ("local == 3", {rank for rank in range(RANKS) if rank % ON_NODE == 3}),
+        ("r == n - 1 or local == 0", set()),
+        ("r in special", set()),  # which is not known
+        ("r == step", set()),
+    ],
+)
+def test_conditions_are_worked_out_for_each_rank(condition: str, who: set[int], tmp_path: Path) -> None:
+    path = script(tmp_path, CODE.format(condition) + "step = step + 1\n")
+    own = RankClass(range(RANKS), probes=[1, 2, 8, RANKS - 1])
+
+    found = list(unmet([path], [own], RANKS, ON_NODE))
+
+    first = f"script.py:9 {condition} (rank {min(who, default=0)}"
+    more = f" and {len(who) - 1} more)" if len(who) > 1 else ")"
+    assert found == ([first + more] if who else [])
