@@ -1,4 +1,4 @@
-"""What the environment chooses for the backend between processes, and several communicators at once."""
+"""The backend between processes: choices of the environment, and several communicators at once."""
 
 import os
 

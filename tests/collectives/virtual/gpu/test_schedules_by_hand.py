@@ -16,6 +16,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
 from collectives.virtual import Roofline, run
+from sim import load_network
 from sim.hardware import Device
 from sim.units import SECOND
 
@@ -29,7 +30,7 @@ ITERATIONS = 4
 WEIGHT = WIDTH * WIDTH * 4
 ACTIVATION = BATCH * WIDTH * 4
 FLOPS = 2 * BATCH * WIDTH * WIDTH
-NETWORK = "switch-100g"
+NETWORK = load_network("switch-100g").topology(RANKS)
 SMALL = 1
 """Picoseconds of a kernel that is no product."""
 
