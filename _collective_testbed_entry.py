@@ -1,4 +1,4 @@
-"""What torch, pytest and the command line load of this package, under a name that nobody else has.
+"""Entry points of this package for torch, pytest and the command line, under a name that nobody else has.
 
 Entry points are found by name, and what lies beside a program is found first.  Under a name such as
 ``collectives`` or ``testbed`` a user's own file would be loaded in our place, and ``import torch`` or pytest

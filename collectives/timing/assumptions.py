@@ -175,18 +175,18 @@ class Assumptions:
         return cls().with_(**counted)
 
     @classmethod
-    def of_a_real_run(cls, topology: Topology, **counted: Any) -> Assumptions:
+    def of_a_real_run(cls, topology: Topology, *, on_gpu: bool = False, **counted: Any) -> Assumptions:
         """Return what a real run on *topology* would use and lose, but for what is *counted* otherwise.
 
         Where the network says what GPUs it has (``[hardware]``), NCCL as it would choose: by what was
         measured of it, else by what it expects of itself.  Elsewhere the cheapest of our programs, through
         shared memory on one host whose ranks have it, over Gloo between hosts.  All inefficiencies that
-        apply.
+        apply.  Where ranks compute *on_gpu*, collectives go on by themselves, as NCCL's, on any network.
         """
-        by_formula = counted.get("model") in ("nccl", "measured")
+        as_nccl = on_gpu or counted.get("model") in ("nccl", "measured")
         real = cls(
             Software(
-                transport_model="nccl" if by_formula else default_transport_model(topology),
+                transport_model="nccl" if as_nccl else default_transport_model(topology),
                 inefficiencies=(ALL,),
             ),
             default_model(topology),
@@ -196,7 +196,13 @@ class Assumptions:
 
     @classmethod
     def on(
-        cls, topology: Topology, network: object, given: Assumptions | None, counted: Mapping[str, Any]
+        cls,
+        topology: Topology,
+        network: object,
+        given: Assumptions | None,
+        counted: Mapping[str, Any],
+        *,
+        on_gpu: bool = False,
     ) -> Assumptions:
         """Return what holds where a *topology* is asked about: that of a *network*, or a bare one.
 
@@ -205,10 +211,13 @@ class Assumptions:
             network: what brings its assumptions along; None: *topology* is bare, and knows its links alone.
             given: assumptions that hold instead.
             counted: by the names of `Counted`, what is otherwise.
+            on_gpu: ranks compute on a GPU.
         """
         if given is not None:
             return given.with_(**counted)
-        return cls.ideal(**counted) if network is None else cls.of_a_real_run(topology, **counted)
+        if network is None:
+            return cls.ideal(**counted)
+        return cls.of_a_real_run(topology, on_gpu=on_gpu, **counted)
 
     def with_(self, **counted: Any) -> Assumptions:
         """Return these assumptions with what is *counted* by the names of `Counted`; None changes nothing.

@@ -80,9 +80,7 @@ def as_nccl_expects(job: Job, scenario: Scenario) -> Run:
 def _by_nccls_model(job: Job, scenario: Scenario, *, likely: bool, added_ps: int = 0) -> Run:
     topology, hosts = scenario.base, places(job.placement, scenario.base)
     job.software.rank_overhead()  # is not part of the model, but what cannot be read is refused
-    _refuse_conditions(scenario, 'model="nccl"')
-    _refuse_sharing(scenario, 'model="nccl"')
-    _refuse_other_transports(job, 'model="nccl"')
+    _refuse_what_nccl_ignores(job, scenario, 'model="nccl"')
     name = str(job.algorithm)
     if not isinstance(job.algorithm, str) or name not in NCCL_NAMES:
         known = ", ".join(NCCL_NAMES)
@@ -146,10 +144,7 @@ def _by_symmetric_kernel(job: Job, scenario: Scenario) -> Run | None:
     kernel = symmetric_kernel(job.collective, job.nbytes, len(hosts), topology.hardware)
     if kernel is None:
         return None
-    what = "NCCL's model of symmetric kernels"
-    _refuse_conditions(scenario, what)
-    _refuse_sharing(scenario, what)
-    _refuse_other_transports(job, what)
+    _refuse_what_nccl_ignores(job, scenario, "NCCL's model of symmetric kernels")
     floor = floor_ps(job.collective, job.nbytes, topology, 0, hosts, in_network=True)
     time_ps = max(round(kernel.seconds * SECOND), floor)
     return Run.by_formula(
@@ -255,6 +250,13 @@ def in_the_switches(job: Job, scenario: Scenario) -> Run:
     return Run.by_formula(
         job, topology, len(hosts), time_ps=time_ps, floor_ps=floor, algorithm=NVLS, model="links"
     )
+
+
+def _refuse_what_nccl_ignores(job: Job, scenario: Scenario, what: str) -> None:
+    """Refuse whatever a model of NCCL's knows nothing of."""
+    _refuse_conditions(scenario, what)
+    _refuse_sharing(scenario, what)
+    _refuse_other_transports(job, what)
 
 
 def _refuse_other_transports(job: Job, what: str) -> None:

@@ -196,7 +196,7 @@ class Setting:
             clock_of_script(self.clock, self.stands_still),
             regions_of_torch(_is_rank),
             branches_of_torch(_is_rank),
-            parameters_compared(_is_charged_on_cpu if is_roofline else bool),
+            parameters_compared(_is_charged_on_cpu) if is_roofline else nullcontext(),
             mistakes_noticed(cluster),
             memories.followed(is_gpu),
             self._recorded(iterations),

@@ -42,6 +42,11 @@ from sim.topology import Topology
 from sim.topology.description import load_network
 from sim.trace import Trace
 
+DEFAULT_NETWORK = "switch-100g"
+
+_HARDLY_ANY = 4
+"""So many ranks cost at most twice as much with a thread each: folded, most have one at first."""
+
 
 def run(
     fn_or_script: FunctionOrScript,
@@ -134,9 +139,7 @@ def run(
     model = compute if isinstance(compute, ComputeModel) else _charges(compute)
     is_gpu = gpu_of(model) is not None
     named = None if isinstance(network, Topology) else network
-    if named is not None and assumptions is None and is_gpu:
-        counted = {"transport_model": "nccl", **counted}  # of a GPU's collectives, whatever carries them
-    assumed = Assumptions.on(topology, named, assumptions, counted)
+    assumed = Assumptions.on(topology, named, assumptions, counted, on_gpu=is_gpu)
     algorithm = assumed.algorithm if algorithm is None else algorithm
     if algorithm != NATIVE:
         check_choice(algorithm)
@@ -245,12 +248,6 @@ def _check_model(assumed: Assumptions, topology: Topology) -> None:
 
 def _charges(compute: Mapping[str, int] | None) -> Charges:
     return Charges(name="none but what the script charges") if compute is None else Charges(compute)
-
-
-DEFAULT_NETWORK = "switch-100g"
-
-_HARDLY_ANY = 4
-"""So many ranks cost at most twice as much with a thread each: folded, most have one at first."""
 
 
 def _folding(

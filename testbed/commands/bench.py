@@ -27,6 +27,7 @@ from testbed.errors import CheckError, UsageError, reporting_errors
 from testbed.options.annotations import HtmlFile
 from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes
 from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions_json
+from testbed.options.cluster import DEFAULT_NETWORK
 from testbed.options.groups import grouped
 from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable
@@ -50,7 +51,6 @@ Examples:
 """
 
 DEFAULT_RANKS = 4
-DEFAULT_NETWORK = "switch-100g"
 
 
 @reporting_errors

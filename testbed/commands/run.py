@@ -147,9 +147,7 @@ def run(
     from testbed.scripts.virtual_script import DeviceMemoryError, run_script
 
     proved = evidence.evidence_for([cluster.choice(topology)], evidence.nodes_of(topology))
-    assumed = counts.on(topology)
-    if computes_on_gpu(cluster.compute) and not counts.ideal:
-        assumed = assumed.with_(transport_model=counts.asked["transport_model"] or "nccl")
+    assumed = counts.on(topology, on_gpu=computes_on_gpu(cluster.compute))
     asked = {**counts.asked, **conditions.asked, "device": _device(cluster.compute)}
     network = cluster.network or DEFAULT_NETWORK
     written = assumptions_json([network], cluster.algorithm, asked, {topology.name: assumed})

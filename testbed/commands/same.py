@@ -10,6 +10,7 @@ import typer
 
 from testbed.errors import CheckError, UsageError, reporting_errors
 from testbed.options.arguments import parse_ranks
+from testbed.options.cluster import DEFAULT_NETWORK
 from testbed.output.folder import document
 from testbed.output.table import counted, print_json, stdout_console, table
 
@@ -30,7 +31,6 @@ MODEL = (
     "the norm of the difference over the norm; elements whose gradient is below 1e-6 of the model's largest "
     "are left out as rounding"
 )
-DEFAULT_NETWORK = "switch-100g"
 
 
 @reporting_errors

@@ -15,6 +15,7 @@ from testbed.errors import UsageError, reporting_errors
 from testbed.options.annotations import HtmlFile, TraceFile
 from testbed.options.arguments import MAX_COUNT, MAX_RANKS, parse_placement, parse_sizes
 from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions_json
+from testbed.options.cluster import DEFAULT_NETWORK
 from testbed.options.conditions import ConditionOptions
 from testbed.options.groups import grouped
 from testbed.output.folder import check_writable
@@ -32,8 +33,6 @@ Examples:
   testbed simulate ring tree swing --nbytes 4K-1G --plot sizes.png
   testbed simulate auto --model nccl --network dgx-a100 --nbytes 1K,1M,1G
 """
-
-DEFAULT_NETWORK = "switch-100g"
 
 
 class Engine(StrEnum):

@@ -235,13 +235,15 @@ class AssumptionOptions:
             name: value.value if isinstance(value, StrEnum) else value or None for name, value in own.items()
         }
 
-    def on(self, topology: Topology) -> Assumptions:
-        """Return what they ask to be counted on *topology*."""
+    def on(self, topology: Topology, *, on_gpu: bool = False) -> Assumptions:
+        """Return what they ask to be counted on *topology*; *on_gpu*: ranks of a run compute on a GPU."""
         from collectives.timing import Assumptions
 
         counted = {name: value for name, value in self.asked.items() if name != "ideal"}
         counted["inefficiencies"] = inefficiencies_of(counted.get("inefficiencies"))
-        return Assumptions.ideal(**counted) if self.ideal else Assumptions.of_a_real_run(topology, **counted)
+        if self.ideal:
+            return Assumptions.ideal(**counted)
+        return Assumptions.of_a_real_run(topology, on_gpu=on_gpu, **counted)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpus import Gpus
-from sim.cluster import Cluster, RankThread, current_rank_thread
+from sim.cluster import Cluster, current_rank_thread
 from sim.errors import DeadlockError, RankError
 from sim.trace import Trace
 
@@ -65,7 +65,7 @@ class Attempt:
         """Compare members of classes when they have finished an iteration."""
         self._cluster = cluster
         if self.classes.folded:
-            iterations.on_end(self._end_iteration)
+            iterations.on_end(lambda *_: self._release_what_counts())
             self._verification = Verification(cluster, self.classes, self._known, self._settle)
             iterations.before_end(self._verification.end_iteration)
             self.classes.before_call.append(self._verification.before_call)
@@ -84,7 +84,7 @@ class Attempt:
 
     def note_unmet(self, cluster: Cluster) -> None:
         """Give notice of conditions on the rank that no rank has met which was run, as the run has ended."""
-        if not self.classes.folded:
+        if not self.classes.folded or self.is_in_vain:
             return
         topology = cluster.topology
         found = unmet(self._files, self.classes.folded, topology.num_ranks, topology.ranks_per_node)
@@ -107,10 +107,10 @@ class Attempt:
     def _settle(self) -> None:
         """Note that nothing is left to compare."""
         self._is_settled = True
-        self._end_iteration()
+        self._release_what_counts()
 
-    def _end_iteration(self, rank_thread: RankThread | None = None, number: int = 0) -> None:
-        """Show what ranks have written if that counts."""
+    def _release_what_counts(self) -> None:
+        """Show what ranks have written if it is known that the attempt counts."""
         if self._is_settled and not self.is_in_vain:
             self.release()
 

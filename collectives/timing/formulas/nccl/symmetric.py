@@ -25,7 +25,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from collectives.timing.formulas.nccl.terms import FLOAT8, REDUCED_IN_SWITCHES
 from sim.hardware import Hardware
@@ -69,9 +68,7 @@ class _Kernel:
         return self.loads_by_switch or self.stores_by_switch
 
 
-_ByCollective: TypeAlias = Mapping[str, tuple[_Kernel, ...]]
-
-_KERNELS: _ByCollective = {
+_KERNELS: Mapping[str, tuple[_Kernel, ...]] = {
     "all_reduce": (
         _Kernel("AllReduce_AGxLL_R", is_ll=True),
         _Kernel("AllReduce_AGxLLMC_R", is_ll=True, stores_by_switch=True, speedup=1.1),
