@@ -75,7 +75,7 @@ def tune(
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
     from ddp.tuning.search import Search
     from sim import load_network
-    from testbed.bench.candidates import split_names
+    from testbed.benchmarking.candidates import split_names
     from testbed.options import evidence
     from testbed.pages import Delivery
     from testbed.report.scaling import carrier_table, faster_lines

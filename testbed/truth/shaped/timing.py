@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from testbed.bench.payload import Payload, num_parts
+from testbed.benchmarking.payload import Payload, num_parts
 from testbed.truth.shaped.hosts import HostError, Hosts
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from testbed.fuzz import programs, scripts
-from testbed.fuzz.campaign import Batch, Judged
-from testbed.fuzz.draw import Space
-from testbed.fuzz.program_draw import ProgramSpace
-from testbed.fuzz.reproduction import program_test, script_test
-from testbed.fuzz.shrinking import shrink, smaller_programs, smaller_runs
+from testbed.fuzzing import programs, scripts
+from testbed.fuzzing.campaign import Batch, Judged
+from testbed.fuzzing.draw import Space
+from testbed.fuzzing.program_draw import ProgramSpace
+from testbed.fuzzing.reproduction import program_test, script_test
+from testbed.fuzzing.shrinking import shrink, smaller_programs, smaller_runs
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from testbed.fuzz.draw import Draw
-from testbed.fuzz.trial import Trial
+from testbed.fuzzing.draw import Draw
+from testbed.fuzzing.trial import Trial
 
 _INSIDES = ("AssertionError", "AttributeError", "IndexError", "KeyError", "TypeError")
 _ENDS_OF_FAULTS = ("RankError", "DeadlockError", "LinkFailedError")

@@ -14,8 +14,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from collectives.timing.formulas.bandwidth import algbw, busbw
-from testbed.bench.candidates import Refusal
-from testbed.bench.payload import REDUCING, ROOT, ROOTED, Payload, num_parts
+from testbed.benchmarking.candidates import Refusal
+from testbed.benchmarking.payload import REDUCING, ROOT, ROOTED, Payload, num_parts
 from testbed.errors import UsageError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from testbed.fuzz.faults import FAULTS, Calm, Fault, condition_of, draw_fault
+from testbed.fuzzing.faults import FAULTS, Calm, Fault, condition_of, draw_fault
 from testbed.options.arguments import computes_on_gpu
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
-from testbed.fuzz.faults import FAULTS, Calm, condition_of, draw_fault
-from testbed.fuzz.values import digest
+from testbed.fuzzing.faults import FAULTS, Calm, condition_of, draw_fault
+from testbed.fuzzing.values import digest
 
 if TYPE_CHECKING:
     from collectives.virtual import VirtualRun

@@ -7,9 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from testbed.fuzz.campaign import Judged
-from testbed.fuzz.draw import Draw, Space
-from testbed.fuzz.program_draw import ProgramDraw
+from testbed.fuzzing.campaign import Judged
+from testbed.fuzzing.draw import Draw, Space
+from testbed.fuzzing.program_draw import ProgramDraw
 
 MOST_LINES = 20
 _WIDTH = 100
@@ -23,17 +23,15 @@ def script_test(judged: Judged, space: Space, conditions: Iterable[object]) -> s
     return _test(
         judged,
         conditions,
-        "from testbed.fuzz.draw import Draw, Space\n",
-        "from testbed.fuzz.scripts import judge\n",
+        "from testbed.fuzzing.draw import Draw, Space\n",
+        "from testbed.fuzzing.scripts import judge\n",
         f"judge(draw, Space({script!r}{', ' + given if given else ''}))",
     )
 
 
 def program_test(judged: Judged, conditions: Iterable[object]) -> str:
     """Return a test that repeats *judged*, a run of programs; *conditions*: what its faults are there."""
-    imported = (
-        "from testbed.fuzz.program_draw import ProgramDraw\nfrom testbed.fuzz.programs import judge_program\n"
-    )
+    imported = "from testbed.fuzzing.program_draw import ProgramDraw\nfrom testbed.fuzzing.programs import judge_program\n"
     return _test(judged, conditions, "", imported, "judge_program(draw)")
 
 
@@ -42,7 +40,7 @@ def _test(judged: Judged, conditions: Iterable[object], before: str, after: str,
     wrong = "; ".join(f"{name}: {text}" for name, text in judged.violations.items())
     about = [f"# {_short(line)}" for line in wrong.splitlines()[:1]]
     about += [f"# fault: {_short(str(condition))}" for condition in conditions]
-    faults = "from testbed.fuzz.faults import Fault\n" if draw.faults else ""
+    faults = "from testbed.fuzzing.faults import Fault\n" if draw.faults else ""
     return "\n".join(
         [
             f"{before}{faults}{after}",

@@ -6,11 +6,11 @@ import functools
 from collections import Counter
 from collections.abc import Iterable
 
-from testbed.fuzz.campaign import Batch, Judged
-from testbed.fuzz.draw import Draw, Space, draw
-from testbed.fuzz.faults import Calm
-from testbed.fuzz.oracles import ORACLES, Case
-from testbed.fuzz.trial import Trial, carry_out, models_left, topology_of
+from testbed.fuzzing.campaign import Batch, Judged
+from testbed.fuzzing.draw import Draw, Space, draw
+from testbed.fuzzing.faults import Calm
+from testbed.fuzzing.oracles import ORACLES, Case
+from testbed.fuzzing.trial import Trial, carry_out, models_left, topology_of
 
 NEVER_RAN = "runs_without_faults"
 """What is violated by a script that fails where nothing happens to it."""

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from weakref import ReferenceType, ref
 
 from testbed.errors import UsageError
-from testbed.fuzz.defaults import ddp_defaults
-from testbed.fuzz.draw import Draw, Space
-from testbed.fuzz.faults import Calm
-from testbed.fuzz.values import digest, tensors_of, without_times
+from testbed.fuzzing.defaults import ddp_defaults
+from testbed.fuzzing.draw import Draw, Space
+from testbed.fuzzing.faults import Calm
+from testbed.fuzzing.values import digest, tensors_of, without_times
 
 if TYPE_CHECKING:
     import torch

@@ -13,8 +13,8 @@ from collectives.communicators.communicator import Communicator
 from collectives.communicators.programs import ProgramLauncher
 from collectives.program.contracts import CONTRACTS
 from collectives.transports.threaded import run_threads
-from testbed.bench.measure import ITEM_SIZES
-from testbed.bench.payload import Payload
+from testbed.benchmarking.measure import ITEM_SIZES
+from testbed.benchmarking.payload import Payload
 
 COUNT = 7
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from testbed.bench.benchmark import BenchRequest, TransportName
-from testbed.bench.candidates import NATIVE, Refusal
-from testbed.bench.measure import Row, Sample, combine, sample, size_of, turns_of
+from testbed.benchmarking.benchmark import BenchRequest, TransportName
+from testbed.benchmarking.candidates import NATIVE, Refusal
+from testbed.benchmarking.measure import Row, Sample, combine, sample, size_of, turns_of
 from testbed.errors import UsageError
 from testbed.output.table import Advance, progress, spell_size
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from testbed.fuzz.program_draw import ProgramDraw, algorithm_of, topology
+from testbed.fuzzing.program_draw import ProgramDraw, algorithm_of, topology
 
 if TYPE_CHECKING:
     from collectives import Algorithm

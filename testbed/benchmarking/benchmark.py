@@ -8,9 +8,9 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from testbed.bench.candidates import NATIVE, Candidate, Refusal
-from testbed.bench.measure import ITEM_SIZES, Row, row, size_of, turns_of
-from testbed.bench.payload import Payload
+from testbed.benchmarking.candidates import NATIVE, Candidate, Refusal
+from testbed.benchmarking.measure import ITEM_SIZES, Row, row, size_of, turns_of
+from testbed.benchmarking.payload import Payload
 from testbed.output.folder import Method
 from testbed.output.table import Advance, counted, spell_size
 

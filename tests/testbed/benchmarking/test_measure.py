@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from collectives import NotSupportedError
-from testbed.bench.candidates import Refusal
-from testbed.bench.measure import Sample, combine, count_of, row, sample
+from testbed.benchmarking.candidates import Refusal
+from testbed.benchmarking.measure import Sample, combine, count_of, row, sample
 
 
 class Alone:

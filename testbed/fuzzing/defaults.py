@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from testbed.fuzz.draw import STRATEGIES, Draw
+from testbed.fuzzing.draw import STRATEGIES, Draw
 
 
 @contextmanager

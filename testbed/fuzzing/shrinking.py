@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from testbed.fuzz.campaign import Judged
-from testbed.fuzz.draw import Draw, Space
-from testbed.fuzz.faults import Fault
-from testbed.fuzz.program_draw import ProgramDraw
+from testbed.fuzzing.campaign import Judged
+from testbed.fuzzing.draw import Draw, Space
+from testbed.fuzzing.faults import Fault
+from testbed.fuzzing.program_draw import ProgramDraw
 
 D = TypeVar("D", Draw, ProgramDraw)
 

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from testbed.fuzz.campaign import Batch, Judged
-from testbed.fuzz.faults import Calm, condition_of
-from testbed.fuzz.program_draw import ProgramDraw, ProgramSpace, draw_program, topology
-from testbed.fuzz.program_trial import Ended, carry_out_program, floor_of, is_right
+from testbed.fuzzing.campaign import Batch, Judged
+from testbed.fuzzing.faults import Calm, condition_of
+from testbed.fuzzing.program_draw import ProgramDraw, ProgramSpace, draw_program, topology
+from testbed.fuzzing.program_trial import Ended, carry_out_program, floor_of, is_right
 
 if TYPE_CHECKING:
     from collectives.virtual.faults import VirtualCondition

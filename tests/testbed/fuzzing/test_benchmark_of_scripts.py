@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import fuzzing
-from testbed.fuzz.campaign import Tally
+from testbed.fuzzing.campaign import Tally
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from testbed.fuzz.faults import Fault, draw_fault
+from testbed.fuzzing.faults import Fault, draw_fault
 
 if TYPE_CHECKING:
     from collectives import Algorithm

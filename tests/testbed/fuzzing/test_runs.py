@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from collectives.algorithms import ALGORITHMS
 from testbed.errors import LaunchError
-from testbed.fuzz.campaign import Judged, Tally, explore
-from testbed.fuzz.draw import Draw, Space, draw
-from testbed.fuzz.faults import FAULTS, Fault
-from testbed.fuzz.program_draw import ProgramDraw, ProgramSpace, draw_program
-from testbed.fuzz.programs import judge_program, judge_programs
-from testbed.fuzz.reproduction import MOST_LINES
-from testbed.fuzz.scripts import judge, judge_smaller
-from testbed.fuzz.shrinking import shrink, smaller_runs
-from testbed.fuzz.subjects import Programs, Scripts, Shrunk
-from testbed.fuzz.values import without_times
-from tests.testbed.fuzz.first_come import FIRST_COME
+from testbed.fuzzing.campaign import Judged, Tally, explore
+from testbed.fuzzing.draw import Draw, Space, draw
+from testbed.fuzzing.faults import FAULTS, Fault
+from testbed.fuzzing.program_draw import ProgramDraw, ProgramSpace, draw_program
+from testbed.fuzzing.programs import judge_program, judge_programs
+from testbed.fuzzing.reproduction import MOST_LINES
+from testbed.fuzzing.scripts import judge, judge_smaller
+from testbed.fuzzing.shrinking import shrink, smaller_runs
+from testbed.fuzzing.subjects import Programs, Scripts, Shrunk
+from testbed.fuzzing.values import without_times
+from tests.testbed.fuzzing.first_come import FIRST_COME
 
 SPACE = Space("train.py", ranks=(2, 3, 5))
 
@@ -130,7 +130,7 @@ def test_a_campaign_goes_on_without_seeds_at_which_processes_die_and_ends_with_i
         yield function(next(batches))
         raise LaunchError("the scheduler has gone")
 
-    monkeypatch.setattr("testbed.fuzz.campaign.results", deadly)
+    monkeypatch.setattr("testbed.fuzzing.campaign.results", deadly)
 
     tally = explored(100, workers=2)
 
