@@ -57,7 +57,9 @@ def command(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]
     """Register a function as a command that says what its docstring says."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        return app.command(cls=CheckedCommand, help=docstring_of(function), **options)(function)
+        in_shell = getattr(function, "in_shell", function)
+        app.command(cls=CheckedCommand, help=docstring_of(function), **options)(in_shell)
+        return function
 
     return register
 

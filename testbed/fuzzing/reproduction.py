@@ -31,7 +31,10 @@ def script_test(judged: Judged, space: Space, conditions: Iterable[object]) -> s
 
 def program_test(judged: Judged, conditions: Iterable[object]) -> str:
     """Return a test that repeats *judged*, a run of programs; *conditions*: what its faults are there."""
-    imported = "from testbed.fuzzing.program_draw import ProgramDraw\nfrom testbed.fuzzing.programs import judge_program\n"
+    imported = (
+        "from testbed.fuzzing.program_draw import ProgramDraw\n"
+        "from testbed.fuzzing.programs import judge_program\n"
+    )
     return _test(judged, conditions, "", imported, "judge_program(draw)")
 
 
