@@ -1,8 +1,8 @@
 """Commands: functions that return a result, called alike from Python and from the shell.
 
 A command is a function whose parameters are its options.  From Python it takes them as keyword arguments,
-with their defaults, and returns a `Result`.  `command` adds what the shell has besides: ``--json``, ``--html``
-and ``--csv``, errors as one line, and exit code 1 where something does not hold.
+with their defaults, and returns a `Result`.  `command` adds what the shell has besides: ``--json``,
+``--html`` and ``--csv``, errors as one line, and exit code 1 where something does not hold.
 """
 
 from __future__ import annotations
