@@ -147,7 +147,7 @@ class Result:
         """Return its rows as a DataFrame of pandas: a column for each field.
 
         Raises:
-            ImportError: pandas is not installed.
+            UsageError: pandas is not installed.
         """
         from testbed.result.flat import data_frame
 
