@@ -59,7 +59,9 @@ def command(
     """Register a function as a command that says what its docstring says."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        return app.command(cls=cls, help=docstring_of(function), **options)(function)
+        in_shell = getattr(function, "in_shell", function)
+        app.command(cls=cls, help=docstring_of(function), **options)(in_shell)
+        return function
 
     return register
 

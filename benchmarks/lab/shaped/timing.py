@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from benchmarks.lab.shaped.hosts import HostError, Hosts
-from testbed.bench.payload import Payload, num_parts
+from testbed.benchmarking.payload import Payload, num_parts
 
 if TYPE_CHECKING:
     from benchmarks.lab.shaped.host import Host
