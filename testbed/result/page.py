@@ -17,7 +17,7 @@ from collectives.formats.whole_file import write_whole
 from testbed.errors import UsageError
 from testbed.extras import how_to_install, is_installed
 from testbed.output.folder import check_writable
-from testbed.result.parts import Facts, Grid, Part, Plot, Text
+from testbed.result.parts import Facts, Grid, Part, Plot, Text, is_empty
 from testbed.result.result import Result
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _as_mapping(part: Part, drawn: str = "") -> dict[str, Any]:
 
 def _unsaid(result: Result, parts: Sequence[Part]) -> list[Part]:
     """Return *parts* without a beginning that only repeats the question, the answer, or both."""
-    kept = list(parts)
+    kept = [part for part in parts if not is_empty(part)]
     if kept and kept[0] == Text(title=result.question):
         del kept[0]
     first = kept[0] if kept else None

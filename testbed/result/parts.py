@@ -79,6 +79,11 @@ class Plot:
 Part: TypeAlias = Text | Facts | Grid | Plot
 
 
+def is_empty(part: Part) -> bool:
+    """Return whether *part* says nothing."""
+    return isinstance(part, Text) and not (part.title or part.lines)
+
+
 def quiet(*lines: str, gap: bool = True) -> Text:
     """Return small print."""
     return Text(lines, tone="quiet", gap=gap)

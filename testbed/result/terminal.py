@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text as Words
 
 from testbed.output.table import MIN_WIDTH, stdout_console, table
-from testbed.result.parts import Facts, Grid, Part, Plot, Text
+from testbed.result.parts import Facts, Grid, Part, Plot, Text, is_empty
 from testbed.result.result import Result
 
 _STYLES = {"plain": "", "quiet": "dim", "warning": "yellow"}
@@ -18,7 +18,7 @@ _STYLES = {"plain": "", "quiet": "dim", "warning": "yellow"}
 def show(result: Result, console: Console | None = None) -> None:
     """Print *result* on *console*, by default on stdout."""
     console = console or stdout_console()
-    shown = [part for part in result.parts if not isinstance(part, Plot) and part != Text(gap=part.gap)]
+    shown = [part for part in result.parts if not isinstance(part, Plot) and not is_empty(part)]
     for number, part in enumerate(shown):
         if number and part.gap:
             console.print()

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from sim import Trace
 from testbed.cli import app
-from testbed.pages import Figures, Grid, Page, Recorder, Text
-from testbed.pages.html import rendered
 from testbed.pages.plots.timeline import MOST_HEIGHT, MOST_PIECES, RankRow, rank_rows, spell_alike, timeline
+from testbed.result import Facts, Grid, Result, Text
+from testbed.result.page import fragment, page_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no headless Chromium here")
@@ -44,31 +44,12 @@ def test_a_page_opens_without_a_network_and_its_console_says_nothing(tmp_path: P
 
 @given(st.text(max_size=40))
 def test_no_text_becomes_markup(text: str) -> None:
-    parts = [Text((text,)), Figures({text: text}), Grid((text,), ((text,),))]
-    page = Page(text, text, {"command": text}, parts)
+    parts = [Text((text,)), Facts({text: text}), Grid((text,), ((text,),))]
+    result = Result(text, text, "measured", text, parts=parts)
 
-    shown = rendered(page)
-
-    assert shown.count("<script") == 0
-    assert shown.count("<p") == 2 + shown.count("<pre")
-
-
-def test_what_is_printed_becomes_parts() -> None:
-    from testbed.output.table import table
-
-    recorder = Recorder()
-    recorder.print("Title", style="bold")
-    recorder.print("time        1 ms")
-    recorder.print("floor       2 ms")
-    recorder.print(table(("a", "b"), [["x", "1"]]))
-    recorder.print("Assumed.", style="dim")
-
-    assert recorder.parts() == [
-        Text((), title="Title"),
-        Figures({"time": "1 ms", "floor": "2 ms"}),
-        Grid(["a", "b"], [["x", "1"]], 1),
-        Text(("Assumed.",), quiet=True),
-    ]
+    for shown in (page_of(result), fragment(result)):
+        assert shown.count("<script") == 0
+        assert shown.count("<p") == 1 + shown.count("<pre")
 
 
 def test_ranks_that_do_the_same_share_a_row() -> None:
