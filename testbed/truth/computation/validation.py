@@ -26,6 +26,7 @@ from testbed.output.table import Advance
 from testbed.truth.computation.memory import keep_memory
 from testbed.truth.computation.models import MODELS
 from testbed.truth.computation.steps import PredictedStep, measured_step, middle, predicted_step
+from testbed.truth.errors import Compared
 
 REFERENCE = 1024
 """Edge of the square matrices of the product that is timed beside."""
@@ -33,14 +34,12 @@ REFERENCE_CALLS = 9
 
 
 @dataclass(frozen=True)
-class StepRow:
-    """A step of training, predicted and measured.
+class StepRow(Compared):
+    """A step of training, predicted from the device file and measured: the median, with memory kept.
 
     Attributes:
         case: the model.
         description: of it, its batch and its optimizer.
-        predicted_seconds: from the device file.
-        measured_seconds: the median, with memory kept by the process.
         spread: how far the middle half of the steps lies apart, as a part of the median.
         default_seconds: the median as the C library hands out memory by default.
         reference: how many times as long as the file says a product took beside, the median of calls.
@@ -49,21 +48,24 @@ class StepRow:
 
     case: str
     description: str
-    predicted_seconds: float
-    measured_seconds: float
     spread: float
     default_seconds: float
     reference: float
     notices: tuple[str, ...]
 
-    @property
-    def error(self) -> float:
-        """Predicted over measured, less one."""
-        return self.predicted_seconds / self.measured_seconds - 1
-
     def as_json(self) -> dict[str, Any]:
         """Return the row for a result document."""
-        return {**asdict(self), "error": self.error}
+        return {
+            "case": self.case,
+            "description": self.description,
+            "predicted_seconds": self.predicted,
+            "measured_seconds": self.measured,
+            "spread": self.spread,
+            "default_seconds": self.default_seconds,
+            "reference": self.reference,
+            "notices": list(self.notices),
+            "error": self.error,
+        }
 
 
 @dataclass(frozen=True)
@@ -83,16 +85,6 @@ class ValidatedDevice:
     threads: int
     digest: str
     rows: Sequence[StepRow]
-
-    @property
-    def median_error(self) -> float:
-        """Median over the rows of the absolute error."""
-        return statistics.median(abs(row.error) for row in self.rows)
-
-    @property
-    def worst_error(self) -> float:
-        """The largest absolute error."""
-        return max(abs(row.error) for row in self.rows)
 
 
 def number_of_tasks() -> int:
@@ -131,8 +123,8 @@ def validate_device(device: Device, threads: int, predictions: Path, advance: Ad
             StepRow(
                 case=model.name,
                 description=model.description,
-                predicted_seconds=predicted[model.name].seconds,
-                measured_seconds=seconds,
+                predicted=predicted[model.name].seconds,
+                measured=seconds,
                 spread=spread,
                 default_seconds=default[model.name],
                 reference=statistics.mean((before, _reference(device, threads))),

@@ -12,10 +12,8 @@ has seen is marked, and does not count among those that judge.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 from collectives.errors import CollectiveError, NotSupportedError
@@ -28,6 +26,7 @@ from sim.topology import Topology
 from sim.topology.description import NetworkDescription
 from testbed.output.table import Advance, spell_size
 from testbed.truth.calibration.calibration import Calibration
+from testbed.truth.errors import Compared, Errors, grouped
 from testbed.truth.published.kind import interval_of, with_kind
 from testbed.truth.published.measured_row import MeasuredRow
 from testbed.truth.published.size_class import CLASSES, size_class
@@ -40,18 +39,14 @@ PROGRAMS = {
     "scatter": "direct",
 }
 """What stands for the library's algorithm on links; a ring for all others."""
-SMALL = 2**19
-"""Bytes below which an error counts among the small ones."""
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A row beside its prediction.
+class Judged(Compared):
+    """A row beside its prediction, in seconds.
 
     Attributes:
         row: what was measured.
-        predicted: seconds.
-        interval: within which nine of ten measurements are expected, in seconds; None: nothing was said.
         model: by which it was predicted: ``measured``, ``nccl`` or ``links``.
         algorithm: what was taken for the library's.
         bottleneck: what most of the time goes to, in words.
@@ -60,23 +55,11 @@ class Judged:
     """
 
     row: MeasuredRow
-    predicted: float
-    interval: tuple[float, float] | None
     model: str
     algorithm: str
     bottleneck: str
     seen: bool
     beyond: str = ""
-
-    @property
-    def error(self) -> float:
-        """Predicted over measured - 1."""
-        return self.predicted / self.row.seconds - 1
-
-    @property
-    def held(self) -> bool | None:
-        """Whether the interval holds the measurement; None where there is none."""
-        return None if self.interval is None else self.interval[0] <= self.row.seconds <= self.interval[1]
 
     @property
     def family(self) -> str:
@@ -126,46 +109,10 @@ class Refusal:
         }
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Errors of some rows.
-
-    Attributes:
-        num_rows: how many.
-        median: of the absolute errors, as a fraction; so is *worst*.
-        worst: the largest absolute error.
-        bias: median of the signed errors.
-        held: the part of the intervals that hold their measurement; None: there are no intervals.
-    """
-
-    num_rows: int
-    median: float
-    worst: float
-    bias: float
-    held: float | None
-
-    @classmethod
-    def of(cls, rows: Sequence[Judged]) -> Errors | None:
-        """Return the errors of *rows*; None where there are none."""
-        if not rows:
-            return None
-        errors = [row.error for row in rows]
-        held = [row.held for row in rows if row.held is not None]
-        return cls(
-            len(rows),
-            median(map(abs, errors)),
-            max(map(abs, errors)),
-            median(errors),
-            sum(held) / len(held) if held else None,
-        )
-
-
 def by_class(rows: Iterable[Judged]) -> dict[str, Errors | None]:
     """Return the errors of *rows* by class of size, in ascending order."""
-    classes: dict[str, list[Judged]] = defaultdict(list)
-    for row in rows:
-        classes[size_class(row.row.nbytes)].append(row)
-    return {name: Errors.of(classes[name]) for name in CLASSES}
+    classes = grouped(rows, lambda row: size_class(row.row.nbytes))
+    return {name: Errors.of(classes.get(name, ())) for name in CLASSES}
 
 
 def judge(
@@ -239,14 +186,15 @@ def _judged(
             said.append(f"{name}: {error}")
             continue
         return Judged(
-            row,
             run.seconds,
-            run.interval_seconds or interval_of(name, row.nbytes, run.seconds),
+            row.seconds,
+            row,
             name,
             run.algorithm,
             _bottleneck(run, topology, places),
             not kind and _seen(row, topology),
             "; ".join(filter(None, (borrowed if name == "measured" else "", run.beyond))),
+            interval=run.interval_seconds or interval_of(name, row.nbytes, run.seconds),
         )
     raise NotSupportedError("; ".join(said))
 
