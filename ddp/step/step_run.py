@@ -8,10 +8,10 @@ from typing import Any
 from collectives.timing.assumptions import Assumptions, Model
 from ddp.reduction.timings import BucketRun, bucket_rows, bucket_table, overlap_ratio
 from sim.trace import Trace
-from sim.units import to_seconds
+from sim.units import format_time, to_seconds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StepRun:
     """A simulated training step, in a steady state.
 
@@ -43,6 +43,11 @@ class StepRun:
     inefficiencies: tuple[str, ...] = ()
     each_size_once: bool = False
     buffers: tuple[BucketRun, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"StepRun({format_time(self.time_ps)}, {100 * self.efficiency:.1f} %, {self.num_buckets} buckets)"
+        )
 
     @property
     def seconds(self) -> float:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property, wraps
 from os import PathLike
@@ -69,7 +69,7 @@ def _made_by(kind: Callable[P, NetworkLayout]) -> Callable[P, Topology]:
     return make
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Topology:
     """A network of ``num_ranks`` ranks; `dataclasses.replace` makes one with other links.
 
@@ -91,14 +91,17 @@ class Topology:
     name: str
     num_ranks: int
     ranks_per_node: int
-    link_bandwidth: Int64Array = field(repr=False)
-    link_latency: Int64Array = field(repr=False)
+    link_bandwidth: Int64Array
+    link_latency: Int64Array
     routing: Routing
     sharing: LinkSharing | None = None
     cache: Cache | None = None
     hardware: Hardware | None = None
     in_network_reduction: bool = False
-    measured: tuple[MeasuredCurve, ...] = field(default=(), repr=False)
+    measured: tuple[MeasuredCurve, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Topology({self.name}, {self.num_ranks} ranks, {self.num_links} links)"
 
     switch = staticmethod(_made_by(switch))
     ring = staticmethod(_made_by(ring))
