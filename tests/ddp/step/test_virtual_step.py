@@ -181,7 +181,7 @@ def test_a_real_step_in_virtual_time_takes_what_the_replay_of_its_profile_takes(
     cap=st.sampled_from([1e-6, 0.002, 25]),
     arrival_us=st.sampled_from([0, 3]),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=settings.default.max_examples // 4, deadline=None)
 def test_over_gloo_a_real_step_advances_when_its_replay_does(
     widths: list[int],
     forward_us: int,
