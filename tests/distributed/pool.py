@@ -172,7 +172,7 @@ class _Worker:
 
     def __init__(self, store_port: int) -> None:
         forking = multiprocessing.get_context("forkserver")
-        forking.set_forkserver_preload(["torch", "torch.distributed.nn.functional"])
+        forking.set_forkserver_preload(["torch.distributed.nn.functional", "torch.distributed.optim"])
         self.connection, theirs = forking.Pipe()
         self._process = forking.Process(target=_serve, args=(theirs, store_port))
         with theirs, patch.dict(os.environ, GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1"):
@@ -207,7 +207,8 @@ def _serve(connection: Connection, store_port: int) -> None:
 
     torch.set_num_threads(1)
     store = dist.TCPStore("127.0.0.1", store_port, is_master=False)
-    num_modules = 0
+    gc.freeze()
+    num_modules = len(sys.modules)
     while True:
         try:
             call, (backend, prefix, rank, world_size, timeout), arguments = connection.recv()
