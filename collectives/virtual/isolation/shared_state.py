@@ -4,8 +4,8 @@ Packages that ranks share are looked at when an iteration first ends, and when t
 Noticed are process groups and device meshes, and numbers of a rank by their usual names, where a module holds
 them: in a variable, a class, an attribute of a function, an object of the package's own, or a container in
 one of these.  A number counts from 1 on, since 0 is what many have before they are told, and only where it
-has been set: not as a default of a class.  What else a package may keep of a rank is not seen, and packages
-that torch, this one and pytest stand on are not looked at.
+has been set: not as a default of a class.  What else a package may keep of a rank is not seen, and
+`_KNOW_NO_RANKS` are not looked at.
 """
 
 from __future__ import annotations
@@ -27,30 +27,12 @@ _KINDS = ((ProcessGroup, "a process group"), (DeviceMesh, "a device mesh"))
 _RANKS = frozenset(
     ("rank", "_rank", "local_rank", "_local_rank", "global_rank", "process_index", "local_process_index")
 )
-_KNOW_NO_RANKS = frozenset(
-    (
-        "_pytest",
-        "click",
-        "dask",
-        "distributed",
-        "hypothesis",
-        "jinja2",
-        "mpmath",
-        "networkx",
-        "pydantic",
-        "pygments",
-        "pytest",
-        "rich",
-        "simpy",
-        "sympy",
-        "toolz",
-        "tornado",
-        "typer",
-        "yaml",
-        "z3",
-    )
-)
-"""Packages that are nearly always there, and in which most of the time of a short run would be spent."""
+_KNOW_NO_RANKS = frozenset((
+    "_pytest", "bokeh", "click", "dask", "distributed", "hypothesis", "jinja2", "matplotlib", "mpmath",
+    "narwhals", "networkx", "pandas", "PIL", "pydantic", "pygments", "pytest", "rich", "scipy",
+    "simpy", "sklearn", "sympy", "toolz", "tornado", "typer", "yaml", "z3",
+))  # fmt: skip
+"""Packages of numbers, tables, plots and tests, in which most of the time of a short run would be spent."""
 
 _DEPTH = 3
 _MANY = 1000
