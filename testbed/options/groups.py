@@ -18,7 +18,9 @@ def grouped(command: Callable[..., T]) -> Callable[..., T]:
     field's name, annotation and default.
     """
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    groups: dict[str, Any] = {
+        name: kind for name, kind in hints.items() if name != "return" and is_dataclass(kind)
+    }
 
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
