@@ -47,11 +47,15 @@ def rendered(question: str, answer: str, parts: Sequence[Part], document: Mappin
         parts: in their order.
         document: the result as JSON types, which says how it was got (`testbed.output.folder.document`).
     """
-    plots = [(part, part.draw()) for part in parts if isinstance(part, Plot)]
-    plots = [(plot, model) for plot, model in plots if model is not None]
-    script, drawn, resources = _embedded([model for _, model in plots])
-    shown = [_as_mapping(plot, own) for (plot, _), own in zip(plots, drawn, strict=True)]
-    shown += [_as_mapping(part) for part in _unsaid(question, answer, parts)]
+    models = {id(part): part.draw() for part in parts if isinstance(part, Plot)}
+    drawn = {part: model for part, model in models.items() if model is not None}
+    script, figures, resources = _embedded(list(drawn.values()))
+    figure_of = dict(zip(drawn, figures, strict=True))
+    shown = [
+        _as_mapping(part, figure_of.get(id(part), ""))
+        for part in _unsaid(question, answer, parts)
+        if not isinstance(part, Plot) or id(part) in drawn
+    ]
     return _template("page").render(
         question=question,
         answer=answer,
@@ -65,7 +69,8 @@ def rendered(question: str, answer: str, parts: Sequence[Part], document: Mappin
 
 def fragment(question: str, answer: str, parts: Sequence[Part]) -> str:
     """Return a result as HTML within a notebook: the answer, and the parts but for plots."""
-    shown = [_as_mapping(part) for part in _unsaid(question, answer, parts)]
+    unsaid = _unsaid(question, answer, parts)
+    shown = [_as_mapping(part) for part in unsaid if not isinstance(part, Plot)]
     return _template("fragment").render(answer=answer, parts=shown)
 
 
@@ -108,16 +113,15 @@ def _as_mapping(part: Part, drawn: str = "") -> dict[str, Any]:
 
 
 def _unsaid(question: str, answer: str, parts: Sequence[Part]) -> list[Part]:
-    """Return *parts* but for plots, and for a beginning that only repeats question or answer, or both."""
-    kept: list[Part] = [part for part in parts if not isinstance(part, Plot) and not is_empty(part)]
-    if kept and kept[0] == Text(title=question):
-        del kept[0]
-    first = kept[0] if kept else None
+    """Return *parts* without a beginning that only repeats question or answer, or both."""
+    kept: list[Part] = [part for part in parts if not is_empty(part) and part != Text(title=question)]
+    first = next((part for part in kept if not isinstance(part, Plot)), None)
     if isinstance(first, Text) and not first.title:
+        place = kept.index(first)
         if " ".join(first.lines) == answer:
-            del kept[0]
+            del kept[place]
         elif list(first.lines[:1]) == [answer]:
-            kept[0] = replace(first, lines=first.lines[1:])
+            kept[place] = replace(first, lines=first.lines[1:])
     return kept
 
 
