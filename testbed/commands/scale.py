@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,7 @@ from testbed.options.arguments import parse_rank_powers
 from testbed.options.assumptions import StepAssumptionOptions, assumptions_json
 from testbed.options.groups import grouped
 from testbed.output.folder import document
-from testbed.output.table import progress
+from testbed.output.table import progress, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,7 +93,8 @@ def scale(
     from sim import load_network
     from testbed.options import evidence
     from testbed.pages import Delivery
-    from testbed.report.scaling import LEGEND, assumptions, carrier_table, faster_lines, scaling_tables
+    from testbed.report.carriers import carrier_grid, carrier_rows, faster_lines
+    from testbed.report.scaling import LEGEND, assumptions, scaling_tables
     from testbed.studies.predict import predict
 
     delivery = Delivery(as_json, html)
@@ -140,8 +140,9 @@ def scale(
         for shown in scaling_tables(scaling.points):
             console.print(shown)
             console.print()
-        if (carried := carrier_table(scaling.carriers)) is not None:
-            console.print(carried)
+        if (carried := carrier_grid(scaling.carriers)) is not None:
+            columns, text_columns = carried.columns, carried.text_columns
+            console.print(table(columns, carried.rows, text_columns=text_columns, title=carried.title))
         for line in faster_lines(scaling.carriers):
             console.print(f"{line}.", style="yellow", markup=False)
         console.print()
@@ -164,7 +165,7 @@ def scale(
             ),
             profiles=[{"name": own.name, "source": own.source, "device": own.device} for own in profiles],
             rows=scaling.rows(),
-            carriers=[asdict(carrier) for carrier in scaling.carriers],
+            carriers=list(carrier_rows(scaling.carriers)),
             **evidence.as_json(proved),
         ),
         show,
