@@ -28,10 +28,18 @@ class Text:
 
 @dataclass(frozen=True)
 class Facts:
-    """Figures by name, such as ``time``: ``10.1 ms``."""
+    """Figures by name, such as ``time``: ``10.1 ms``.
+
+    Attributes:
+        facts: figures in words, by name.
+        title: above them.
+        width: columns of a terminal for the names; a longer name takes what it needs.
+        gap: whether a terminal leaves a line blank before them.
+    """
 
     facts: Mapping[str, str]
     title: str = ""
+    width: int = 10
     gap: bool = True
 
 

@@ -44,7 +44,7 @@ def _print(console: Console, part: Part) -> None:
             console.print(line, style=_STYLES[part.tone], soft_wrap=part.tone == "plain")
     elif isinstance(part, Facts):
         for name, words in part.facts.items():
-            console.print(f"{name:10}  {words}", soft_wrap=True)
+            console.print(f"{name:{part.width}}  {words}", soft_wrap=True)
     elif isinstance(part, Grid):
         console.print(_what_fits(console, part))
 
