@@ -16,7 +16,7 @@ from collectives.formats.whole_file import write_whole
 from testbed.errors import UsageError
 from testbed.extras import how_to_install, is_installed
 from testbed.output.folder import check_writable
-from testbed.result.parts import Facts, Grid, Part, Plot, Text
+from testbed.result.parts import Facts, Grid, Part, Plot, Text, fitted
 from testbed.result.result import Result
 
 if TYPE_CHECKING:
@@ -50,9 +50,10 @@ def write_page(path: Path, result: Result) -> None:
 
 def page_of(result: Result) -> str:
     """Return *result* as HTML: question, answer, plots, the other parts, and how it was got."""
-    plots = [(part, part.draw()) for part in result.parts if isinstance(part, Plot)]
+    laid_out = fitted(result.parts, None)
+    plots = [(part, part.draw()) for part in laid_out if isinstance(part, Plot)]
     plots = [(plot, model) for plot, model in plots if model is not None]
-    others = [part for part in result.parts if not isinstance(part, Plot)]
+    others = [part for part in laid_out if not isinstance(part, Plot)]
     script, drawn, resources = _embedded([model for _, model in plots])
     parts = [_as_mapping(plot, own) for (plot, _), own in zip(plots, drawn, strict=True)]
     parts += [_as_mapping(part) for part in _unsaid(result, others)]
@@ -69,7 +70,7 @@ def page_of(result: Result) -> str:
 
 def fragment(result: Result) -> str:
     """Return *result* as HTML within a notebook: the answer, and the parts but for plots."""
-    parts = [part for part in result.parts if not isinstance(part, Plot)]
+    parts = [part for part in fitted(result.parts, None) if not isinstance(part, Plot)]
     return _template("fragment").render(
         result=result, parts=[_as_mapping(part) for part in _unsaid(result, parts)]
     )

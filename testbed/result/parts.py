@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Tone = Literal["plain", "quiet", "warning"]
 
@@ -52,7 +55,7 @@ class Grid:
         rows: a cell for each column.
         text_columns: number of columns that are text.
         title: above it.
-        bold: rows that stand out, by their number.
+        bold: rows that stand out, by their number, and cells, by those of row and column.
         narrow: what a terminal shows that has no room for it.
         gap: whether a terminal leaves a line blank before it.
     """
@@ -61,9 +64,20 @@ class Grid:
     rows: Sequence[Sequence[str]]
     text_columns: int = 1
     title: str = ""
-    bold: frozenset[int] = frozenset()
+    bold: frozenset[int | tuple[int, int]] = frozenset()
     narrow: Grid | None = None
     gap: bool = True
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Parts that depend on the room there is.
+
+    Attributes:
+        fit: returns them for a terminal; for None, a page, where all has room.
+    """
+
+    fit: Callable[[Console | None], Sequence[Part]]
 
 
 @dataclass(frozen=True)
@@ -82,7 +96,7 @@ class Plot:
     gap: bool = field(default=False, init=False)
 
 
-Part: TypeAlias = Text | Facts | Grid | Plot
+Part: TypeAlias = Text | Facts | Grid | Fitted | Plot
 
 
 def quiet(*lines: str, gap: bool = True) -> Text:
@@ -93,3 +107,11 @@ def quiet(*lines: str, gap: bool = True) -> Text:
 def warning(*lines: str, gap: bool = True) -> Text:
     """Return what is to be looked at first."""
     return Text(lines, tone="warning", gap=gap)
+
+
+def fitted(parts: Sequence[Part], console: Console | None) -> list[Text | Facts | Grid | Plot]:
+    """Return *parts* for *console*, or for a page."""
+    shown: list[Text | Facts | Grid | Plot] = []
+    for part in parts:
+        shown += fitted(part.fit(console), console) if isinstance(part, Fitted) else [part]
+    return shown

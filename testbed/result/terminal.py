@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text as Words
 
 from testbed.output.table import MIN_WIDTH, stdout_console, table
-from testbed.result.parts import Facts, Grid, Part, Plot, Text
+from testbed.result.parts import Facts, Grid, Part, Plot, Text, fitted
 from testbed.result.result import Result
 
 _STYLES = {"plain": "", "quiet": "dim", "warning": "yellow"}
@@ -18,7 +18,7 @@ _STYLES = {"plain": "", "quiet": "dim", "warning": "yellow"}
 def show(result: Result, console: Console | None = None) -> None:
     """Print *result* on *console*, by default on stdout."""
     console = console or stdout_console()
-    shown = [part for part in result.parts if not isinstance(part, Plot)]
+    shown = [part for part in fitted(result.parts, console) if not isinstance(part, Plot)]
     for number, part in enumerate(shown):
         if number and part.gap:
             console.print()
@@ -60,7 +60,10 @@ def _what_fits(console: Console, grid: Grid) -> Table:
 
 def _table(grid: Grid) -> Table:
     rows = [
-        [Words(cell, "bold") if cell and number in grid.bold else cell for cell in row]
+        [
+            Words(cell, "bold") if cell and {number, (number, place)} & grid.bold else cell
+            for place, cell in enumerate(row)
+        ]
         for number, row in enumerate(grid.rows)
     ]
     return table(grid.columns, rows, text_columns=grid.text_columns, title=grid.title or None)

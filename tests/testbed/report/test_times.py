@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from testbed.benchmarking.measure import Row, row
 from testbed.output.table import spell_size
 from testbed.report.plots.size_plot import plot_times
 from testbed.report.times import fastest_ranges, fastest_table, nccl_table, time_tables, winners
-from tests.testbed.report.test_folder import rendered
+from testbed.result import Part, Result
+from testbed.result.terminal import show
+
+
+def rendered(*parts: Part, width: int = 100) -> str:
+    stream = io.StringIO()
+    result = Result(question="", answer="", method="measured", model="", parts=parts)
+    show(result, Console(file=stream, width=width))
+    return stream.getvalue()
 
 
 def rows_of(times: dict[str, list[float]], wrong: int = 0) -> list[Row]:
