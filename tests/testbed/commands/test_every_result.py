@@ -34,6 +34,7 @@ PAGES = {  # a command line, and what its page has of tables and of plots
     "plan": (f"plan {STEP} --ranks 8,16 --workers 1", 3, 1),
     "run": ("run --ranks 2 script.py", 1, 1),
     "scale": (f"scale {STEP} --ranks 8,16", 2, 1),
+    "show": ("show ring --ranks 4", 0, 0),
     "simulate": ("simulate ring --ranks 4 --nbytes 1M", 0, 1),
     "synthesize": ("synthesize --network aws-p4d --ranks 4 --collective all_gather --nbytes 1M", 0, 0),
     "tune": (f"tune {STEP} --ranks 2 --algorithm ring", 3, 1),
@@ -46,7 +47,6 @@ DOCUMENTS = {
     "fuzz": "fuzz ring --seeds 2 --workers 1",
     "profile": "profile train.py",
     "same": "same train.py --ranks 1,2",
-    "show": "show ring --ranks 4",
 }
 """A command line of every other command, but for `calibrate` and `demo`, whose own tests have them."""
 COSTLY = {"claims", "fuzz", "plan", "run", "same", "tune"}
@@ -194,10 +194,20 @@ def on_terminal(columns: int, line: str, folder: Path) -> tuple[int, list[str]]:
 @pytest.mark.parametrize("columns", [80, 200])
 @pytest.mark.parametrize(
     "line",
-    ["env", "show ring --ranks 4"]
+    ["env"]
     + [
         PAGES[name][0]
-        for name in ("bench", "compare", "network", "plan", "scale", "simulate", "synthesize", "verify")
+        for name in (
+            "bench",
+            "compare",
+            "network",
+            "plan",
+            "scale",
+            "show",
+            "simulate",
+            "synthesize",
+            "verify",
+        )
     ],
 )
 def test_no_line_is_wider_than_the_terminal(columns: int, line: str, inputs: Path) -> None:
