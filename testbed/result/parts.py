@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from rich.console import Console
 
-Tone = Literal["plain", "quiet", "warning"]
+Tone = Literal["plain", "quiet", "warning", "verbatim"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class Text:
     Attributes:
         lines: one a paragraph; one of several lines with columns in it stays as it is.
         title: above them.
-        tone: *quiet* is small print, *warning* is what to look at first.
+        tone: *quiet* is small print, *warning* is what to look at first, *verbatim* is of a file and stays
+            as it is to the byte.
         gap: whether a terminal leaves a line blank before it.
     """
 

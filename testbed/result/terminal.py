@@ -29,10 +29,9 @@ def show(result: Result, console: Console | None = None) -> None:
 
 def as_text(result: Result) -> str:
     """Return what a terminal shows of *result*."""
-    console = Console(file=io.StringIO(), width=MIN_WIDTH, markup=False, emoji=False, highlight=False)
-    with console.capture() as captured:
-        show(result, console)
-    return captured.get()
+    stream = io.StringIO()
+    show(result, Console(file=stream, width=MIN_WIDTH, markup=False, emoji=False, highlight=False))
+    return stream.getvalue()
 
 
 def _print(console: Console, part: Part) -> None:
@@ -41,6 +40,9 @@ def _print(console: Console, part: Part) -> None:
         console.print(title, style="bold", soft_wrap=True)
     if isinstance(part, Text):
         for line in part.lines:
+            if part.tone == "verbatim":
+                console.file.write(f"{line}\n")
+                continue
             console.print(line, style=_STYLES[part.tone], soft_wrap=part.tone == "plain")
     elif isinstance(part, Facts):
         for name, words in part.facts.items():

@@ -30,6 +30,7 @@ PAGES = {  # a command line, and what its page has of tables and of plots
     "bench": ("bench --transport sim --sizes 1M --ranks 4", 1, 0),
     "claims": ("claims C13", 1, 0),
     "compare": ("compare result.json result.json", 1, 0),
+    "export": ("export ring --ranks 2 --format msccl --output ring.xml", 0, 0),
     "network": ("network dgx-h100", 1, 0),
     "plan": (f"plan {STEP} --ranks 8,16 --workers 1", 3, 1),
     "run": ("run --ranks 2 script.py", 1, 1),
@@ -43,7 +44,6 @@ PAGES = {  # a command line, and what its page has of tables and of plots
 }
 DOCUMENTS = {
     "env": "env",
-    "export": "export ring --ranks 2 --format msccl --output ring.xml",
     "fuzz": "fuzz ring --seeds 2 --workers 1",
     "profile": "profile train.py",
     "same": "same train.py --ranks 1,2",
