@@ -12,9 +12,9 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, get_type_hints
 
 import typer
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Outputs:
     """How a command gives its result; from Python it only returns it."""
+
+    PANEL: ClassVar = "Output"
 
     html: HtmlFile = None
     csv: Annotated[
@@ -57,17 +59,13 @@ class Outputs:
 
     def give(self, result: Result, console: Callable[[], Console] | None = None) -> None:
         """Give *result*: in files, and as JSON or on the terminal that *console* returns."""
-        from dataclasses import replace
+        from collectives.formats.whole_file import write_whole
 
         files: dict[str, Path] = {}
         if self.html is not None:
-            from testbed.result.page import write_page
-
-            write_page(self.html, result)
+            write_whole(self.html, result.to_html())
             files["Page"] = self.html
         if self.csv is not None:
-            from collectives.formats.whole_file import write_whole
-
             write_whole(self.csv, result.to_csv())
             files["Rows"] = self.csv
         if self.as_json:
@@ -75,9 +73,7 @@ class Outputs:
 
             print_json(result.document())
             return
-        from testbed.result.terminal import show
-
-        show(replace(result, files={**result.files, **files}), None if console is None else console())
+        replace(result, files={**result.files, **files}).show(None if console is None else console())
 
 
 class Command(Protocol):
@@ -122,7 +118,9 @@ def command(function: Callable[..., Result], *, console: Callable[[], Console] |
 
     @functools.wraps(function)
     def from_python(*args: Any, **kwargs: Any) -> Result:
-        return flat(**_arguments(signature, args, kwargs))
+        given = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+        result = flat(**_arguments(signature, args, kwargs))
+        return replace(result, command=f"testbed.{function.__name__}({', '.join(given)})")
 
     from_python.__signature__ = signature  # type: ignore[attr-defined]
     from_python.in_shell = reporting_errors(in_shell)  # type: ignore[attr-defined]

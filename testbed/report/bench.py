@@ -41,7 +41,7 @@ def bench_result(request: BenchRequest, timings: Timings, *, interrupted: bool =
         assumptions=request.assumptions or {},
         rows=Rows(COLUMNS, [row.as_json() for row in timings.rows]),
         tables={"refused": Rows(REFUSED, refused)},
-        asked=("transport", "ranks", "collective"),
+        asked=("transport", "transport_model", "ranks", "collective"),
         body={
             "transport": request.transport.value,
             "transport_model": None if request.assumed is None else request.assumed.software.transport.name,
@@ -69,10 +69,11 @@ def _parts(request: BenchRequest, timings: Timings, proved: Sequence[Evidence]) 
         yield Fitted(side_by_side)
         yield fastest_table(timings.rows)
         yield quiet(LEGEND)
+    yield Text([f"Left out: {refusal}." for refusal in timings.refusals], wrap=True)
     yield quiet(
-        *(f"Left out: {refusal}." for refusal in timings.refusals),
         *(f"{model}." for model in timings.models),
         *(f"{one}." for one in proved),
+        gap=not timings.refusals,
     )
 
 

@@ -30,7 +30,7 @@ def carrier_rows(carriers: Sequence[Carrier]) -> Rows:
     return Rows(COLUMNS, [asdict(one) for one in carriers])
 
 
-def carrier_grid(carriers: Sequence[Carrier]) -> Grid | None:
+def carrier_table(carriers: Sequence[Carrier]) -> Grid | None:
     """Return what carries the buckets, world sizes that are alike in one line; None where nothing is sent."""
     lines: dict[tuple[str, ...], list[Carrier]] = {}
     for one in carriers:

@@ -37,7 +37,7 @@ def listing_result() -> Result:
         method="closed form",
         model=MODEL,
         rows=Rows(NETWORKS, listed),
-        body={"networks": listed},
+        tables={"networks": Rows(NETWORKS, listed)},
         parts=[
             Grid(("network", "kind", "what it is"), shown, text_columns=3),
             quiet("testbed network NAME shows one of them; a path shows a file of yours.", gap=False),
@@ -48,15 +48,17 @@ def listing_result() -> Result:
 def network_result(description: NetworkDescription, topology: Topology) -> Result:
     """Return what is known of a network, with a row for all links that are alike."""
     facts = _facts(description, topology)
+    links = Rows(LINKS, facts["links"])
     return Result(
         question=f"How are {topology.num_ranks} ranks of {topology.name} joined?",
         answer=_answer(facts),
         method="closed form",
         model=MODEL,
         topologies={topology.name: topology.digest()},
-        rows=Rows(LINKS, facts["links"]),
-        asked=("network", "ranks"),
-        body=facts,
+        rows=links,
+        tables={"links": links},
+        asked=("network", "kind", "description", "source", "ranks"),
+        body={name: value for name, value in facts.items() if name != "links"},
         parts=list(_parts(topology, facts)),
     )
 

@@ -55,7 +55,7 @@ def schedule_result(
         method="proved",
         model=MODEL,
         rows=Rows(COLUMNS, drawn["messages"]),
-        asked=("algorithm", "collective", "ranks"),
+        asked=("algorithm", "collective", "ranks", "description"),
         body={
             "algorithm": proof.algorithm,
             "collective": proof.collective,

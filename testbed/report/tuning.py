@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.options import evidence
 from testbed.output.table import percent, seconds
-from testbed.report.carriers import carrier_grid, carrier_rows, faster_lines
+from testbed.report.carriers import carrier_rows, carrier_table, faster_lines
+from testbed.report.scaling import profile_line, profile_rows
 from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, quiet, warning
 
 if TYPE_CHECKING:
@@ -59,14 +60,14 @@ def tuning_result(
         assumptions=assumptions,
         rows=Rows(COLUMNS, [row_of(tuning, trial) for trial in tuning.trials]),
         tables={
+            "profiles": profile_rows([profile]),
             "carriers": carrier_rows(carriers),
             "searches": Rows((*PAIR, *found("search")), of_pairs),
             "refused": Rows((*PAIR, *found("reason")), refused),
         },
-        asked=("profiles", "transport_model"),
+        asked=("transport_model",),
         body={
             "transport_model": counted.software.transport.name,
-            "profiles": [{"name": profile.name, "source": profile.source, "device": profile.device}],
             "complete": tuning.complete,
             "default": row_of(tuning, tuning.default),
             "torch_one_cap": row_of(tuning, tuning.one_cap()),
@@ -80,7 +81,7 @@ def tuning_result(
             Text(title=f"{profile.name} on {topology.name}, {topology.num_ranks} ranks"),
             *([] if tuning.complete else [warning("Interrupted: the best so far.")]),
             *tuning_tables(tuning),
-            *([] if (carried := carrier_grid(carriers)) is None else [carried]),
+            *([] if (carried := carrier_table(carriers)) is None else [carried]),
             Text(paste(tuning, carriers)),
             quiet(*search_lines(tuning)),
             *_remarks(tuning, carriers),
@@ -88,7 +89,7 @@ def tuning_result(
                 LEGEND,
                 f"Simulated: {model}.",
                 *(f"{one}." for one in proved),
-                f"Profile {profile.name}: {profile.source}; {profile.device}.",
+                profile_line(profile),
                 gap=False,
             ),
         ],
@@ -97,12 +98,10 @@ def tuning_result(
 
 def _remarks(tuning: Tuning, carriers: Sequence[Carrier]) -> Iterator[Part]:
     """Yield what would be faster, and what was left out: the first of those with the same reason."""
-    if faster := list(faster_lines(carriers)):
-        yield warning(*(f"{line}." for line in faster), gap=False)
+    yield warning(*(f"{line}." for line in faster_lines(carriers)), gap=False)
     reasons = {reason: (name, when) for name, when, reason in reversed(tuning.refused)}
-    if reasons:
-        left_out = reversed(reasons.items())
-        yield quiet(*(f"Left out: {name}, {when}: {why}" for why, (name, when) in left_out), gap=False)
+    left_out = reversed(reasons.items())
+    yield quiet(*(f"Left out: {name}, {when}: {why}" for why, (name, when) in left_out), gap=False)
 
 
 def answer(tuning: Tuning) -> str:

@@ -21,12 +21,14 @@ class Text:
         title: above them.
         tone: *quiet* is small print, *warning* is what to look at first, *verbatim* is of a file and stays
             as it is to the byte.
+        wrap: whether lines are broken also where nobody has said how wide the output is.
         gap: whether a terminal leaves a line blank before it.
     """
 
     lines: Sequence[str] = ()
     title: str = ""
     tone: Tone = "plain"
+    wrap: bool = False
     gap: bool = True
 
 
@@ -97,7 +99,21 @@ class Plot:
     gap: bool = field(default=False, init=False)
 
 
-Part: TypeAlias = Text | Facts | Grid | Fitted | Plot
+Laid: TypeAlias = Text | Facts | Grid | Plot
+Part: TypeAlias = Laid | Fitted
+
+
+def fitted(parts: Sequence[Part], console: Console | None) -> list[Laid]:
+    """Return *parts* that say something, for *console* or for a page."""
+    laid: list[Laid] = []
+    for part in parts:
+        laid += fitted(part.fit(console), console) if isinstance(part, Fitted) else [part]
+    return [part for part in laid if not is_empty(part)]
+
+
+def is_empty(part: Part) -> bool:
+    """Return whether *part* says nothing."""
+    return isinstance(part, Text) and not (part.title or part.lines)
 
 
 def quiet(*lines: str, gap: bool = True) -> Text:
@@ -108,11 +124,3 @@ def quiet(*lines: str, gap: bool = True) -> Text:
 def warning(*lines: str, gap: bool = True) -> Text:
     """Return what is to be looked at first."""
     return Text(lines, tone="warning", gap=gap)
-
-
-def fitted(parts: Sequence[Part], console: Console | None) -> list[Text | Facts | Grid | Plot]:
-    """Return *parts* for *console*, or for a page."""
-    shown: list[Text | Facts | Grid | Plot] = []
-    for part in parts:
-        shown += fitted(part.fit(console), console) if isinstance(part, Fitted) else [part]
-    return shown

@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.output.folder import Method, document
+from testbed.output.table import stdout_console
+from testbed.result.flat import csv_text, data_frame
+from testbed.result.page import fragment, rendered
 from testbed.result.parts import Part
+from testbed.result.terminal import as_text, show_parts
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from rich.console import Console
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,7 @@ class Result:
         seed: of every random choice; None where nothing is random.
         topologies: digest of each topology that was simulated, by name.
         files: what else was written, by what it is.
+        command: what repeats it, where that is not the command line of this process.
         failure: what does not hold, so that the command ends with exit code 1; None: all does.
     """
 
@@ -116,6 +122,7 @@ class Result:
     seed: int | None = None
     topologies: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
+    command: str = ""
     failure: str | None = None
 
     def document(self) -> dict[str, Any]:
@@ -123,7 +130,7 @@ class Result:
         tables = {"rows": self.rows, **self.tables}
         columns = [column for table in tables.values() for column in table.columns]
         keys = {name: [own.name for own in table.columns if own.asked] for name, table in tables.items()}
-        return document(
+        whole = document(
             method=self.method,
             model=self.model,
             seed=self.seed,
@@ -136,33 +143,34 @@ class Result:
             **{name: [dict(row) for row in table] for name, table in tables.items()},
             **self.body,
         )
+        return {**whole, "command": self.command or whole["command"]}
 
     def to_csv(self) -> str:
         """Return its rows as CSV."""
-        from testbed.result.flat import csv_text
-
         return csv_text(self.rows)
 
     def to_dataframe(self) -> DataFrame:
         """Return its rows as a DataFrame of pandas: a column for each field.
 
         Raises:
-            ImportError: pandas is not installed.
+            UsageError: pandas is not installed.
         """
-        from testbed.result.flat import data_frame
-
         return data_frame(self.rows)
+
+    def to_html(self) -> str:
+        """Return it as a page: one file of HTML, with plots, which needs no network."""
+        return rendered(self.question, self.answer, self.parts, self.document())
+
+    def show(self, console: Console | None = None) -> None:
+        """Print it on *console*, by default on stdout."""
+        show_parts(console or stdout_console(), self.parts, self.files)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: answer and parts, without plots."""
-        from testbed.result.page import fragment
-
-        return fragment(self)
+        return fragment(self.question, self.answer, self.parts)
 
     def __str__(self) -> str:
-        from testbed.result.terminal import as_text
-
-        return as_text(self)
+        return as_text(self.parts, self.files)
 
     def __repr__(self) -> str:
         return f"Result({self.answer!r}, {len(self.rows)} rows)"

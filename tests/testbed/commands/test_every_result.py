@@ -28,7 +28,6 @@ from tests.commands import called, reported
 STEP = "--profile resnet50 --network ethernet-25g --strategy wait_free"
 PAGES = {  # a command line, and what its page has of tables and of plots
     "bench": ("bench --transport sim --sizes 1M --ranks 4", 1, 0),
-    "claims": ("claims C13", 1, 0),
     "compare": ("compare result.json result.json", 1, 0),
     "export": ("export ring --ranks 2 --format msccl --output ring.xml", 0, 0),
     "network": ("network dgx-h100", 1, 0),
@@ -49,7 +48,7 @@ DOCUMENTS = {
     "same": "same train.py --ranks 1,2",
 }
 """A command line of every other command, but for `calibrate` and `demo`, whose own tests have them."""
-COSTLY = {"claims", "fuzz", "plan", "run", "same", "tune"}
+COSTLY = {"fuzz", "plan", "run", "same", "tune"}
 TRAIN = """
 import torch
 torch.manual_seed(0)
@@ -100,7 +99,11 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = {
+    name: command
+    for name, command in typer.main.get_command(app).commands.items()  # type: ignore[attr-defined]
+    if not command.hidden
+}
 
 
 def commands_with(option: str) -> set[str]:

@@ -14,14 +14,13 @@ from testbed.benchmarking.measure import Row, row
 from testbed.output.table import spell_size
 from testbed.report.plots.size_plot import plot_times
 from testbed.report.times import fastest_ranges, fastest_table, nccl_table, time_tables, winners
-from testbed.result import Part, Result
-from testbed.result.terminal import show
+from testbed.result import Part
+from testbed.result.terminal import show_parts
 
 
 def rendered(*parts: Part, width: int = 100) -> str:
     stream = io.StringIO()
-    result = Result(question="", answer="", method="measured", model="", parts=parts)
-    show(result, Console(file=stream, width=width))
+    show_parts(Console(file=stream, width=width), parts)
     return stream.getvalue()
 
 
