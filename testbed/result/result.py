@@ -100,7 +100,8 @@ class Result:
         seed: of every random choice; None where nothing is random.
         topologies: digest of each topology that was simulated, by name.
         files: what else was written, by what it is.
-        failure: what does not hold, so that the command ends with exit code 1; None: all does.
+        failure: what does not hold, so that the command ends with *exit_code*; None: all does.
+        exit_code: of the command where something does not hold.
     """
 
     question: str
@@ -117,6 +118,7 @@ class Result:
     topologies: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
     failure: str | None = None
+    exit_code: int = 1
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON types, with what repeats it."""

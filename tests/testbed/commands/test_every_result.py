@@ -31,8 +31,12 @@ PAGES = {  # a command line, and what its page has of tables and of plots
     "bench": ("bench --transport sim --sizes 1M --ranks 4", 1, 0),
     "claims": ("claims C13", 1, 0),
     "compare": ("compare result.json result.json", 1, 0),
+    "env": ("env", 1, 0),
+    "fuzz": ("fuzz ring --seeds 2 --workers 1", 0, 0),
     "plan": (f"plan {STEP} --ranks 8,16 --workers 1", 3, 1),
+    "profile": ("profile train.py", 0, 0),
     "run": ("run --ranks 2 script.py", 1, 1),
+    "same": ("same train.py --ranks 1,2", 1, 0),
     "scale": (f"scale {STEP} --ranks 8,16", 2, 1),
     "simulate": ("simulate ring --ranks 4 --nbytes 1M", 0, 1),
     "synthesize": (SYNTHESIZE, 0, 0),
@@ -41,12 +45,8 @@ PAGES = {  # a command line, and what its page has of tables and of plots
     "verify": ("verify ring --ranks 2-4", 1, 0),
 }
 DOCUMENTS = {
-    "env": "env",
     "export": "export ring --ranks 2 --format msccl --output ring.xml",
-    "fuzz": "fuzz ring --seeds 2 --workers 1",
     "network": "network dgx-h100",
-    "profile": "profile train.py",
-    "same": "same train.py --ranks 1,2",
     "show": "show ring --ranks 4",
 }
 """A command line of every other command, but for `calibrate` and `demo`, whose own tests have them."""
@@ -195,8 +195,8 @@ def on_terminal(columns: int, line: str, folder: Path) -> tuple[int, list[str]]:
 @pytest.mark.parametrize("columns", [80, 200])
 @pytest.mark.parametrize(
     "line",
-    ["network dgx-h100", "env", "show ring --ranks 4", SYNTHESIZE]
-    + [PAGES[name][0] for name in ("bench", "compare", "plan", "scale", "simulate", "verify")],
+    ["network dgx-h100", "show ring --ranks 4", SYNTHESIZE]
+    + [PAGES[name][0] for name in ("bench", "compare", "env", "plan", "scale", "simulate", "verify")],
 )
 def test_no_line_is_wider_than_the_terminal(columns: int, line: str, inputs: Path) -> None:
     code, lines = on_terminal(columns, line, inputs)
