@@ -12,7 +12,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_type_hints
 
@@ -57,8 +57,6 @@ class Outputs:
 
     def give(self, result: Result, console: Callable[[], Console] | None = None) -> None:
         """Give *result*: in files, and as JSON or on the terminal that *console* returns."""
-        from dataclasses import replace
-
         files: dict[str, Path] = {}
         if self.html is not None:
             from testbed.result.page import write_page
@@ -127,7 +125,11 @@ def command(
 
     @functools.wraps(function)
     def from_python(*args: Any, **kwargs: Any) -> Result | None:
-        return flat(**_arguments(signature, args, kwargs))
+        given = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+        result = flat(**_arguments(signature, args, kwargs))
+        if result is None:
+            return None
+        return replace(result, command=f"testbed.{function.__name__}({', '.join(given)})")
 
     from_python.__signature__ = signature  # type: ignore[attr-defined]
     from_python.in_shell = reporting_errors(in_shell)  # type: ignore[attr-defined]

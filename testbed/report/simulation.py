@@ -28,7 +28,7 @@ MODELS = {
 REGISTERED = "of registered buffers what NCCL expects of its symmetric kernels, or the links allow; "
 
 COLUMNS = (
-    *asked("algorithm", "collective", "nbytes", "ranks", "conditions"),
+    *asked("collective", "ranks", "nbytes", "algorithm", "conditions"),
     *found(
         "chosen", "seconds", "time_ps", "algbw", "busbw", "floor_seconds", "above_floor", "engine", "model"
     ),

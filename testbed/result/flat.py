@@ -8,6 +8,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from testbed.errors import UsageError
+from testbed.extras import how_to_install
+
 if TYPE_CHECKING:
     from pandas import DataFrame
 
@@ -33,9 +36,12 @@ def data_frame(rows: Iterable[Mapping[str, Any]]) -> DataFrame:
     """Return *rows* as a DataFrame: a column for each field.
 
     Raises:
-        ImportError: pandas is not installed.
+        UsageError: pandas is not installed.
     """
-    import pandas
+    try:
+        import pandas
+    except ImportError:
+        raise UsageError(how_to_install("a table needs pandas", "plan")) from None
 
     return pandas.DataFrame([flat(row) for row in rows])
 

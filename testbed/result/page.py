@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from collectives.formats.whole_file import write_whole
 from testbed.errors import UsageError
 from testbed.extras import how_to_install, is_installed
 from testbed.output.folder import check_writable
-from testbed.result.parts import Facts, Grid, Part, Plot, Text
+from testbed.result.parts import Facts, Grid, Part, Plot, Text, is_empty
 from testbed.result.result import Result
 
 if TYPE_CHECKING:
@@ -114,13 +115,16 @@ def _as_mapping(part: Part, drawn: str = "") -> dict[str, Any]:
 
 
 def _unsaid(result: Result, parts: Sequence[Part]) -> list[Part]:
-    """Return *parts* without a beginning that only repeats the question or the answer."""
-    kept = list(parts)
+    """Return *parts* without a beginning that only repeats the question, the answer, or both."""
+    kept = [part for part in parts if not is_empty(part)]
+    if kept and kept[0] == Text(title=result.question):
+        del kept[0]
     first = kept[0] if kept else None
-    if isinstance(first, Text):
-        title = "" if first.title == result.question else first.title
-        lines = first.lines[1:] if list(first.lines[:1]) == [result.answer] else first.lines
-        kept[:1] = [Text(lines, title, first.tone)] if title or lines else []
+    if isinstance(first, Text) and not first.title:
+        if " ".join(first.lines) == result.answer:
+            del kept[0]
+        elif list(first.lines[:1]) == [result.answer]:
+            kept[0] = replace(first, lines=first.lines[1:])
     return kept
 
 

@@ -17,12 +17,14 @@ class Text:
         lines: one a paragraph; one of several lines with columns in it stays as it is.
         title: above them.
         tone: *quiet* is small print, *warning* is what to look at first.
+        wrap: whether lines are broken also where nobody has said how wide the output is.
         gap: whether a terminal leaves a line blank before it.
     """
 
     lines: Sequence[str] = ()
     title: str = ""
     tone: Tone = "plain"
+    wrap: bool = False
     gap: bool = True
 
 
@@ -75,6 +77,11 @@ class Plot:
 
 
 Part: TypeAlias = Text | Facts | Grid | Plot
+
+
+def is_empty(part: Part) -> bool:
+    """Return whether *part* says nothing."""
+    return isinstance(part, Text) and not (part.title or part.lines)
 
 
 def quiet(*lines: str, gap: bool = True) -> Text:

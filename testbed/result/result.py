@@ -100,6 +100,7 @@ class Result:
         seed: of every random choice; None where nothing is random.
         topologies: digest of each topology that was simulated, by name.
         files: what else was written, by what it is.
+        command: what repeats it, where that is not the command line of this process.
         failure: what does not hold, so that the command ends with *exit_code*; None: all does.
         exit_code: of the command where something does not hold.
     """
@@ -117,6 +118,7 @@ class Result:
     seed: int | None = None
     topologies: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
+    command: str = ""
     failure: str | None = None
     exit_code: int = 1
 
@@ -125,7 +127,7 @@ class Result:
         tables = {"rows": self.rows, **self.tables}
         columns = [column for table in tables.values() for column in table.columns]
         keys = {name: [own.name for own in table.columns if own.asked] for name, table in tables.items()}
-        return document(
+        whole = document(
             method=self.method,
             model=self.model,
             seed=self.seed,
@@ -138,6 +140,7 @@ class Result:
             **{name: [dict(row) for row in table] for name, table in tables.items()},
             **self.body,
         )
+        return {**whole, "command": self.command or whole["command"]}
 
     def to_csv(self) -> str:
         """Return its rows as CSV."""
@@ -149,7 +152,7 @@ class Result:
         """Return its rows as a DataFrame of pandas: a column for each field.
 
         Raises:
-            ImportError: pandas is not installed.
+            UsageError: pandas is not installed.
         """
         from testbed.result.flat import data_frame
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text as Words
 
 from testbed.output.table import MIN_WIDTH, stdout_console, table
-from testbed.result.parts import Facts, Grid, Part, Plot, Text
+from testbed.result.parts import Facts, Grid, Part, Plot, Text, is_empty
 from testbed.result.result import Result
 
 _STYLES = {"plain": "", "quiet": "dim", "warning": "yellow"}
@@ -18,11 +18,11 @@ _STYLES = {"plain": "", "quiet": "dim", "warning": "yellow"}
 def show(result: Result, console: Console | None = None) -> None:
     """Print *result* on *console*, by default on stdout."""
     console = console or stdout_console()
-    shown = [part for part in result.parts if not isinstance(part, Plot)]
+    shown = [part for part in result.parts if not isinstance(part, Plot) and not is_empty(part)]
     for number, part in enumerate(shown):
         if number and part.gap:
             console.print()
-        _print(console, part)
+        show_part(console, part)
     for what, path in result.files.items():
         console.print(f"{what}: {path}", soft_wrap=True)
 
@@ -35,13 +35,14 @@ def as_text(result: Result) -> str:
     return captured.get()
 
 
-def _print(console: Console, part: Part) -> None:
+def show_part(console: Console, part: Part) -> None:
+    """Print one part of a result."""
     title = getattr(part, "title", "")
     if title and not isinstance(part, Grid):
         console.print(title, style="bold", soft_wrap=True)
     if isinstance(part, Text):
         for line in part.lines:
-            console.print(line, style=_STYLES[part.tone], soft_wrap=part.tone == "plain")
+            console.print(line, style=_STYLES[part.tone], soft_wrap=part.tone == "plain" and not part.wrap)
     elif isinstance(part, Facts):
         for name, words in part.facts.items():
             console.print(f"{name:10}  {words}", soft_wrap=True)

@@ -30,7 +30,6 @@ SYNTHESIZE = "synthesize --network aws-p4d --ranks 4 --collective all_gather --n
 PAGES = {  # a command line, and what its page has of tables and of plots
     "bench": ("bench --transport sim --sizes 1M --ranks 4", 1, 0),
     "calibrate": ("calibrate --from rows.csv --network dgx-h100 --collective all_reduce --ranks 8", 1, 0),
-    "claims": ("claims C13", 1, 0),
     "compare": ("compare result.json result.json", 1, 0),
     "env": ("env", 1, 0),
     "fuzz": ("fuzz ring --seeds 2 --workers 1", 0, 0),
@@ -51,7 +50,7 @@ DOCUMENTS = {
     "show": "show ring --ranks 4",
 }
 """A command line of every other command, but for `demo`, whose own tests have it."""
-COSTLY = {"claims", "fuzz", "plan", "run", "same", "tune"}
+COSTLY = {"fuzz", "plan", "run", "same", "tune"}
 TRAIN = """
 import torch
 torch.manual_seed(0)
@@ -102,7 +101,11 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = {
+    name: command
+    for name, command in typer.main.get_command(app).commands.items()  # type: ignore[attr-defined]
+    if not command.hidden
+}
 
 
 def commands_with(option: str) -> set[str]:
