@@ -57,15 +57,13 @@ class Outputs:
 
     def give(self, result: Result, console: Callable[[], Console] | None = None) -> None:
         """Give *result*: in files, and as JSON or on the terminal that *console* returns."""
+        from collectives.formats.whole_file import write_whole
+
         files: dict[str, Path] = {}
         if self.html is not None:
-            from testbed.result.page import write_page
-
-            write_page(self.html, result)
+            write_whole(self.html, result.to_html())
             files["Page"] = self.html
         if self.csv is not None:
-            from collectives.formats.whole_file import write_whole
-
             write_whole(self.csv, result.to_csv())
             files["Rows"] = self.csv
         if self.as_json:
@@ -73,9 +71,7 @@ class Outputs:
 
             print_json(result.document())
             return
-        from testbed.result.terminal import show
-
-        show(replace(result, files={**result.files, **files}), None if console is None else console())
+        replace(result, files={**result.files, **files}).show(None if console is None else console())
 
 
 class Command(Protocol):

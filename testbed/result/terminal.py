@@ -1,37 +1,37 @@
-"""A result on a terminal: its parts one below another, and what else was written."""
+"""Parts on a terminal, one below another."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Words
 
-from testbed.output.table import MIN_WIDTH, stdout_console, table
+from testbed.output.table import MIN_WIDTH, table
 from testbed.result.parts import Facts, Grid, Part, Plot, Text, is_empty
-from testbed.result.result import Result
 
 _STYLES = {"plain": "", "quiet": "dim", "warning": "yellow"}
 
 
-def show(result: Result, console: Console | None = None) -> None:
-    """Print *result* on *console*, by default on stdout."""
-    console = console or stdout_console()
-    shown = [part for part in result.parts if not isinstance(part, Plot) and not is_empty(part)]
+def show_parts(console: Console, parts: Sequence[Part], files: Mapping[str, Path] | None = None) -> None:
+    """Print *parts* but for plots, and what else was written: *files*, by what they are."""
+    shown = [part for part in parts if not isinstance(part, Plot) and not is_empty(part)]
     for number, part in enumerate(shown):
         if number and part.gap:
             console.print()
         show_part(console, part)
-    for what, path in result.files.items():
+    for what, path in (files or {}).items():
         console.print(f"{what}: {path}", soft_wrap=True)
 
 
-def as_text(result: Result) -> str:
-    """Return what a terminal shows of *result*."""
+def as_text(parts: Sequence[Part], files: Mapping[str, Path]) -> str:
+    """Return what `show_parts` prints where nobody says how wide the output is."""
     console = Console(file=io.StringIO(), width=MIN_WIDTH, markup=False, emoji=False, highlight=False)
     with console.capture() as captured:
-        show(result, console)
+        show_parts(console, parts, files)
     return captured.get()
 
 
