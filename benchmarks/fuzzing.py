@@ -15,7 +15,6 @@ from testbed.fuzzing.campaign import Tally, explore
 from testbed.fuzzing.draw import Space
 from testbed.fuzzing.subjects import Scripts
 from testbed.report.fuzzing import fuzzing_result
-from testbed.result.terminal import show
 
 ROOT = Path(__file__).parents[1]
 SHORT = ("--steps", "2", "--layers", "4")
@@ -77,7 +76,7 @@ def _fuzz(path: str, argv: tuple[str, ...], runs: int, workers: int | None) -> i
         watch=lambda _: None,
     )
     smallest = subject.shrunk(tally.violated[0]) if tally.violated and not tally.interrupted else None
-    show(fuzzing_result(" ".join((path, *argv)), tally, smallest))
+    fuzzing_result(" ".join((path, *argv)), tally, smallest).show()
     return tally.exit_code
 
 

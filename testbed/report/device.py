@@ -74,8 +74,7 @@ def _device_parts(calibrated: DeviceCalibration, fastest: str) -> Iterator[Part]
     ]
     heads = ("kernel", "type", "shapes", "launch", "fastest", "of", "spread")
     yield Grid(heads, cells, text_columns=2, gap=False)
-    if calibrated.refused:
-        yield Text([f"Not carried out here: {name}" for name in calibrated.refused], gap=False)
+    yield Text([f"Not carried out here: {name}" for name in calibrated.refused], gap=False)
     yield quiet(
         "Spread: how far a shape's rounds lie above the fastest, which counts; the median over shapes.",
         gap=False,

@@ -78,8 +78,7 @@ def _tally_parts(what: str, tally: Tally) -> Iterator[Part]:
     lines += [f"  {number:>9} {_meaning(ended)}" for ended, number in tally.endings.most_common()]
     lines += [f"            {reason.splitlines()[0]}" for reason in tally.refusals]
     yield Text(lines)
-    if tally.lost:
-        yield warning(*(f"  not judged: {seeds}" for seeds in tally.lost), gap=False)
+    yield warning(*(f"  not judged: {seeds}" for seeds in tally.lost), gap=False)
     if tally.stopped:
         yield Text([f"Stopped: {tally.stopped}."], gap=False)
     if not tally.checked:

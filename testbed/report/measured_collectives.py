@@ -53,7 +53,7 @@ def table_result(path: Path, calibrations: Sequence[TableCalibration], written: 
                 "16 MiB.",
                 gap=False,
             ),
-            *([Text([f"Written: {one}" for one in written], gap=False)] if written else []),
+            Text([f"Written: {one}" for one in written], gap=False),
         ],
     )
 

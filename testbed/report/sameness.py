@@ -59,7 +59,7 @@ def sameness_result(
         },
         parts=[
             _table(first, comparisons),
-            *([Text([f"Left out: {text}" for text in left_out], gap=False)] if left_out else []),
+            Text([f"Left out: {text}" for text in left_out], gap=False),
         ],
         failure="\n".join(failures) if failures else None,
     )
