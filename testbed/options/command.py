@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, get_type_hints
 
 import typer
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Outputs:
     """How a command gives its result; from Python it only returns it."""
+
+    PANEL: ClassVar = "Output"
 
     html: HtmlFile = None
     csv: Annotated[

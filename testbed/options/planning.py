@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -194,6 +194,8 @@ class QuestionOptions:
 @dataclass(frozen=True)
 class SweepOptions:
     """Options for where the points of a sweep are worked out, and what is known already."""
+
+    PANEL: ClassVar = "Workers"
 
     workers: Annotated[
         int | None,
