@@ -6,15 +6,16 @@ how long that takes is then a matter of the network's links, of all other traffi
     NCCL                 here
     Ring                 ``ring``, for broadcast and reduce ``chain``
     Tree                 ``double_binary_tree``, in segments as long as NCCL's chunks, at most 32 of them
-    its channels         as many, but no more than enter and leave nodes by different ranks
+    its channels         as many, but no more than enter and leave nodes by different ranks, unless
+                         connections are hashed (ECMP), where further ones take other paths
     all-to-all, gather,  ``direct``: NCCL has messages from rank to rank for these
     scatter
 
 Assumed: switches do not reduce, so NVLS and CollNet are no candidates; PAT is none either; a tree is one over
-all ranks, where NCCL's is a chain inside a node; further channels, which repeat an order, would share
-its links and change nothing but the number of chunks; protocols change no message (their share of a link
-is a matter of `collectives.timing.formulas.nccl.protocol`).  Where NCCL's model does not apply, such as nodes
-with different numbers of ranks, it is the cheapest (`collectives.timing.cost`).
+all ranks, where NCCL's is a chain inside a node; where nothing is hashed, further channels, which repeat an
+order, would share its links and change nothing but the number of chunks; protocols change no message (their
+share of a link is a matter of `collectives.timing.formulas.nccl.protocol`).  Where NCCL's model does not
+apply, such as nodes with different numbers of ranks, it is the cheapest (`collectives.timing.cost`).
 """
 
 from __future__ import annotations
@@ -126,4 +127,6 @@ class ChosenByNccl:
         nodes = {host // self._topology.ranks_per_node for host in self._hosts}
         channels = hardware.one_node if len(nodes) == 1 else hardware.several_nodes
         per_node = members_per_node(self._hosts, self._topology.ranks_per_node)
-        return 1 if channels is None or len(nodes) == 1 else min(channels.count, per_node)
+        if channels is None or len(nodes) == 1:
+            return 1
+        return channels.count if self._topology.routing.by_channel else min(channels.count, per_node)

@@ -150,6 +150,19 @@ def test_nccl_takes_the_channels_that_leave_nodes_by_different_ranks():
     assert str(chosen.select("all_to_all", LAYER)) == "direct"
 
 
+def test_nccl_takes_all_its_channels_where_each_is_hashed_by_itself():
+    shape = {"num_ranks": 16, "ranks_per_node": 1, "intra_bandwidth": "450GB/s", "nic_bandwidth": "50GB/s"}
+    hardware = Hardware("hopper", one_node=Channels.of(12, "30GB/s"), several_nodes=Channels.of(6, "45GB/s"))
+    hashed, sprayed = (
+        replace(Topology.cluster(**shape, nodes_per_leaf=2, routing=routing), hardware=hardware)
+        for routing in ("ecmp", "spray")
+    )
+
+    rings = [selector_on(one, "nccl").select("broadcast", LAYER) for one in (hashed, sprayed)]
+
+    assert [ring.parameters.get("channels", 1) for ring in rings] == [6, 1]
+
+
 def test_nccl_takes_of_rings_and_trees_what_its_model_expects_to_be_faster():
     topology = Topology.from_file("dgx-h100", 64)
     chosen = selector_on(topology, "nccl")
