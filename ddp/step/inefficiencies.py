@@ -35,15 +35,12 @@ from collectives.timing.formulas.nccl.constants import NCCL_2_30
 from ddp.errors import UnknownInefficiencyError
 from ddp.profiles import Profile
 from ddp.step.communication import Choice
-from sim.files.device_file import load_device
+from sim.files.device_file import device_of, load_device
 from sim.files.inefficiency_table import inefficiency_table
 from sim.hardware import Device
 from sim.scenario import Scenario
 from sim.topology import Topology
 from sim.units import SECOND, parse_time
-
-DEVICES = MappingProxyType({"volta": "v100", "ampere": "a100", "hopper": "h100", "blackwell": "b200"})
-"""The device file of a generation of GPUs."""
 
 _US = 10**6
 
@@ -61,6 +58,7 @@ class Inefficiencies:
         optimizer_ps: what the optimizer takes for all parameters.
         input_ps: below which no step is, for the host prepares the next batches meanwhile.
         input_alone_ps: the same where one rank has its node for itself.
+        without_device: terms that would be counted if anybody said on what ranks compute.
     """
 
     terms: tuple[str, ...] = ()
@@ -71,6 +69,7 @@ class Inefficiencies:
     optimizer_ps: int = 0
     input_ps: int = 0
     input_alone_ps: int = 0
+    without_device: tuple[str, ...] = ()
 
     def copy_ps(self, nbytes: int) -> int:
         """Return what copying so many bytes of gradients takes, one way."""
@@ -78,6 +77,10 @@ class Inefficiencies:
 
 
 NO_INEFFICIENCIES = Inefficiencies()
+
+
+class NoDeviceError(NotSupportedError):
+    """A term follows from the device on which a rank computes, and nobody names one."""
 
 
 @dataclass(frozen=True)
@@ -110,17 +113,15 @@ class Setting:
         """What a rank computes on.
 
         Raises:
-            NotSupportedError: nobody says.
+            NoDeviceError: nobody says.
         """
         if self.given_device is not None:
             return self.given_device
-        hardware = self.topology.hardware
-        name = None if hardware is None else DEVICES.get(hardware.generation)
-        if name is None:
-            raise NotSupportedError(
+        if self.topology.hardware is None:
+            raise NoDeviceError(
                 f"{self.topology.name} does not say on what its ranks compute; name a device, such as a100"
             )
-        return load_device(name)
+        return load_device(device_of(self.topology.hardware)[0])
 
 
 def _contention(so_far: Inefficiencies, setting: Setting) -> Inefficiencies:
@@ -214,6 +215,8 @@ def inefficiencies_on(
         except NotSupportedError as error:
             if name in wanted:
                 raise NotSupportedError(f"inefficiencies: {name}: {error}") from None
+            if isinstance(error, NoDeviceError):
+                so_far = replace(so_far, without_device=(*so_far.without_device, name))
             continue
         so_far = replace(so_far, terms=(*so_far.terms, name))
     return so_far if scenario.base.num_ranks > 1 else _alone(so_far)
@@ -221,7 +224,12 @@ def inefficiencies_on(
 
 def _alone(found: Inefficiencies) -> Inefficiencies:
     """Return what of those *found* one rank has that trains without others."""
-    return Inefficiencies(found.terms, optimizer_ps=found.optimizer_ps, input_ps=found.input_alone_ps)
+    return Inefficiencies(
+        found.terms,
+        optimizer_ps=found.optimizer_ps,
+        input_ps=found.input_alone_ps,
+        without_device=found.without_device,
+    )
 
 
 def _parsed(text: str) -> tuple[str, dict[str, str]]:

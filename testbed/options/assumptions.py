@@ -284,6 +284,7 @@ def assumptions_json(
             "model": one.model,
             "transport_model": one.software.transport.name,
             "inefficiencies": list(one.software.inefficiencies),
+            **({"device": one.device, "device_for": one.device_for} if "device" in asked else {}),
         }
         for name, one in on.items()
     }
