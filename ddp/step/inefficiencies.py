@@ -1,6 +1,7 @@
 """Inefficiencies of a training step besides the time of its messages, each a term that is counted by name.
 
-    contention   while a collective is under way, computation takes longer (SMs, memory bandwidth)
+    contention   while a collective is under way, computation takes longer, by what was measured on average;
+                 ``contention:channels=24``: as much longer as multiprocessors are left to it
     late         the slowest of p ranks computes longer than the mean by the expected maximum of p normal
                  deviations (`expected_maximum`)
     launches     each collective begins when NCCL has launched its kernel
@@ -13,8 +14,10 @@ The constants are those of `sim.files.inefficiency_table`, with their sources; l
 (``baseLat`` in ``src/graph/tuning.cc``), and the memory's bandwidth is that of the device. A term that does
 not apply is refused with the reason; ``all`` takes those that do, ``all`` and ``-late`` those but for one.
 
-Assumed: contention is the same for every kernel; the ranks' deviations are independent, normal, and last a
-step or longer; an optimizer of a sharded strategy updates its part at the end, as all of it.
+Assumed: contention is the same for every kernel, and of one direction: collectives take as long beside
+computation as alone, for nobody has published how much longer (docs/modelling.md); the ranks' deviations are
+independent, normal, and last a step or longer; an optimizer of a sharded strategy updates its part at the
+end, as all of it.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from types import MappingProxyType
 import numpy as np
 
 from collectives.errors import NotSupportedError
+from collectives.program.channels import MAX_CHANNELS
 from collectives.timing.assumptions import ALL, Assumptions
 from collectives.timing.closed_forms import closed_form_of
 from collectives.timing.formulas.nccl.constants import NCCL_2_30
@@ -130,7 +134,23 @@ def _contention(so_far: Inefficiencies, setting: Setting) -> Inefficiencies:
             "its constant is of collectives that go on by themselves on a GPU; over gloo they go on when "
             "their rank calls"
         )
-    return replace(so_far, contention=inefficiency_table().contention)
+    if "channels" not in setting.parameters:
+        return replace(so_far, contention=inefficiency_table().contention)
+    return replace(so_far, contention=_beside_channels(setting.parameters["channels"], setting.device))
+
+
+def _beside_channels(channels: str, device: Device) -> Fraction:
+    """Return how many times as long computation takes on the multiprocessors that *channels* leave it."""
+    have = device.multiprocessors
+    if have is None:
+        raise NotSupportedError(f"{device.name} states no multiprocessors; leave out channels")
+    each = inefficiency_table().multiprocessors_per_channel
+    most = min(MAX_CHANNELS, (have - 1) // each)
+    if not channels.isascii() or not channels.isdigit() or not 1 <= int(channels) <= most:
+        raise NotSupportedError(
+            f"channels: expected a whole number from 1 to {most} on {have} multiprocessors, got {channels!r}"
+        )
+    return Fraction(have, have - each * int(channels))
 
 
 def _late(so_far: Inefficiencies, setting: Setting) -> Inefficiencies:
@@ -239,7 +259,7 @@ def _parsed(text: str) -> tuple[str, dict[str, str]]:
         raise UnknownInefficiencyError(
             f"inefficiencies: unknown term {name!r}; expected all or one of {', '.join(TERMS)}"
         )
-    own = ("time",) if name == "input" else ()
+    own = {"input": ("time",), "contention": ("channels",)}.get(name, ())
     for parameter in parameters:
         if parameter not in own:
             has = f"it has {', '.join(own)}" if own else "it has none"

@@ -178,8 +178,9 @@ Inefficiencies: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
-        help="What a step loses besides, separated by commas: contention, late, launches, copies, optimizer, "
-        "input:time=80ms; all: those that apply; none.  [all; none with --ideal]",
+        help="What a step loses besides, separated by commas: contention (of NCCL's channels: "
+        "contention:channels=24), late, launches, copies, optimizer, input:time=80ms; all: those that apply; "
+        "none.  [all; none with --ideal]",
     ),
 ]
 OnDevice: TypeAlias = Annotated[

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import NotSupportedError
+from collectives import NotSupportedError, simulate
 from collectives.timing import Assumptions
 from ddp import Profile, simulate_step
 from ddp.errors import UnknownInefficiencyError
@@ -48,6 +48,27 @@ def test_computation_beside_communication_takes_longer_by_the_table() -> None:
 
     first, second = step.buckets  # the first is under way until after the second is complete
     assert second.launched_ps - first.launched_ps == -(-MS * slower.numerator // slower.denominator)
+
+
+@given(st.integers(1, 64), st.sampled_from(["a100", "h100", "b200"]))
+def test_beside_channels_computation_has_the_other_multiprocessors(channels: int, device: str) -> None:
+    have = load_device(device).multiprocessors
+    assert have is not None
+    profile = Profile.uniform(num_buckets=2, bucket_bytes=100 * MIB, seconds_per_bucket=0.001)
+
+    step = simulate_step(
+        profile,
+        topology=SWITCH,
+        bucket_cap_mb=100,
+        inefficiencies=[f"contention:channels={channels}"],
+        transport_model="nccl",
+        device=device,
+    )
+
+    first, second = step.buckets
+    alone = simulate("ring", nbytes=100 * MIB, topology=SWITCH, transport_model="nccl")
+    assert second.launched_ps - first.launched_ps == -(-MS * have // (have - channels))
+    assert first.end_ps - first.start_ps == alone.time_ps  # collectives are not slowed down by computation
 
 
 def test_what_is_computed_before_or_after_communication_is_not_slowed_down() -> None:
@@ -204,6 +225,12 @@ def test_all_is_what_applies() -> None:
         ("copies", {}, "switch does not say on what its ranks compute"),
         ("input", {}, "input:time=80ms"),
         ("contention", {"transport_model": "gloo"}, "go on when their rank calls"),
+        ("contention:channels=8", {}, "does not say on what its ranks compute"),
+        ("contention:channels=8", {"device": "laptop-cpu"}, "laptop-cpu states no multiprocessors"),
+        *(
+            (f"contention:channels={wrong}", {"device": "h100"}, "from 1 to 64 on 132 multiprocessors, got")
+            for wrong in ("0", "65", "many", "-1", "1.5")
+        ),
     ],
 )
 def test_a_term_that_was_named_and_does_not_apply_is_refused(
