@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; sys.version_info >= (3, 11) and print("$(python)")' 2>/dev/null)))
 
-.PHONY: help demo dist test test-all test-nightly test-every-point durations lint verify fuzz docs mutate test-torch test-faults test-gpu test-privileged clean
+.PHONY: help demo dist test test-all test-nightly test-every-point durations lint verify fuzz docs truth claims mutate test-torch test-faults test-gpu test-privileged clean
 
 help:
 	@echo 'make dist             build wheel and source archive, and try both in empty environments'
@@ -19,6 +19,8 @@ help:
 	@echo 'make verify           prove every shipped algorithm for 2 to 64 ranks, and for some up to 1024'
 	@echo 'make fuzz             a million runs of programs, a thousand of scripts, from seeds: an hour on two cores'
 	@echo 'make docs             write docs/algorithms.md, docs/schedules/, docs/architecture.svg and schemas'
+	@echo 'make truth            measure what predictions are held against, and write docs/truth.md (root): three hours'
+	@echo 'make claims           put claims of introductory texts to the test, and write docs/claims.md'
 	@echo 'make test-torch       the tests that torch has of torch.distributed, on our ranks: twenty minutes on two cores'
 	@echo 'make mutate           feed a hundred thousand mutated inputs to every loader and parser: INPUTS=… SEED=…'
 	@echo 'make test-faults      kill processes over Gloo and cut their cables (root) at random moments: 15 minutes'
@@ -72,6 +74,21 @@ docs: $(STAMP)
 	$(BIN)/python -m docs.tools.algorithm_docs
 	$(BIN)/python -m docs.tools.architecture
 	$(BIN)/python -m docs.tools.schemas
+
+# Each program renews its own sections of the page; those of shaped networks need root.
+TRUTH := --document docs/truth.md
+truth: $(STAMP)
+	mkdir -p results
+	$(BIN)/python -m benchmarks.lab.truth $(TRUTH)
+	$(BIN)/python -m benchmarks.lab.truth --training $(TRUTH)
+	$(BIN)/testbed calibrate --device --output results/processor.toml
+	$(BIN)/python -m benchmarks.lab.truth --device results/processor.toml --predictions results/steps.json $(TRUTH)
+	$(BIN)/python -m benchmarks.lab.shaped examples/networks/shaped/*.toml $(TRUTH)
+	$(BIN)/python -m benchmarks.lab.shaped --incast $(TRUTH)
+	$(BIN)/python -m benchmarks.lab.truth --scripts $(TRUTH)
+
+claims: $(STAMP)
+	$(BIN)/python -m benchmarks.lab.claims --document docs/claims.md
 
 test-torch: $(STAMP)
 	$(BIN)/python -m tools.torch_suite

@@ -26,7 +26,7 @@ import torch.distributed as dist
 from collectives import NotSupportedError, algorithm_names, connect
 from collectives.communicators.communicator import Communicator
 from sim.units import format_size
-from testbed.bench.candidates import split_names
+from testbed.benchmarking.candidates import split_names
 from testbed.options.arguments import parse_sizes
 
 

@@ -2,14 +2,14 @@
 
     python -m benchmarks.calibrate_presets
 
-Only the rows that ``testbed/truth/published/data/split.toml`` gives to calibrate are fitted.  A preset stands
-for other machines of its kind, too, so the spread of each of its curves is at least that between systems.
-Where several were measured for one curve, each is predicted from the others, and so are the sizes of a set
-that another one keeps from calibrating (below 16 MiB of those alone that were taken in the same way); within
-what nine of ten of its rows lie is one figure for that system, and what nine of ten systems lie within
-follows from these.  Of less than nine of them, that is half again beyond the worst (as a logarithm).  A
-preset may take over what was measured on another one (`testbed.truth.published.carried`); its curves are half
-as sure. `testbed validate` judges the result by the rows that are left.
+Only the rows that ``benchmarks/lab/published/data/split.toml`` gives to calibrate are fitted.  A preset
+stands for other machines of its kind, too, so the spread of each of its curves is at least that between
+systems. Where several were measured for one curve, each is predicted from the others, and so are the sizes
+of a set that another one keeps from calibrating (below 16 MiB of those alone that were taken in the same
+way); within what nine of ten of its rows lie is one figure for that system, and what nine of ten systems lie
+within follows from these.  Of less than nine of them, that is half again beyond the worst (as a logarithm).
+A preset may take over what was measured on another one (`benchmarks.lab.published.carried`); its curves are
+half as sure. `python -m benchmarks.lab.truth` judges the result by the rows that are left.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from pathlib import Path
 
 import numpy as np
 
-from collectives.timing.formulas.measured import LARGE, measured_at
-from sim import load_network
-from sim.measured import MeasuredCurve
-from testbed.truth.published.carried import Carrier, below_own, call_of
-from testbed.truth.published.fit import FittedCurve, Held, fit_curve, fit_curves, spread_of
-from testbed.truth.published.judging import judge
-from testbed.truth.published.measured_row import MeasuredRow
-from testbed.truth.published.network_text import with_measured
-from testbed.truth.published.size_class import CLASSES, size_class
-from testbed.truth.published.split import (
+from benchmarks.lab.published.carried import Carrier, below_own, call_of
+from benchmarks.lab.published.shipped import shipped_systems
+from benchmarks.lab.published.split import (
     ELSEWHERE,
     calibrating_presets,
     carried_presets,
     judged_presets,
     published_split,
 )
-from testbed.truth.published.systems import DATA, shipped_systems
+from collectives.timing.formulas.measured import LARGE, measured_at
+from sim import load_network
+from sim.measured import MeasuredCurve
+from testbed.truth.published.fit import FittedCurve, Held, fit_curve, fit_curves, spread_of
+from testbed.truth.published.judging import judge
+from testbed.truth.published.kind import INTERVALS
+from testbed.truth.published.measured_row import MeasuredRow
+from testbed.truth.published.network_text import with_measured
+from testbed.truth.published.size_class import CLASSES, size_class
 
 MIN_ROWS = 3
 """Of a system, for its own spread to say anything."""
@@ -147,7 +148,7 @@ def write_intervals() -> None:
         for name, found in ratios.items():
             low, high = np.quantile(found, (0.05, 0.95))
             lines.append(f'"{name}" = [{low:.3f}, {high:.3f}]')
-    (DATA / "intervals.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    INTERVALS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def main() -> None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from testbed.fuzz.campaign import Tally, explore
-from testbed.fuzz.draw import Space
-from testbed.fuzz.subjects import Scripts
+from testbed.fuzzing.campaign import Tally, explore
+from testbed.fuzzing.draw import Space
+from testbed.fuzzing.subjects import Scripts
 from testbed.output.table import stdout_console
 from testbed.report.fuzzing import print_shrunk, print_tally, print_violation
 

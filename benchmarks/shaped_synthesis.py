@@ -3,7 +3,7 @@
     python -m benchmarks.shaped_synthesis examples/networks/shaped/thin_trunk.toml … [--collective all_reduce]
                                           [--nbytes 8M] [--latency 300us] [--repetitions 7]
 
-Hosts are network namespaces, links are held to their rates by token buckets (`testbed.truth.shaped`).  For
+Hosts are network namespaces, links are held to their rates by token buckets (`benchmarks.lab.shaped`).  For
 the network of each file a program is made, with a latency that stands for what software costs here, and timed
 in turns with the `SHIPPED` that cost least by estimate, and with the vendor's.  Ratios are of medians.
 """
@@ -18,15 +18,15 @@ from statistics import median
 
 import numpy as np
 
+from benchmarks.lab.shaped.built import built
+from benchmarks.lab.shaped.hosts import started
+from benchmarks.lab.shaped.plan import plan, wire
+from benchmarks.lab.shaped.timing import Call, fitting, time_calls
 from collectives.synthesis import COLLECTIVES, synthesize
 from collectives.timing.cost import Cheapest
 from sim import Topology
 from sim.topology.files.network_file import read_network
 from sim.units import parse_size, parse_time
-from testbed.truth.shaped.built import built
-from testbed.truth.shaped.hosts import started
-from testbed.truth.shaped.plan import plan, wire
-from testbed.truth.shaped.timing import Call, fitting, time_calls
 
 SHIPPED = 6
 

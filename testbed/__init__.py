@@ -1,3 +1,33 @@
-"""The command line: proves, measures, predicts and shows with the packages below it."""
+"""The command line and its functions: prove, measure, predict and show with the packages below.
+
+What a command can do, a function of the same name and words can, too; it returns a `testbed.result.Result`,
+which shows itself in a notebook, and whose rows are a DataFrame:
+
+    import testbed
+
+    testbed.simulate("ring", network="dgx-h100", ranks=64, nbytes="1M-1G").to_dataframe()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from testbed.commands.compare import compare
+    from testbed.commands.plan import plan
+    from testbed.commands.scale import scale
+    from testbed.commands.simulate import simulate
+    from testbed.commands.verify import verify
 
 __version__ = "0.1.0"
+
+__all__ = ["compare", "plan", "scale", "simulate", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    """Return the function of a command, which is imported when it is asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module 'testbed' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"testbed.commands.{name}"), name)

@@ -16,12 +16,12 @@ from testbed import __version__
 from testbed.commands import (
     bench,
     calibrate,
-    claims,
     compare,
     demo,
     env,
     export,
     fuzz,
+    moved,
     network,
     plan,
     profile,
@@ -53,11 +53,15 @@ app = typer.Typer(
 )
 
 
-def command(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def command(
+    cls: type[CheckedCommand] = CheckedCommand, **options: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function as a command that says what its docstring says."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        return app.command(cls=CheckedCommand, help=docstring_of(function), **options)(function)
+        in_shell = getattr(function, "in_shell", function)
+        app.command(cls=cls, help=docstring_of(function), **options)(in_shell)
+        return function
 
     return register
 
@@ -78,8 +82,8 @@ command(epilog=simulate.EXAMPLES)(simulate.simulate)
 command(epilog=synthesize.EXAMPLES)(synthesize.synthesize)
 command(epilog=network.EXAMPLES)(network.network)
 command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
-command(epilog=validate.EXAMPLES)(validate.validate)
-command(epilog=claims.EXAMPLES)(claims.claims)
+command(moved.MovedCommand, epilog=validate.EXAMPLES)(validate.validate)
+command(moved.MovedCommand, hidden=True)(moved.claims)
 command(epilog=compare.EXAMPLES)(compare.compare)
 command(epilog=env.EXAMPLES)(env.env)
 

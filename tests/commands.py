@@ -6,14 +6,15 @@ import json
 import shlex
 from typing import Any
 
+from typer import Typer
 from typer.testing import CliRunner, Result
 
 from testbed.cli import app
 
 
-def called(line: str, *words: object, code: int = 0) -> Result:
+def called(line: str, *words: object, code: int = 0, program: Typer = app) -> Result:
     """Return what a command printed that ended with this exit code; *words* follow those of the line."""
-    result = CliRunner().invoke(app, [*shlex.split(line), *map(str, words)])
+    result = CliRunner().invoke(program, [*shlex.split(line), *map(str, words)])
     assert result.exit_code == code, result.output
     assert result.exception is None or isinstance(result.exception, SystemExit)
     return result

@@ -6,7 +6,7 @@ by frames that are lost and sent again, some after a time-out.  A fabric is the 
 (`sim.topology.sharing_table`); links that leave a host have none, as a host queues for itself.
 
     ethernet-tcp  queues that lose what comes when they are full, and no flow control.  Measured by
-                  ``testbed validate --shaped --incast`` on a switch of 2 to 16 hosts at 25 Mbit/s: each
+                  ``benchmarks.lab.shaped --incast`` on a switch of 2 to 16 hosts at 25 Mbit/s: each
                   sends to k others and receives from k at once, 4 MiB in all.  Hosts are as Linux makes
                   them (trains of frames up to 64 KiB, time-outs of 200 ms or more); a port queues 256 KiB,
                   the part of each of 64 ports that share 16 MiB.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collectives.formats.whole_file import write_whole
-from testbed.bench.benchmark import (
+from testbed.benchmarking.benchmark import (
     BenchRequest,
     Result,
     TransportName,
@@ -20,9 +20,9 @@ from testbed.bench.benchmark import (
     simulated,
     spell,
 )
-from testbed.bench.candidates import NATIVE, Refusal, choose_candidates
-from testbed.bench.measure import ITEM_SIZES, Row, count_of, size_of
-from testbed.bench.measured_run import measure_processes, measure_threads
+from testbed.benchmarking.candidates import NATIVE, Refusal, choose_candidates
+from testbed.benchmarking.measure import ITEM_SIZES, Row, count_of, size_of
+from testbed.benchmarking.measured_run import measure_processes, measure_threads
 from testbed.errors import CheckError, UsageError, reporting_errors
 from testbed.options.annotations import HtmlFile
 from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes

@@ -228,6 +228,7 @@ def _predict(console: Console, folder: ResultFolder) -> dict[str, Any]:
     from sim import load_network
     from testbed.report.plots.scaling_plot import plot_scaling
     from testbed.report.scaling import LEGEND, scaling_tables
+    from testbed.result.terminal import show_part
     from testbed.studies.predict import predict
 
     what = f"how training would scale, without overlap and with {BUCKET_CAP_MB:g} MB buckets"
@@ -247,7 +248,7 @@ def _predict(console: Console, folder: ResultFolder) -> dict[str, Any]:
         )
 
     for shown in scaling_tables(scaling.points, SHOWN_RANKS):
-        console.print(shown)
+        show_part(console, shown)
         console.print()
     console.print(f"{LEGEND} 1, 2, 4 … 1024 ranks are in predict.json.", style="dim")
     console.print(f"Simulated: {scaling.model}.\n", style="dim")

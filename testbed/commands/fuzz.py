@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.bench.candidates import split_names
+from testbed.benchmarking.candidates import split_names
 from testbed.errors import UsageError, reporting_errors
 from testbed.options.arguments import parse_ranks
 from testbed.options.groups import grouped
@@ -18,10 +18,10 @@ from testbed.output.table import Advance, print_json, progress, stdout_console
 
 if TYPE_CHECKING:
     from collectives import Algorithm
-    from testbed.fuzz.campaign import Tally
-    from testbed.fuzz.draw import Space
-    from testbed.fuzz.program_draw import ProgramSpace
-    from testbed.fuzz.subjects import Shrunk, Subject
+    from testbed.fuzzing.campaign import Tally
+    from testbed.fuzzing.draw import Space
+    from testbed.fuzzing.program_draw import ProgramSpace
+    from testbed.fuzzing.subjects import Shrunk, Subject
 
 EXAMPLES = """\b
 Examples:
@@ -73,8 +73,8 @@ class DrawOptions:
         Raises:
             UsageError: a fault that is none, or world sizes that cannot be read.
         """
-        from testbed.fuzz.draw import Space
-        from testbed.fuzz.faults import FAULTS
+        from testbed.fuzzing.draw import Space
+        from testbed.fuzzing.faults import FAULTS
 
         given = {
             "networks": self.network,
@@ -99,7 +99,7 @@ class DrawOptions:
         """
         from collectives.algorithms import ALGORITHMS
         from collectives.catalogue.resolve import resolve_for_every_collective
-        from testbed.fuzz.program_draw import FAULTS_OF_PROGRAMS, ProgramSpace
+        from testbed.fuzzing.program_draw import FAULTS_OF_PROGRAMS, ProgramSpace
 
         for option, given in (("--algorithm", self.algorithm), ("--compute", self.compute)):
             if given:
@@ -188,7 +188,7 @@ def fuzz(
     smaller, and printed as a test for pytest. It ends with 1 also where nothing was checked.
     """
     subject = _subject(what, arguments or [], draws, module)
-    from testbed.fuzz.campaign import explore
+    from testbed.fuzzing.campaign import explore
 
     number = len(seeds.range)
     with progress(number) as advance:
@@ -217,7 +217,7 @@ def _subject(what: str, arguments: list[str], draws: DrawOptions, is_module: boo
     Raises:
         UsageError: it is neither.
     """
-    from testbed.fuzz.subjects import Programs, Scripts
+    from testbed.fuzzing.subjects import Programs, Scripts
 
     if is_module or (what.endswith(".py") and ":" not in what):
         from testbed.scripts.script import check_script

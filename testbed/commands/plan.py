@@ -7,13 +7,10 @@ from typing import Annotated
 
 import typer
 
-from collectives.formats.whole_file import write_whole
-from testbed.errors import reporting_errors
-from testbed.options.annotations import HtmlFile
-from testbed.options.groups import grouped
+from testbed.options.command import command
 from testbed.options.planning import QuestionOptions, SweepOptions
-from testbed.output.folder import check_writable
-from testbed.output.table import print_json, progress, stdout_console
+from testbed.output.table import progress
+from testbed.result import Result
 
 EXAMPLES = """\b
 Examples:
@@ -24,8 +21,7 @@ Examples:
 """
 
 
-@reporting_errors
-@grouped
+@command
 def plan(
     question: Annotated[
         Path | None, typer.Argument(metavar="[QUESTION.toml]", help="The question as a file.")
@@ -41,30 +37,22 @@ def plan(
             "predictions; by default of all but scripts.",
         ),
     ] = None,
-    csv: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Write the rows as CSV, too.")
-    ] = None,
-    html: HtmlFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+) -> Result:
     """Answer a question about a cluster: time, cost and what limits each design.
 
     Models, networks with other values of single fields, ranks, strategies and algorithms: every combination
     is worked out, on all cores or a cluster's, and only what is not known already. A question is a file, or
     options for the common case.
     """
-    from testbed.pages import check_page
     from testbed.planning import plan as answered
     from testbed.planning.question import question_of, read_question
+    from testbed.report.planning import plan_result
 
     if question is None:
         wanted = question_of(asked.content(), "plan")
     else:
         asked.check_against(question)
         wanted = read_question(question)
-    if csv is not None:
-        check_writable(csv)
-    check_page(html)
     found = answered(
         wanted,
         explain=explain,
@@ -73,24 +61,4 @@ def plan(
         cache=sweeps.cache,
         watch=progress,
     )
-    from testbed.report import planning as report
-    from testbed.report.csv_rows import csv_text
-
-    whole = report.plan_document(found)
-    if csv is not None:
-        write_whole(csv, csv_text(found.rows))
-    if html is not None:
-        from testbed.pages import Recorder, write_page
-        from testbed.pages.of_plan import plan_page
-
-        recorder = Recorder()
-        report.print_plan(recorder, found, with_answer=False)
-        write_page(html, plan_page(found, whole, recorder.parts()))
-    if as_json:
-        print_json(whole)
-        return
-    console = stdout_console()
-    report.print_plan(console, found)
-    for said, path in (("Rows", csv), ("Page", html)):
-        if path is not None:
-            console.print(f"{said}: {path}", markup=False)
+    return plan_result(found)

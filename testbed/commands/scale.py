@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from testbed.errors import UsageError, reporting_errors
-from testbed.options.annotations import HtmlFile
-from testbed.options.arguments import parse_rank_powers
+from testbed.errors import UsageError
+from testbed.options.annotations import WORLD_SIZES
+from testbed.options.arguments import parse_ranks
 from testbed.options.assumptions import StepAssumptionOptions, assumptions_json
-from testbed.options.groups import grouped
-from testbed.output.folder import document
+from testbed.options.command import command
 from testbed.output.table import progress
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from testbed.result import Result
 
 EXAMPLES = """\b
 Examples:
-  testbed scale --network ethernet-25g --network my_cluster.toml --ranks 1-256
+  testbed scale --network ethernet-25g --network my_cluster.toml --ranks 1-256x2
   testbed scale --network ethernet-25g --ranks 64 --strategy all
   testbed scale --profile my_model.json --bucket-cap-mb 50 --plot scaling.png
 """
 
 DEFAULT_NETWORKS = ("nvlink-400g", "switch-100g", "ethernet-25g")
 ALL = "all"
+MAX_SIZES = 128
+"""World sizes of one command."""
 DEFAULT_STRATEGIES = ("after_backward", "wait_free")
 
 
-@reporting_errors
-@grouped
+@command
 def scale(
     profile: Annotated[
         list[str] | None,
@@ -46,8 +44,9 @@ def scale(
         ),
     ] = None,
     ranks: Annotated[
-        str, typer.Option(metavar="LIST", help="World sizes: 1-1024 (its powers of two), or a list.")
-    ] = "1-1024",
+        str,
+        typer.Option(metavar="LIST", help=WORLD_SIZES),
+    ] = "1-1024x2",
     bucket_cap_mb: Annotated[float, typer.Option(metavar="MB", help="Size of a bucket, in MiB.")] = 25.0,
     strategy: Annotated[
         list[str] | None,
@@ -79,9 +78,7 @@ def scale(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it too: .png, .svg or .pdf.")
     ] = None,
-    html: HtmlFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+) -> Result:
     """Predict how a training step scales.
 
     The reducer that trains is replayed in virtual time, with the compute times of a profile, as a real run is
@@ -93,15 +90,17 @@ def scale(
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
     from sim import load_network
     from testbed.options import evidence
-    from testbed.pages import Delivery
-    from testbed.report.scaling import LEGEND, assumptions, carrier_table, faster_lines, scaling_tables
+    from testbed.report.scaling import scaling_result
     from testbed.studies.predict import predict
 
-    delivery = Delivery(as_json, html)
-    delivery.check()
     if not 0 < bucket_cap_mb < float("inf"):
         raise UsageError(f"--bucket-cap-mb {bucket_cap_mb:g}: expected a number above 0")
-    sizes = parse_rank_powers(ranks)
+    sizes = parse_ranks(ranks)
+    if len(sizes) > MAX_SIZES:
+        raise UsageError(
+            f"--ranks {ranks}: {len(sizes)} world sizes, at most {MAX_SIZES} are predicted at once; "
+            f"{sizes[0]}-{sizes[-1]}x2 takes twice as many each time"
+        )
     profiles = [load_profile(name) for name in profile or ["resnet50"]]
     networks = [load_network(name, ideal=counts.ideal) for name in network or DEFAULT_NETWORKS]
     wanted = strategy or DEFAULT_STRATEGIES
@@ -134,41 +133,6 @@ def scale(
         named = " or ".join(dict.fromkeys(point.algorithm for point in scaling.points))
         title = f"Scaling of data-parallel training: {named}, {bucket_cap_mb:g} MiB buckets"
         plot_scaling(scaling.points, plot, title=title, note=f"Simulated: {scaling.model}.")
-    from testbed.pages.of_scaling import scaling_answer, scaling_plots, scaling_question
-
-    def show(console: Console) -> None:
-        for shown in scaling_tables(scaling.points):
-            console.print(shown)
-            console.print()
-        if (carried := carrier_table(scaling.carriers)) is not None:
-            console.print(carried)
-        for line in faster_lines(scaling.carriers):
-            console.print(f"{line}.", style="yellow", markup=False)
-        console.print()
-        console.print(LEGEND, style="dim")
-        console.print(f"Simulated: {scaling.model}.", style="dim")
-        for line in (*assumptions(scaling.points), *(f"{one}." for one in proved)):
-            console.print(line, style="dim", markup=False)
-        for own in profiles:
-            console.print(f"Profile {own.name}: {own.source}; {own.device}.", style="dim")
-        if plot is not None:
-            console.print(f"Plot: {plot}")
-
-    delivery.give(
-        document(
-            method="simulated",
-            model=scaling.model,
-            topologies=scaling.topologies,
-            assumptions=assumptions_json(
-                list(network or DEFAULT_NETWORKS), algorithm, counts.asked, scaling.assumed
-            ),
-            profiles=[{"name": own.name, "source": own.source, "device": own.device} for own in profiles],
-            rows=scaling.rows(),
-            carriers=[asdict(carrier) for carrier in scaling.carriers],
-            **evidence.as_json(proved),
-        ),
-        show,
-        scaling_question(scaling.points),
-        scaling_answer(scaling.points),
-        lambda: scaling_plots(scaling.points),
-    )
+    written = assumptions_json(list(network or DEFAULT_NETWORKS), algorithm, counts.asked, scaling.assumed)
+    result = scaling_result(scaling, profiles, written, proved)
+    return result if plot is None else replace(result, files={"Plot": plot})

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from testbed.commands.network import default_ranks
-from testbed.errors import UsageError, reporting_errors
-from testbed.options.annotations import HtmlFile, TraceFile
+from testbed.errors import UsageError
+from testbed.options.annotations import TraceFile
 from testbed.options.arguments import MAX_COUNT, MAX_RANKS, parse_placement, parse_sizes
 from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions_json
 from testbed.options.cluster import DEFAULT_NETWORK
+from testbed.options.command import command
 from testbed.options.conditions import ConditionOptions
-from testbed.options.groups import grouped
 from testbed.output.folder import check_writable
-from testbed.output.table import progress, seconds, stdout_console
+from testbed.output.table import progress, seconds
+from testbed.result import Interrupted, Result
 
 if TYPE_CHECKING:
-    from testbed.pages import Delivery
     from testbed.studies.simulation import Simulated, SimulationRequest
 
 EXAMPLES = """\b
@@ -44,8 +44,7 @@ class Engine(StrEnum):
     RANKS = "ranks"
 
 
-@reporting_errors
-@grouped
+@command
 def simulate(
     algorithm: Annotated[
         list[str],
@@ -104,16 +103,14 @@ def simulate(
             metavar="FILE", help="Draw time over size, or for one run the load on the network's picture."
         ),
     ] = None,
-    html: HtmlFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+) -> Result:
     """Predict how long a collective takes on a network, and see where its time goes.
 
     One algorithm at one size is reported in full; several are compared, with the bottleneck of each.
     """
     from sim import load_network
-    from testbed.pages import Delivery
-    from testbed.studies.simulation import SimulationRequest, entries_of
+    from testbed.report.simulation import simulation_result
+    from testbed.studies.simulation import SimulationRequest, entries_of, simulated
     from testbed.truth.calibration.calibration import origin_of
 
     description = load_network(network, ideal=counts.ideal)
@@ -140,20 +137,23 @@ def simulate(
         calibrated=origin_of(description),
     )
 
-    delivery = Delivery(as_json, html)
-    delivery.check()
     _check_outputs(request, trace, plot)
-    results = _simulate(request, delivery, all_links=all_links)
+    results: list[Simulated] = []
+    try:
+        with progress(len(entries) * len(sizes)) as advance:
+            results.extend(simulated(request, advance, watched=sys.stderr.isatty()))
+    except KeyboardInterrupt as interrupt:
+        if not results:
+            raise
+        so_far = simulation_result(request, results, all_links=all_links, interrupted=True)
+        raise Interrupted(so_far, interrupt) from None
+    files = {"Trace, for https://ui.perfetto.dev": trace, "Plot": plot}
     if trace is not None:
         results[0].run.trace.save(trace)
     if plot is not None:
         _plot(request, results, plot)
-    _report(request, results, delivery, all_links=all_links)
-    if not as_json:
-        console = stdout_console()
-        for said, path in (("Trace, for https://ui.perfetto.dev", trace), ("Plot", plot)):
-            if path is not None:
-                console.print(f"{said}: {path}", markup=False, soft_wrap=True)
+    result = simulation_result(request, results, all_links=all_links)
+    return replace(result, files={what: path for what, path in files.items() if path is not None})
 
 
 def _check_outputs(request: SimulationRequest, trace: Path | None, plot: Path | None) -> None:
@@ -188,48 +188,8 @@ def _check_outputs(request: SimulationRequest, trace: Path | None, plot: Path | 
     check_drawable(request.topology)
 
 
-def _simulate(request: SimulationRequest, delivery: Delivery, *, all_links: bool) -> list[Simulated]:
-    """Simulate; when interrupted, report what there is."""
-    from testbed.studies.simulation import simulated
-
-    results: list[Simulated] = []
-    try:
-        with progress(len(request.entries) * len(request.sizes)) as advance:
-            results.extend(simulated(request, advance, watched=sys.stderr.isatty()))
-    except KeyboardInterrupt:
-        if results:
-            _report(request, results, delivery, all_links=all_links, interrupted=True)
-        raise
-    return results
-
-
-def _report(
-    request: SimulationRequest,
-    results: list[Simulated],
-    delivery: Delivery,
-    *,
-    all_links: bool,
-    interrupted: bool = False,
-) -> None:
-    from testbed.options import evidence
-    from testbed.pages.of_simulation import simulation_answer, simulation_plots
-    from testbed.report.simulated import title
-    from testbed.report.simulation import print_simulation, simulation_document
-
-    where = [(results[0].run.num_ranks, request.topology.ranks_per_node)]
-    programs = [own.algorithm for own in request.entries]
-    proved = evidence.evidence_for(programs, where, request.collective)
-    delivery.give(
-        simulation_document(request, results, interrupted=interrupted) | evidence.as_json(proved),
-        partial(print_simulation, request=request, results=results, all_links=all_links, proved=proved),
-        title(request, results),
-        simulation_answer(results),
-        partial(simulation_plots, request, results),
-    )
-
-
 def _plot(request: SimulationRequest, results: list[Simulated], path: Path) -> None:
-    from testbed.report.simulated import assumptions, title
+    from testbed.report.simulation import assumptions, title
 
     if len(request.sizes) > 1:
         from testbed.report.plots.size_plot import plot_sizes

@@ -75,11 +75,12 @@ def tune(
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
     from ddp.tuning.search import Search
     from sim import load_network
-    from testbed.bench.candidates import split_names
+    from testbed.benchmarking.candidates import split_names
     from testbed.options import evidence
     from testbed.pages import Delivery
     from testbed.report.scaling import carrier_table, faster_lines
     from testbed.report.tuning import LEGEND, model_of, paste, row_of, search_lines, tuning_tables
+    from testbed.result.terminal import show_part
     from testbed.studies.carriers import carriers_of
 
     delivery = Delivery(as_json, html)
@@ -145,7 +146,7 @@ def tune(
             console.print(shown)
             console.print()
         if (carried := carrier_table(carriers)) is not None:
-            console.print(carried)
+            show_part(console, carried)
             console.print()
         for line in paste(found, carriers):
             console.print(line, soft_wrap=True, markup=False)

@@ -3,60 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.commands import validations
 from testbed.errors import UsageError, reporting_errors
 from testbed.options.annotations import HtmlFile
 from testbed.options.arguments import MAX_RANKS
+from testbed.output.folder import check_writable
+from testbed.output.table import progress
+from testbed.report.far_off import far_off
+
+if TYPE_CHECKING:
+    from testbed.pages import Delivery
 
 EXAMPLES = """\b
 Examples:
-  testbed validate
   testbed validate --table rows.csv --network dgx-h100
-  testbed validate --training --document docs/truth.md
   testbed validate --table nccl-tests.log --network mine.toml --json
   testbed calibrate --device --output my_cpu.toml && testbed validate --device my_cpu.toml
-  sudo testbed validate --shaped examples/networks/shaped/*.toml
-  sudo testbed validate --shaped --incast --document docs/truth.md
 """
 
 
 @reporting_errors
 def validate(
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE...", help="Network files, for --shaped.")
-    ] = None,
-    shaped: Annotated[
-        bool,
-        typer.Option(
-            "--shaped",
-            help="Build the network of each FILE on this machine (root, iproute2), and measure what was "
-            "predicted for it.",
-        ),
-    ] = False,
-    incast: Annotated[
-        bool,
-        typer.Option(
-            "--incast",
-            help="--shaped: instead of FILEs, a switch with one queue before each port, and what flows that "
-            "end in one port get of it.",
-        ),
-    ] = False,
-    calibration: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="--shaped: TCP's shares and software costs, as testbed calibrate found them; by default "
-            "those of a plain network that is built and measured first.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path,
-        typer.Option(metavar="FOLDER", help="--shaped: where predictions, rows and a picture are left."),
-    ] = Path("results/validate"),
     table_file: Annotated[
         Path | None,
         typer.Option(
@@ -88,79 +58,73 @@ def validate(
     threads: Annotated[
         int, typer.Option(min=1, max=1024, help="--device: threads of the processor that the file is of.")
     ] = 1,
-    training: Annotated[
-        bool,
-        typer.Option(
-            "--training",
-            help="Lost efficiency of published trainings, on one node and several.",
-        ),
-    ] = False,
-    scripts: Annotated[
-        bool,
-        typer.Option(
-            "--scripts",
-            help="Published trainings of one node, from plain scripts on virtual GPUs; takes many minutes.",
-        ),
-    ] = False,
     predictions: Annotated[
         Path, typer.Option(metavar="FILE", help="--device: where predictions stand before measuring.")
     ] = Path("predictions.json"),
-    into: Annotated[
-        Path | None,
-        typer.Option("--document", metavar="FILE", help="Renew this command's section in a Markdown file."),
-    ] = None,
     html: HtmlFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Hold predictions against measurements: what was predicted, what was measured, and how far apart.
 
-    Alone: the networks that ship, against the published measurements that ship and that no calibration has
-    seen, and against themselves; it ends with 1 where one contradicts itself. --table: a network against a
-    table of yours. --training: what published trainings lose to scaling. --scripts: the speed of published
-    trainings, from scripts that are run without data. --device: training steps on this
-    machine's processor against its device file. --shaped: networks that are built here, each host a network
-    namespace, each link held to its rate by a token bucket; predictions are written to a file, whose
-    SHA-256 is printed, before anything is measured, and nothing is left behind. --shaped --incast: a switch
-    whose ports have one queue for all flows, against the fabric ethernet-tcp, in about five minutes.
+    --table: a network against a table of yours. --device: training steps on this machine's processor
+    against its device file.
     """
     from testbed.pages import Delivery
 
     delivery = Delivery(as_json, html)
     delivery.check()
-    if incast and (not shaped or files or calibration is not None):
-        raise UsageError("--incast goes with --shaped alone: it builds a switch of its own, of no file")
-    if incast:
-        validations.of_incast(into, delivery)
-        return
-    if shaped:
-        if not files:
-            raise UsageError(
-                "--shaped: name at least one network file, such as examples/networks/shaped/*.toml"
-            )
-        validations.of_shaped(files, calibration, output, into, delivery)
-        return
-    if files:
-        raise UsageError(f"{files[0]}: network files go with --shaped, which builds and measures them")
-    if scripts:
-        if training or device is not None or table_file is not None or network is not None:
-            raise UsageError(
-                "--scripts judges trainings that ship; leave out --training, --device, --table, --network"
-            )
-        validations.of_scripts(into, delivery)
-        return
-    if training:
-        if device is not None or table_file is not None or network is not None:
-            raise UsageError("--training judges trainings that ship; leave out --device, --table, --network")
-        validations.of_trainings(into, delivery)
-        return
     if device is not None:
         if table_file is not None or network is not None:
             raise UsageError("--device judges a device file, and --table a network: name one of them")
-        validations.of_device(device, threads, predictions, into, delivery)
+        _of_device(device, threads, predictions, delivery)
         return
     if (table_file is None) != (network is None):
         raise UsageError("--table FILE and --network NAME|FILE go together: what is judged, and by what")
-    if table_file is not None and network is not None:
-        validations.of_table(table_file, network, collective, ranks, nodes, delivery)
-        return
-    validations.of_presets(into, delivery)
+    if table_file is None or network is None:
+        raise UsageError(
+            "name --table FILE and --network NAME|FILE, or --device FILE; judging the networks that ship "
+            "moved: python -m benchmarks.lab.truth, in a checkout"
+        )
+    _of_table(table_file, network, collective, ranks, nodes, delivery)
+
+
+def _of_table(
+    path: Path, name: str, collective: str | None, ranks: int | None, nodes: int | None, delivery: Delivery
+) -> None:
+    """Judge the network *name* by the measurements of the file at *path*."""
+    from sim import load_network
+    from testbed.report.published import print_table, table_document
+    from testbed.truth.published.judging import judge
+    from testbed.truth.published.tables import Said, read_table
+
+    rows = read_table(path, Said(collective, ranks, nodes))
+    network = load_network(name)
+    with progress(len(rows)) as advance:
+        judged, refused = judge(rows, network, advance)
+    if not judged:
+        raise UsageError(f"{name} predicts none of the {len(rows)} rows of {path}: {refused[0].reason}")
+    found = table_document(judged, refused, network.name, str(path))
+    delivery.give(
+        found,
+        lambda console: print_table(console, judged, refused),
+        f"How far is {network.name} from what {path.name} measured?",
+        far_off(found["median_error"], found["worst_error"], found["num_rows"]),
+    )
+
+
+def _of_device(name: str, threads: int, predictions: Path, delivery: Delivery) -> None:
+    """Judge the device *name* by steps that are measured here, predicted in *predictions*."""
+    from sim import load_device
+    from testbed.report.device import print_validated, validated_document
+    from testbed.truth.computation.validation import number_of_tasks, validate_device
+
+    described = load_device(name)
+    check_writable(predictions)
+    with progress(number_of_tasks()) as advance:
+        found = validate_device(described, threads, predictions, advance)
+    delivery.give(
+        validated_document(found, predictions),
+        lambda console: print_validated(console, found, predictions),
+        f"How far are steps that were predicted on {found.device} from those measured here?",
+        far_off(found.median_error, found.worst_error, len(found.rows)),
+    )

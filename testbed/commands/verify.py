@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.errors import UsageError, reporting_errors
-from testbed.options.annotations import HtmlFile
+from testbed.errors import UsageError
+from testbed.options.annotations import WORLD_SIZES
 from testbed.options.arguments import MAX_COUNT, parse_ranks
-from testbed.output.folder import document
+from testbed.options.command import command
 from testbed.output.table import counted, progress
-from testbed.report.proofs import answer, print_proofs
-from testbed.studies.proofs import MODEL, Outcome, choose, prove_wholly, rows_of
+from testbed.report.proofs import proofs_result
+from testbed.result import Result
+from testbed.studies.proofs import choose, prove_wholly
 
 if TYPE_CHECKING:
     from collectives.program import Algorithm
@@ -34,7 +35,7 @@ Examples:
 """
 
 
-@reporting_errors
+@command
 def verify(
     algorithms: Annotated[
         list[str] | None,
@@ -45,7 +46,8 @@ def verify(
         ),
     ] = None,
     ranks: Annotated[
-        str, typer.Option(metavar="LIST", help="World sizes: 8, 2-64 (every one), 2,4,8.")
+        str,
+        typer.Option(metavar="LIST", help=WORLD_SIZES),
     ] = "2-64",
     collective: Annotated[
         str | None,
@@ -65,17 +67,11 @@ def verify(
             "by default none. 250000 take a second or two.",
         ),
     ] = None,
-    html: HtmlFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+) -> Result:
     """Prove algorithms right, without data.
 
     A wrong program ends with exit code 1 and the grid of ranks and steps around the fault.
     """
-    from testbed.pages import Delivery
-
-    delivery = Delivery(as_json, html)
-    delivery.check()
     sizes = parse_ranks(ranks)
     if len(sizes) > MAX_SIZES:
         raise UsageError(f"--ranks {ranks}: {len(sizes)} world sizes; at most {MAX_SIZES} are proved at once")
@@ -84,21 +80,11 @@ def verify(
         _check_work(chosen, sizes[-1])
     with progress(len(chosen) * (len(sizes) + 1)) as advance:
         outcomes = prove_wholly(chosen, sizes, ranks, advance, budget)
-    refusals = [outcome for outcome in outcomes if outcome.refused]
     if not any(outcome.proofs or outcome.failed_at for outcome in outcomes):
-        why = refusals[0].reason if refusals else f"every proof is over --budget {budget}"
-        raise UsageError(f"nothing was proved: {why}")
-    refused = [{**_world_sizes(outcome, outcome.refused), "reason": outcome.reason} for outcome in refusals]
-    left_out = [_world_sizes(outcome, outcome.left_out) for outcome in outcomes if outcome.left_out]
-    rows = rows_of(outcomes)
-    delivery.give(
-        document(method="proved", model=MODEL, rows=rows, refused=refused, left_out=left_out),
-        lambda console: print_proofs(console, outcomes, budget),
-        f"Are {counted(len(chosen), 'algorithm')} right, for {ranks} ranks?",
-        answer(outcomes),
-    )
-    if any(outcome.failed_at for outcome in outcomes):
-        raise typer.Exit(1)
+        reason = next((outcome.reason for outcome in outcomes if outcome.refused), None)
+        raise UsageError(f"nothing was proved: {reason or f'every proof is over --budget {budget}'}")
+    question = f"Are {counted(len(chosen), 'algorithm')} right, for {ranks} ranks?"
+    return proofs_result(question, outcomes, budget)
 
 
 def _check_work(chosen: Sequence[Algorithm], world_size: int) -> None:
@@ -118,7 +104,3 @@ def _check_work(chosen: Sequence[Algorithm], world_size: int) -> None:
                 f"{algorithm}, {world_size} ranks: a proof goes through about {work} operations, and without "
                 f"--budget through at most {MAX_WORK}; to make it all the same give --budget {work + 1}"
             )
-
-
-def _world_sizes(outcome: Outcome, sizes: Sequence[int]) -> dict[str, Any]:
-    return {"algorithm": outcome.algorithm, "collective": outcome.collective, "world_sizes": list(sizes)}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from testbed.comparison.result_file import Result
+from testbed.comparison.result_file import ResultFile
 from testbed.comparison.rows import Row, Scalar, Tables, by_key, is_asked, key_fields, spell_key, tables
 
 
@@ -53,6 +53,8 @@ class Comparison:
         only_first: rows that the second result lacks, as table and key.
         only_second: rows that the first lacks.
         num_compared: fields of answers that both results have.
+        asked: fields that belong to the question, by table.
+        units: of fields, as the results say them.
     """
 
     question: tuple[Difference, ...]
@@ -61,6 +63,8 @@ class Comparison:
     only_first: tuple[tuple[str, str], ...]
     only_second: tuple[tuple[str, str], ...]
     num_compared: int
+    asked: Mapping[str, Sequence[str]]
+    units: Mapping[str, str]
 
     @property
     def agrees(self) -> bool:
@@ -68,7 +72,7 @@ class Comparison:
         return not (self.answer or self.only_first or self.only_second)
 
 
-def compare(first: Result, second: Result, tolerance: float = 0.0) -> Comparison:
+def compare(first: ResultFile, second: ResultFile, tolerance: float = 0.0) -> Comparison:
     """Return how *second* differs from *first*.
 
     Fields that only one of the results has at all are no difference: versions add fields.
@@ -78,7 +82,12 @@ def compare(first: Result, second: Result, tolerance: float = 0.0) -> Comparison
         second: the other.
         tolerance: relative difference that is none.
     """
-    pairs, only_first, only_second = _pair(tables(first.body), tables(second.body))
+    asked = {
+        table: list(dict.fromkeys((*first.asked.get(table, ()), *second.asked.get(table, ()))))
+        for table in (*first.asked, *second.asked)
+    }
+    asked[""] = [*asked.get("", ()), "assumptions"]
+    pairs, only_first, only_second = _pair(tables(first.body), tables(second.body), asked)
     question = list(_differences("", "", _said(first, second), _said(second, first)))
     answer: list[Difference] = []
     num_compared = 0
@@ -86,19 +95,26 @@ def compare(first: Result, second: Result, tolerance: float = 0.0) -> Comparison
     for pair in pairs:
         fields = [field for field in pair.first if field in shared[pair.table]]
         fields += [field for field in pair.second if field in shared[pair.table] and field not in pair.first]
-        num_compared += sum(not is_asked(field) for field in fields)
+        num_compared += sum(not is_asked(field, asked.get(pair.table, ())) for field in fields)
         mine, theirs = ({field: row.get(field) for field in fields} for row in (pair.first, pair.second))
         for own in _differences(pair.table, pair.row, mine, theirs):
-            if is_asked(own.field):
+            if is_asked(own.field, asked.get(pair.table, ())):
                 question.append(own)
             elif own.relative is None or abs(own.relative) > tolerance:
                 answer.append(own)
     return Comparison(
-        tuple(question), tuple(answer), tuple(pairs), tuple(only_first), tuple(only_second), num_compared
+        tuple(question),
+        tuple(answer),
+        tuple(pairs),
+        tuple(only_first),
+        tuple(only_second),
+        num_compared,
+        asked,
+        {**first.units, **second.units},
     )
 
 
-def _said(result: Result, other: Result) -> dict[str, Scalar]:
+def _said(result: ResultFile, other: ResultFile) -> dict[str, Scalar]:
     """Return what *result* says of how it was got; topologies that *other* lacks by name alone."""
     own = result.topologies
     alone = [name for name in own if name not in other.topologies]
@@ -113,12 +129,14 @@ def _said(result: Result, other: Result) -> dict[str, Scalar]:
     }
 
 
-def _pair(first: Tables, second: Tables) -> tuple[list[Pair], list[tuple[str, str]], list[tuple[str, str]]]:
+def _pair(
+    first: Tables, second: Tables, asked: Mapping[str, Sequence[str]]
+) -> tuple[list[Pair], list[tuple[str, str]], list[tuple[str, str]]]:
     """Return the rows of both, and those that only one has."""
     pairs: list[Pair] = []
     only: tuple[list[tuple[str, str]], list[tuple[str, str]]] = [], []
     for table in dict.fromkeys((*first, *second)):
-        fields = key_fields(first.get(table, ()), second.get(table, ()))
+        fields = key_fields(first.get(table, ()), second.get(table, ()), asked.get(table, ()))
         mine, theirs = (by_key(own.get(table, ()), fields) for own in (first, second))
         for key in dict.fromkeys((*mine, *theirs)):
             words = spell_key(fields, key)

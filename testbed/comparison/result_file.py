@@ -16,7 +16,7 @@ class ResultError(UsageError):
     """A file that is no result of a command."""
 
 
-class Result(BaseModel):
+class ResultFile(BaseModel):
     """What every result says of itself; the rest of the document is its body."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -28,6 +28,10 @@ class Result(BaseModel):
     model: str
     seed: int | None
     topologies: dict[str, str]
+    question: str = ""
+    answer: str | list[str] = ""
+    asked: dict[str, list[str]] = {}
+    units: dict[str, str] = {}
 
     @property
     def body(self) -> dict[str, Any]:
@@ -40,11 +44,11 @@ class Result(BaseModel):
         return self.method if isinstance(self.method, list) else [self.method]
 
 
-def read_result(path: str | PathLike[str]) -> Result:
+def read_result(path: str | PathLike[str]) -> ResultFile:
     """Return the result in the file at *path*.
 
     Raises:
         ResultError: it holds none.
         OSError: it cannot be read.
     """
-    return read_json_document(path, Result, ResultError, "a result, as commands write it with --json")
+    return read_json_document(path, ResultFile, ResultError, "a result, as commands write it with --json")

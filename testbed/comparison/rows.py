@@ -1,15 +1,15 @@
 """Rows of results: which there are, and which of one result stands beside which of another.
 
-A result's rows have no declared key: a field such as ``algorithm`` is asked of one command and chosen by
-another.  So the key is found: of the fields that commands are asked for, in a fixed order, the first that
-together tell the rows of each result apart.  A field that has one value throughout a result tells nothing
-apart; if its value is another in the other result, the question was another, and rows still meet.
+A result says which fields of its rows were asked (`testbed.result.Column`).  Of those, the first that
+together tell the rows of each result apart are the key.  A field that has one value throughout a result tells
+nothing apart; if its value is another in the other result, the question was another, and rows still meet.
+Rows of which nothing is said meet by their place.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -17,17 +17,6 @@ Row: TypeAlias = Mapping[str, Scalar]
 """Fields by name; ``bottleneck.name`` is within ``bottleneck``, ``inefficiencies 1`` the first of a list."""
 Tables: TypeAlias = dict[str, list[Row]]
 """Rows by the name of their list; that of a result's own fields is empty."""
-
-ASKED = (
-    "kind", "claim", "id", "name", "work", "profile", "script", "model", "network", "label", "placement",
-    "collective", "ranks", "world_size", "nbytes", "size_bytes", "bytes", "dtype", "op", "root",
-    "strategy", "bucket_cap_mb", "algorithm_asked", "scaling", "timing", "transport", "transport_model",
-    "device", "protocol", "conditions", "tokens_per_rank", "price_per_gpu_hour", "seed",
-    "steps", "iteration", "step", "rank", "source", "description", "question", "tolerance",
-)  # fmt: skip
-"""Fields that a command is asked for, those first that name a row best."""
-ASKED_OR_CHOSEN = ("algorithm", "channels", "engine", "method")
-"""Fields that some commands are asked for and others choose: part of a key only where the rest is none."""
 
 
 def tables(body: Mapping[str, Any]) -> Tables:
@@ -48,22 +37,22 @@ def tables(body: Mapping[str, Any]) -> Tables:
     return {"": [own], **found} if own else found
 
 
-def is_asked(field: str) -> bool:
-    """Return whether *field* belongs to the question."""
-    return field.split(".")[0].split(" ")[0] in (*ASKED, "overrides", "assumptions")
+def is_asked(field: str, asked: Collection[str]) -> bool:
+    """Return whether *field*, or the field that it is in, is one of those that were *asked*."""
+    return field.split(".")[0].split(" ")[0] in asked
 
 
-def key_fields(first: Sequence[Row], second: Sequence[Row]) -> tuple[str, ...]:
-    """Return the fields that tell the rows of *first* apart, and those of *second*."""
+def key_fields(first: Sequence[Row], second: Sequence[Row], asked: Sequence[str]) -> tuple[str, ...]:
+    """Return the fields out of *asked* that tell the rows of *first* apart, and those of *second*."""
     chosen: tuple[str, ...] = ()
-    known = {field for row in (*first, *second) for field in row}
-    overrides = sorted(field for field in known if field.startswith("overrides."))
-    for field in (*ASKED, *overrides, *ASKED_OR_CHOSEN):
-        if field not in known or all(len(set(keys(rows, chosen))) == len(rows) for rows in (first, second)):
-            continue
-        more = (*chosen, field)
-        if any(len(set(keys(rows, more))) > len(set(keys(rows, chosen))) for rows in (first, second)):
-            chosen = more
+    known = dict.fromkeys(field for row in (*first, *second) for field in row)
+    for name in asked:
+        for field in (field for field in known if is_asked(field, (name,))):
+            if all(len(set(keys(rows, chosen))) == len(rows) for rows in (first, second)):
+                return chosen
+            more = (*chosen, field)
+            if any(len(set(keys(rows, more))) > len(set(keys(rows, chosen))) for rows in (first, second)):
+                chosen = more
     return chosen
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
 import typer
 
@@ -217,6 +217,8 @@ def inefficiencies_of(text: str | None) -> list[str] | None:
 @dataclass(frozen=True)
 class AssumptionOptions:
     """Options for what is counted besides the links: by default, as in a real run."""
+
+    PANEL: ClassVar = "Software"
 
     model: TimedBy = None
     transport_model: TransportModel = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from testbed.bench.measure import Row
+from testbed.benchmarking.measure import Row
 from testbed.output.table import seconds, spell_size
 from testbed.pages.page import Plot
 from testbed.pages.plots.lines import FLOOR, lines

@@ -17,8 +17,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.errors import UsageError
-from testbed.extras import how_to_install
 from testbed.output.table import Advance
 from testbed.planning.answers.answer import Answer, answers, more_cases
 from testbed.planning.answers.causes import Case
@@ -30,6 +28,7 @@ from testbed.planning.question import Question, question_of, read_question
 from testbed.planning.resources import link_groups
 from testbed.planning.row import Row
 from testbed.planning.sweep import as_they_are, sweep
+from testbed.result.flat import data_frame
 
 if TYPE_CHECKING:
     import pandas
@@ -87,11 +86,7 @@ class Plan:
         Raises:
             UsageError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError:
-            raise UsageError(how_to_install("a table needs pandas", "plan")) from None
-        return pandas.DataFrame([row.as_json() for row in self.rows])
+        return data_frame(row.as_json() for row in self.rows)
 
 
 def plan(

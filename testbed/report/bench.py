@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from testbed.bench.benchmark import BenchRequest, Result, TransportName, spell
+from testbed.benchmarking.benchmark import BenchRequest, Result, TransportName, spell
 from testbed.options import evidence
 from testbed.output.folder import document
 from testbed.output.table import counted

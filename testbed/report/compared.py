@@ -1,25 +1,74 @@
-"""Tables of two results beside each other."""
+"""Result of a comparison: two results beside each other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
 
-from rich.console import Console
-
-from testbed.comparison import Comparison, Difference, Pair
+from testbed.comparison import Comparison, Difference, Pair, ResultFile
 from testbed.comparison.rows import Scalar, is_asked
-from testbed.output.table import counted, seconds, table
+from testbed.output.table import counted, seconds
+from testbed.result import Grid, Part, Result, Rows, Text, asked, found
+
+MODEL = (
+    "rows are matched by the first fields of the question that tell them apart; "
+    "a difference is that of B from A, over A"
+)
+DIFFERENCES = (*asked("table", "row", "field"), *found("first", "second", "relative"))
+ONLY = asked("table", "row")
 
 MAX_LINES = 40
 """So many rows of a table are shown; the JSON has all."""
-CHIEF = ("seconds", "time_us", "median_seconds", "virtual_seconds")
-"""The figure that is shown side by side if nobody says which: the first of these that rows have."""
+
+
+def compared_result(
+    files: Sequence[Path],
+    results: Sequence[ResultFile],
+    comparison: Comparison,
+    figure: str | None,
+    tolerance: float,
+) -> Result:
+    """Return what two results, A and B, have in common and what not, with *figure* side by side."""
+    answer = answer_sentence(comparison, figure)
+    names = [{"file": str(file), "command": own.command} for file, own in zip(files, results, strict=True)]
+    only = [
+        Rows(ONLY, [{"table": table, "row": row} for table, row in rows])
+        for rows in (comparison.only_first, comparison.only_second)
+    ]
+    return Result(
+        question=f"Do {files[0].name} and {files[1].name} agree?",
+        answer=answer,
+        method=list(dict.fromkeys(method for own in results for method in own.methods)),
+        model=MODEL,
+        rows=Rows(DIFFERENCES, [asdict(own) for own in comparison.answer]),
+        tables={
+            "asked_differently": Rows(DIFFERENCES, [asdict(own) for own in comparison.question]),
+            "only_in_first": only[0],
+            "only_in_second": only[1],
+        },
+        asked=("first", "second", "tolerance"),
+        body={
+            "first": names[0],
+            "second": names[1],
+            "tolerance": tolerance,
+            "agree": comparison.agrees,
+            "figures_compared": comparison.num_compared,
+            "rows_matched": len(comparison.pairs),
+        },
+        parts=[Text([answer, f"A: {files[0]}", f"B: {files[1]}"]), *_parts(comparison, figure)],
+        failure=(
+            None
+            if comparison.agrees
+            else f"{files[0]} and {files[1]} differ by more than --tolerance {tolerance:g}"
+        ),
+    )
 
 
 def chief_figure(comparison: Comparison) -> str | None:
     """Return the figure to show side by side: a time if there is one, else the first that differs."""
-    for field in CHIEF:
-        if any(_is_number(pair.first.get(field)) for pair in comparison.pairs):
+    for field in figures(comparison):
+        if comparison.units.get(field) == "s":
             return field
     return next((own.field for own in comparison.answer if own.relative is not None), None)
 
@@ -30,7 +79,9 @@ def figures(comparison: Comparison) -> list[str]:
         field: None
         for pair in comparison.pairs
         for field, value in pair.first.items()
-        if _is_number(value) and _is_number(pair.second.get(field)) and not is_asked(field)
+        if _is_number(value)
+        and _is_number(pair.second.get(field))
+        and not is_asked(field, comparison.asked.get(pair.table, ()))
     }
     return list(found)
 
@@ -52,21 +103,16 @@ def answer_sentence(comparison: Comparison, figure: str | None) -> str:
     return f"{said}."
 
 
-def show_comparison(console: Console, comparison: Comparison, figure: str | None) -> None:
-    """Print what was asked differently, what came out differently, and *figure* side by side."""
+def _parts(comparison: Comparison, figure: str | None) -> Iterator[Part]:
+    """Yield what was asked differently, what came out differently, and *figure* side by side."""
     if comparison.question:
         rows = [(what, _spell(own.first), _spell(own.second)) for what, own in _asked(comparison.question)]
-        console.print(table(("asked", "A", "B"), rows[:MAX_LINES], text_columns=3, title="The question"))
-        _say_left_out(console, rows)
+        yield from _grid(("asked", "A", "B"), rows, 3, "The question")
     else:
-        console.print("The question is the same in both.")
-    console.print()
+        yield Text(["The question is the same in both."])
     if comparison.answer:
-        changed = list(_by_figure(comparison))
         columns = ("figure", "most in", "differs in", "least", "most")
-        console.print(table(columns, changed[:MAX_LINES], text_columns=2, title="The answer: B beside A"))
-        _say_left_out(console, changed)
-        console.print()
+        yield from _grid(columns, list(_by_figure(comparison)), 2, "The answer: B beside A")
     beside = [pair for pair in comparison.pairs if figure is not None and _both(pair, figure)]
     if figure is not None and beside:
         lines = [
@@ -78,19 +124,23 @@ def show_comparison(console: Console, comparison: Comparison, figure: str | None
             )
             for pair in beside
         ]
-        console.print(table(("row", "A", "B", "difference"), lines[:MAX_LINES], title=figure))
-        _say_left_out(console, lines)
-        console.print()
+        yield from _grid(("row", "A", "B", "difference"), lines, 1, figure)
     for name, only in (("A", comparison.only_first), ("B", comparison.only_second)):
-        for where in only[:MAX_LINES]:
-            console.print(f"Only in {name}: {_where(*where)}")
-        _say_left_out(console, only)
+        lines_of = [f"Only in {name}: {_where(*where)}" for where in only[:MAX_LINES]]
+        yield Text([*lines_of, *_left_out(only)])
 
 
-def _say_left_out(console: Console, lines: Sized) -> None:
+def _grid(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int, title: str
+) -> Iterator[Part]:
+    yield Grid(columns, rows[:MAX_LINES], text_columns, title)
+    yield Text(list(_left_out(rows)), gap=False)
+
+
+def _left_out(lines: Sequence[object]) -> Iterator[str]:
     more = len(lines) - MAX_LINES
     if more > 0:
-        console.print(f"and {more} more: --json has all")
+        yield f"and {more} more: --json has all"
 
 
 def _asked(question: tuple[Difference, ...]) -> Iterator[tuple[str, Difference]]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from sim.units import SECOND
 from testbed.output.folder import document
 from testbed.output.table import percent, seconds, stdout_console, table
-from testbed.truth.document import Section
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,8 +19,8 @@ MODEL = (
     "the roofline of a device file: each operation at the rate of its kind, type and shape; measured with "
     "freed memory kept by the process"
 )
-_HEADS = ("step of", "predicted", "measured", "spread", "error", "memory by default", "product beside")
-_EXPLAINED = (
+STEP_HEADS = ("step of", "predicted", "measured", "spread", "error", "memory by default", "product beside")
+STEPS_EXPLAINED = (
     "Measured: the median step, with freed memory kept by the process; spread: of its middle half. Memory by "
     "default: the median where the C library hands memory back, which no prediction has. Product beside: how "
     "many times as long as the file says a product of 1024³ took between the steps; what is above 1 was this "
@@ -65,9 +63,9 @@ def print_device(found: DeviceCalibration, written: Path | None) -> None:
 def print_validated(console: Console, found: ValidatedDevice, predictions: Path) -> None:
     """Print predicted beside measured steps."""
     console.print(f"{found.device}: {found.description}", style="bold", markup=False, soft_wrap=True)
-    console.print(table(_HEADS, map(_cells, found.rows)))
-    console.print(_summary(found), markup=False)
-    console.print(_EXPLAINED, style="dim", markup=False)
+    console.print(table(STEP_HEADS, map(step_cells, found.rows)))
+    console.print(steps_summary(found), markup=False)
+    console.print(STEPS_EXPLAINED, style="dim", markup=False)
     for notice in dict.fromkeys(notice for row in found.rows for notice in row.notices):
         console.print(notice, style="dim", markup=False)
     console.print(
@@ -90,39 +88,8 @@ def validated_document(found: ValidatedDevice, predictions: Path) -> dict[str, A
     )
 
 
-def validated_section(found: ValidatedDevice) -> Section:
-    """Return the section of predicted beside measured steps."""
-    lines = [
-        "Written by `testbed validate --device FILE`, with a file that `testbed calibrate --device` had",
-        f"written on the same machine: {found.description}. Predictions were written down before",
-        f"measuring (SHA-256 `{found.digest[:16]}…`); nothing is fitted to these models.",
-        "",
-        f"| {' | '.join(_HEADS)} |",
-        f"|---{'|--:' * (len(_HEADS) - 1)}|",
-        *(f"| {row.case}: {row.description} | {' | '.join(_cells(row)[1:])} |" for row in found.rows),
-        "",
-        _summary(found),
-        "",
-        *wrap(_EXPLAINED, 116),
-        "",
-        "Where and why it fails:",
-        *(f"* {line}" for line in _FAILS),
-    ]
-    return Section("devices", "Training steps on a processor", "\n".join(lines))
-
-
-_FAILS = (
-    "Operations are charged with operands out of memory; what the one before left in a cache is read faster.",
-    "Pages that the system maps anew are not in it: compare the two measured columns.",
-    "Rates saturate as shapes grow; a line in logarithms between two measured shapes lies below. Pictures\n"
-    "  are measured at edges 2, 8 and 32, convolutions in batches of 1 and 16: those of the ResNet lie\n"
-    "  between, and some of their kernels are predicted a third too slow.",
-    "What else runs on the machine: a step that others disturb takes longer than the fastest kernels allow.",
-    "Kernels outside of the measured shapes go at the rate of the nearest; a notice of the run names them.",
-)
-
-
-def _cells(row: StepRow) -> tuple[str, ...]:
+def step_cells(row: StepRow) -> tuple[str, ...]:
+    """Return the cells of a step, below `STEP_HEADS`."""
     return (
         row.case,
         seconds(row.predicted_seconds),
@@ -134,5 +101,6 @@ def _cells(row: StepRow) -> tuple[str, ...]:
     )
 
 
-def _summary(found: ValidatedDevice) -> str:
+def steps_summary(found: ValidatedDevice) -> str:
+    """Return how far the predictions are off, in a sentence."""
     return f"Error: median {percent(found.median_error)}, worst {percent(found.worst_error)}."

@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.console import Console
 
-from testbed.fuzz.campaign import Judged, Tally
-from testbed.fuzz.subjects import Shrunk
+from testbed.fuzzing.campaign import Judged, Tally
+from testbed.fuzzing.subjects import Shrunk
 from testbed.output.table import counted
 
 _MEANING = {

@@ -7,17 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.options.assumptions import NONE, assumptions_json
-from testbed.output.folder import document
-from testbed.output.table import counted, percent, seconds, spell_size, table
+from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.planning.answers.answer import MAX_WORKS
 from testbed.planning.answers.figures import input_of, label, seconds_of, varying, work_of
 from testbed.planning.evaluation import AUTO, assumed_at, topology_at
 from testbed.planning.question import DEFAULT
+from testbed.report.designs import designs_plots
+from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from testbed.planning.answers.answer import Answer
     from testbed.planning.answers.causes import Cause, LostTime
     from testbed.planning.answers.crossings import BreakEven, Crossing
@@ -25,6 +23,15 @@ if TYPE_CHECKING:
     from testbed.planning.answers.target import Target
     from testbed.planning.plan import Plan
     from testbed.planning.row import Row
+
+COLUMNS = (
+    *asked("kind", "work", "profile", "script", "model", "network", "label", "collective", "ranks", "nbytes"),
+    *asked("strategy", "bucket_cap_mb", "algorithm_asked", "timing", "transport_model", "device"),
+    *asked("tokens_per_rank", "price_per_gpu_hour", "overrides"),
+    *found("seconds", "compute_seconds", "efficiency", "algorithm", "resolved", "bottleneck"),
+    *found("bottleneck_utilisation", "method", "timed_by", "inefficiencies", "memory_bytes", "topology"),
+    *found("problem", "tokens_per_second", "cost"),
+)
 
 MAX_ROWS = 40
 """Rows that a table has; of more, those of the front are shown."""
@@ -50,17 +57,18 @@ TITLES = {"label": "network", "bucket_cap_mb": "bucket cap (MiB)"}
 _DAY, _HOUR = 86_400.0, 3600.0
 
 
-def plan_document(plan: Plan) -> dict[str, Any]:
-    """Return *plan* as a result document."""
-    return document(
+def plan_result(plan: Plan) -> Result:
+    """Return *plan*: the question, the answer, then what bears it out."""
+    return Result(
+        question=plan.question.in_words(),
+        answer=_answer(plan),
         method=sorted({row.method for row in plan.rows}),
         model=plan.model,
         topologies=plan.topologies,
-        question=plan.question.in_words(),
         assumptions=_assumptions(plan),
-        answer=plan.sentences,
-        rows=[row.as_json() for row in plan.rows],
-        answers=[own.as_json() for own in plan.answers],
+        rows=Rows(COLUMNS, [row.as_json() for row in plan.rows]),
+        body={"answers": [own.as_json() for own in plan.answers]},
+        parts=list(_parts(plan)),
     )
 
 
@@ -82,41 +90,45 @@ def _assumptions(plan: Plan) -> dict[str, Any]:
     return assumptions_json([own.name for own in asked.networks], ",".join(algorithms) or None, own, on)
 
 
-def print_plan(console: Console, plan: Plan, *, with_answer: bool = True) -> None:
-    """Print *plan*: the question, the answer, then what bears it out."""
-    if with_answer:
-        console.print(plan.question.in_words(), style="bold", markup=False)
-        console.print()
-        for said in plan.sentences[: MAX_WORKS if len(plan.answers) <= MAX_WORKS else 0]:
-            console.print(said, markup=False)
-    for part in shown(plan.answers):
-        console.print(part)
-    for line in problem_lines(plan.rows):
-        console.print(line, markup=False)
-    console.print()
-    for line in (*legend(plan.answers), *unknown_lines(plan.answers), f"{plan.model}."):
-        console.print(line, style="dim", markup=False)
+def _answer(plan: Plan) -> str:
+    """Return what is best, in a sentence for each of a few pieces of work."""
+    if not plan.answers:
+        return "None of the designs is possible."
+    if len(plan.answers) <= MAX_WORKS:
+        return " ".join(plan.sentences)
+    best = {own.label(own.fastest): None for own in plan.answers}
+    if len(best) == 1:
+        return f"In all of {len(plan.answers)} pieces of work {next(iter(best))} is fastest."
+    return f"Of {len(plan.answers)} pieces of work the fastest designs are {len(best)}; the table names them."
 
 
-def shown(answers: Sequence[Answer]) -> Iterator[str | Table]:
-    """Yield the tables of *answers*; of many pieces of work one, with a line for each."""
-    if len(answers) > MAX_WORKS:
-        yield works_table(answers)
-        return
-    for answer in answers:
-        yield ""
-        yield rows_table(answer)
-        if len(answer.rows) > MAX_ROWS:
-            rest = len(answer.rows) - len(answer.front)
-            yield f"Shown is the front; {counted(rest, 'other row')} in --json and --csv."
-        if answer.explained:
-            yield ""
-            yield losses_table(answer)
-            yield ""
-            yield gains_table(answer)
-        if lines := [*crossing_lines(answer.crossings), *break_even_lines(answer)]:
-            yield ""
-            yield from lines
+def _parts(plan: Plan) -> Iterator[Part]:
+    few = len(plan.answers) <= MAX_WORKS
+    yield from designs_plots(plan.answers)
+    yield Text(title=plan.question.in_words())
+    yield Text(plan.sentences if few else (), wrap=True)
+    if few:
+        for answer in plan.answers:
+            yield from _of_work(answer)
+    else:
+        yield works_table(plan.answers)
+    yield Text(problem_lines(plan.rows), wrap=True, gap=False)
+    yield quiet(*legend(plan.answers), *unknown_lines(plan.answers), f"{plan.model}.")
+
+
+def _of_work(answer: Answer) -> Iterator[Part]:
+    """Yield what bears out *answer*."""
+    yield rows_table(answer)
+    if len(answer.rows) > MAX_ROWS:
+        rest = len(answer.rows) - len(answer.front)
+        yield Text(
+            [f"Shown is the front; {counted(rest, 'other row')} in --json and --csv."], wrap=True, gap=False
+        )
+    if answer.explained:
+        yield losses_table(answer)
+        yield gains_table(answer)
+    if lines := [*crossing_lines(answer.crossings), *break_even_lines(answer)]:
+        yield Text(lines, wrap=True)
 
 
 def problem_lines(rows: Sequence[Row]) -> list[str]:
@@ -133,7 +145,7 @@ def problem_lines(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def works_table(answers: Sequence[Answer]) -> Table:
+def works_table(answers: Sequence[Answer]) -> Grid:
     """Return the fastest design of each of many pieces of work; of very many the first."""
     lines = []
     for answer in answers[:MAX_ROWS]:
@@ -143,10 +155,10 @@ def works_table(answers: Sequence[Answer]) -> Table:
             [answer.work, answer.label(best), _short(best.algorithm), best.bottleneck or "–", *figures]
         )
     columns = ("", "fastest", "algorithm", "bottleneck", "time", "efficiency")
-    return table(columns, lines, text_columns=4)
+    return Grid(columns, lines, text_columns=4)
 
 
-def rows_table(answer: Answer) -> Table:
+def rows_table(answer: Answer) -> Grid:
     """Return the rows of *answer*, or of many those of its front, a line for each."""
     front = {id(row) for row in answer.front}
     target = {id(row): own for row, own in zip(answer.rows, answer.targets, strict=True)}
@@ -181,10 +193,10 @@ def rows_table(answer: Answer) -> Table:
         *optional,
         "front",
     ]
-    return table(columns, lines, text_columns=len(names) + len(algorithms) + 1, title=answer.work)
+    return Grid(columns, lines, text_columns=len(names) + len(algorithms) + 1, title=answer.work)
 
 
-def losses_table(answer: Answer) -> Table:
+def losses_table(answer: Answer) -> Grid:
     """Return what the rows that were looked into lose, a column for each cause."""
     causes = list(dict.fromkeys(cause.name for own in answer.explained for cause in own.lost.causes))
     lines = []
@@ -194,10 +206,10 @@ def losses_table(answer: Answer) -> Table:
         whole = "–" if lost.lost_seconds is None else percent(lost.lost_seconds / lost.seconds)
         lines.append([answer.label(own.row), whole, *(_share(lost, of.get(name)) for name in causes)])
     columns = ["", "in all", *(name.replace(" ", "\n") for name in causes)]
-    return table(columns, lines, text_columns=1, title="Lost, of the step's time")
+    return Grid(columns, lines, text_columns=1, title="Lost, of the step's time")
 
 
-def gains_table(answer: Answer) -> Table:
+def gains_table(answer: Answer) -> Grid:
     """Return what 10 % more of each resource would save the rows that were looked into."""
     resources = list(dict.fromkeys(gain.resource for own in answer.explained for gain in own.gains))
     lines = [
@@ -208,7 +220,7 @@ def gains_table(answer: Answer) -> Table:
         for own in answer.explained
     ]
     title = "Saved by 10 % more of a resource"
-    return table(["", *resources], lines, text_columns=1, title=title)
+    return Grid(["", *resources], lines, text_columns=1, title=title)
 
 
 def crossing_lines(crossings: Sequence[Crossing]) -> list[str]:

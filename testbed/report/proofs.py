@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from testbed.extras import how_to_install
-from testbed.output.table import counted, table
-from testbed.studies.proofs import EVERY_SIZE, MODEL, POWERS_OF_TWO, Outcome, solver_is_there
+from testbed.output.table import counted
+from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
+from testbed.studies.proofs import EVERY_SIZE, MODEL, POWERS_OF_TWO, Outcome, rows_of, solver_is_there
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from collectives import Proof
+
+COLUMNS = (
+    *asked("algorithm", "collective", "world_size"),
+    *found("proved", "evidence", "proved_for", "bytes_proved_for", "num_steps", "num_messages"),
+    *found("max_bytes_sent_fraction", "min_bytes_sent_fraction"),
+)
+OF_SIZES = (*asked("algorithm", "collective"), *found("world_sizes", "reason"))
 
 LEGEND = (
     "sent: bytes that the busiest rank sends, over those of the buffer; bound: what no algorithm goes below; "
@@ -40,51 +45,69 @@ def answer(outcomes: Sequence[Outcome]) -> str:
     return f"Wrong: {first}{more}."
 
 
-def print_proofs(console: Console, outcomes: Sequence[Outcome], budget: int | None) -> None:
-    """Print the table, the evidence against what is wrong, and what was refused or left out."""
-    console.print(proof_table(outcomes))
+def proofs_result(question: str, outcomes: Sequence[Outcome], budget: int | None) -> Result:
+    """Return what was proved, the evidence against what is wrong, and what was refused or left out."""
+    refused = [{**_world_sizes(own, own.refused), "reason": own.reason} for own in outcomes if own.refused]
+    left_out = [_world_sizes(own, own.left_out) for own in outcomes if own.left_out]
+    return Result(
+        question=question,
+        answer=answer(outcomes),
+        method="proved",
+        model=MODEL,
+        rows=Rows(COLUMNS, rows_of(outcomes)),
+        tables={"refused": Rows(OF_SIZES, refused), "left_out": Rows(OF_SIZES, left_out)},
+        parts=list(_parts(outcomes, budget)),
+        failure="" if any(own.failed_at for own in outcomes) else None,
+    )
 
+
+def _parts(outcomes: Sequence[Outcome], budget: int | None) -> Iterator[Part]:
+    yield proof_table(outcomes)
     for outcome in outcomes:
         if outcome.evidence is not None:
-            console.print(f"\n{outcome.evidence}", markup=False, soft_wrap=True)
+            yield Text([outcome.evidence])
 
     refusals: dict[tuple[str, int], list[str]] = {}
-
-    for outcome in outcomes:
-        if outcome.reason is not None:
-            who = f"{outcome.algorithm} ({outcome.collective})"
-            refusals.setdefault((outcome.reason, len(outcome.refused)), []).append(who)
-
-    if refusals:
-        console.print()
-
-    for (reason, count), names in refusals.items():
-        line = f"{', '.join(names)}: refused for {count} world size{'s'[: count > 1]}: {reason}"
-        console.print(line, markup=False)
-
     skipped: dict[tuple[int, ...], list[str]] = {}
-
     for outcome in outcomes:
+        who = f"{outcome.algorithm} ({outcome.collective})"
+        if outcome.reason is not None:
+            refusals.setdefault((outcome.reason, len(outcome.refused)), []).append(who)
         if outcome.left_out:
-            skipped.setdefault(outcome.left_out, []).append(f"{outcome.algorithm} ({outcome.collective})")
-
+            skipped.setdefault(outcome.left_out, []).append(who)
+    if refusals:
+        yield Text(
+            [
+                f"{', '.join(names)}: refused for {counted(count, 'world size')}: {reason}"
+                for (reason, count), names in refusals.items()
+            ]
+        )
     if skipped:
-        console.print(f"\nLeft out, as a proof would go through more than about {budget} operations:")
-
-    for sizes, names in skipped.items():
-        console.print(f"  {', '.join(map(str, sizes))} ranks: {', '.join(names)}", markup=False)
-
+        yield Text(
+            [
+                f"Left out, as a proof would go through more than about {budget} operations:",
+                *(
+                    f"  {', '.join(map(str, sizes))} ranks: {', '.join(who)}"
+                    for sizes, who in skipped.items()
+                ),
+            ]
+        )
     brief = BRIEF if len(outcomes) > MAX_DETAILED else ""
-    console.print(f"\n{LEGEND}{brief}\nProved by {MODEL}.", style="dim")
-    if any(outcome.proved_for == EVERY_SIZE for outcome in outcomes):
-        console.print(BEYOND, style="dim")
-    if any(outcome.proved_for == POWERS_OF_TWO for outcome in outcomes):
-        console.print(ONLY_POWERS, style="dim")
-    if not solver_is_there():
-        console.print(how_to_install("Proofs for every size need z3", "proof"), style="dim")
+    scopes = {outcome.proved_for for outcome in outcomes}
+    yield quiet(
+        f"{LEGEND}{brief}",
+        f"Proved by {MODEL}.",
+        *([BEYOND] if EVERY_SIZE in scopes else []),
+        *([ONLY_POWERS] if POWERS_OF_TWO in scopes else []),
+        *([] if solver_is_there() else [how_to_install("Proofs for every size need z3", "proof")]),
+    )
 
 
-def proof_table(outcomes: Sequence[Outcome]) -> Table:
+def _world_sizes(outcome: Outcome, sizes: Sequence[int]) -> dict[str, Any]:
+    return {"algorithm": outcome.algorithm, "collective": outcome.collective, "world_sizes": list(sizes)}
+
+
+def proof_table(outcomes: Sequence[Outcome]) -> Grid:
     """Return the table; where not all is all-reduce, with the collective in place of the messages.
 
     Of a long range, the powers of two and both ends are shown; of many algorithms, the last only.
@@ -109,10 +132,10 @@ def proof_table(outcomes: Sequence[Outcome]) -> Table:
     shown = [0, 1, 2, 3, 4, 6, 7, 8] if named else [1, 2, 3, 4, 5, 6, 7, 8]
     columns = ("collective", "algorithm", "proved for", *figures)
 
-    return table(
+    return Grid(
         [columns[column] for column in shown],
         [[row[column] for column in shown] for row in rows],
-        text_columns=2 + named,
+        2 + named,
     )
 
 

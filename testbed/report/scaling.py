@@ -1,20 +1,33 @@
-"""Scaling of training steps as tables."""
+"""Result of a prediction of scaling: steps side by side, what carries their buckets, and their curves."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from testbed.output.table import counted, percent, seconds, spell_size, table
+from testbed.options import evidence
+from testbed.output.table import counted, percent, seconds, spell_size
+from testbed.result import Grid, Part, Plot, Result, Rows, asked, found, quiet, warning
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-    from rich.table import Table
-
+    from collectives.catalogue.admission import Evidence
+    from ddp import Profile
     from testbed.studies.carriers import Carrier
-    from testbed.studies.predict import Point
+    from testbed.studies.predict import Point, Scaling
+
+COLUMNS = (
+    *asked("profile", "network", "strategy", "ranks", "scaling"),
+    *found("seconds", "exposed_seconds", "efficiency", "num_buckets", "algorithm", "engine", "model"),
+    *found("transport_model", "inefficiencies", "assumed", "each_size_once"),
+)
+OF_CARRIERS = (
+    *asked("network", "ranks", "collective", "smallest_bytes", "largest_bytes"),
+    *found("algorithm", "vendor", "channels", "cards", "cards_of", "faster"),
+)
+OF_PROFILES = (*asked("name"), *found("source", "device"))
 
 LEGEND = (
     "step: time of an iteration (accumulation: of its k passes); exposed: of it, communication that the "
@@ -31,22 +44,57 @@ MOST_RANKS = 4
 """World sizes that are listed one by one; of so many, the first and the last."""
 
 
-@dataclass(frozen=True)
-class WhatFits:
-    """A table in two layouts, of which the first that the terminal has room for is shown."""
+def scaling_result(
+    scaling: Scaling,
+    profiles: Sequence[Profile],
+    assumptions: Mapping[str, Any],
+    proved: Sequence[Evidence],
+) -> Result:
+    """Return what was predicted of steps of *profiles*."""
+    return Result(
+        question=_question(scaling.points),
+        answer=_answer(scaling.points),
+        method="simulated",
+        model=scaling.model,
+        topologies=scaling.topologies,
+        assumptions=assumptions,
+        rows=Rows(COLUMNS, scaling.rows()),
+        tables={
+            "profiles": profile_rows(profiles),
+            "carriers": Rows(OF_CARRIERS, [asdict(carrier) for carrier in scaling.carriers]),
+        },
+        body=evidence.as_json(proved),
+        parts=list(_parts(scaling, profiles, proved)),
+    )
 
-    wide: Table
-    narrow: Table
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the table to show."""
-        fits = console.measure(self.wide, options=options.update(max_width=1000)).maximum
-        yield self.wide if fits <= options.max_width else self.narrow
+def profile_rows(profiles: Sequence[Profile]) -> Rows:
+    """Return where the times of *profiles* come from."""
+    rows = [{"name": own.name, "source": own.source, "device": own.device} for own in profiles]
+    return Rows(OF_PROFILES, rows)
 
 
-def scaling_tables(
-    points: Sequence[Point], only_ranks: Sequence[int] | None = None
-) -> Iterator[RenderableType]:
+def profile_line(profile: Profile) -> str:
+    """Return where the times of *profile* come from, in words."""
+    return f"Profile {profile.name}: {profile.source}; {profile.device}."
+
+
+def _parts(scaling: Scaling, profiles: Sequence[Profile], proved: Sequence[Evidence]) -> Iterator[Part]:
+    yield from _plots(scaling.points)
+    yield from scaling_tables(scaling.points)
+    if (carried := carrier_table(scaling.carriers)) is not None:
+        yield carried
+    yield warning(*(f"{line}." for line in faster_lines(scaling.carriers)), gap=False)
+    yield quiet(
+        LEGEND,
+        f"Simulated: {scaling.model}.",
+        *assumptions(scaling.points),
+        *(f"{one}." for one in proved),
+        *map(profile_line, profiles),
+    )
+
+
+def scaling_tables(points: Sequence[Point], only_ranks: Sequence[int] | None = None) -> Iterator[Grid]:
     """Yield a table for each profile: a line per network and number of ranks, with strategies side by side.
 
     Of many strategies, or where there is no room for them beside each other, a line per each.
@@ -61,10 +109,10 @@ def scaling_tables(
         if num_strategies > MAX_SIDE_BY_SIDE:
             yield _line_by_line(own)
         else:
-            yield WhatFits(_side_by_side(own), _line_by_line(own))
+            yield replace(_side_by_side(own), narrow=_line_by_line(own))
 
 
-def _side_by_side(points: Sequence[Point]) -> Table:
+def _side_by_side(points: Sequence[Point]) -> Grid:
     """Return the table of one profile with a line per network and number of ranks."""
     columns = ["network\n", "ranks\n"]
     for strategy in dict.fromkeys(point.strategy for point in points):
@@ -80,10 +128,10 @@ def _side_by_side(points: Sequence[Point]) -> Table:
         rows.append([network if network != shown else "", str(num_ranks), *figures])
         shown = network
     buckets = counted(points[0].num_buckets, "bucket")
-    return table(columns, rows, title=f"{points[0].profile}; {buckets}")
+    return Grid(columns, rows, title=f"{points[0].profile}; {buckets}")
 
 
-def _line_by_line(points: Sequence[Point]) -> Table:
+def _line_by_line(points: Sequence[Point]) -> Grid:
     """Return the table of one profile with a line per network, number of ranks and strategy."""
     columns = ["network", "ranks", "strategy", "buckets", "step", "exposed", "scaling"]
     rows, shown = [], ("", 0)
@@ -101,7 +149,7 @@ def _line_by_line(points: Sequence[Point]) -> Table:
                 ]
             )
             shown = place
-    return table(columns, rows, title=points[0].profile)
+    return Grid(columns, rows, title=points[0].profile)
 
 
 def _figures(point: Point) -> list[str]:
@@ -120,7 +168,7 @@ def assumptions(points: Sequence[Point]) -> Iterator[str]:
         yield f"Assumed on {networks}, {sizes}: {what}."
 
 
-def carrier_table(carriers: Sequence[Carrier]) -> Table | None:
+def carrier_table(carriers: Sequence[Carrier]) -> Grid | None:
     """Return what carries the buckets, world sizes that are alike in one line; None where nothing is sent."""
     lines: dict[tuple[str, ...], list[Carrier]] = {}
     for one in carriers:
@@ -138,7 +186,7 @@ def carrier_table(carriers: Sequence[Carrier]) -> Table | None:
         lead = [network if network != shown else "", spelt, *([collective] if several else []), sizes]
         rows.append([*lead, algorithm, *([vendor] if vendors else []), *figures])
         shown = network
-    return table(
+    return Grid(
         [*columns, "channels", "cards"], rows, text_columns=len(columns), title="What carries the buckets"
     )
 
@@ -175,3 +223,64 @@ def _cells(carrier: Carrier) -> tuple[str, str, str, str]:
     name = CHANNELS.sub("", carrier.algorithm).rstrip(":,")
     cards = "–" if carrier.cards is None else f"{carrier.cards} of {carrier.cards_of}"
     return name, carrier.vendor or "–", str(carrier.channels), cards
+
+
+def _question(points: Sequence[Point]) -> str:
+    """Return what was asked, in words."""
+    profiles, networks = ({getattr(point, name): None for point in points} for name in ("profile", "network"))
+    return f"How does a training step of {', '.join(profiles)} scale on {', '.join(networks)}?"
+
+
+def _answer(points: Sequence[Point]) -> str:
+    """Return in a sentence what is expected at the most ranks, at best and at worst."""
+    most = max(point.ranks for point in points)
+    own = sorted((point for point in points if point.ranks == most), key=lambda point: -point.efficiency)
+    best, worst = own[0], own[-1]
+    said = f"On {most} ranks a step is expected to reach {percent(best.efficiency)} of perfect scaling"
+    said += f" on {best.network} with {best.strategy}"
+    if best.profile != worst.profile:
+        said += f" ({best.profile})"
+    if worst is not best:
+        said += f", and {percent(worst.efficiency)} on {worst.network} with {worst.strategy}"
+        said += f" ({worst.profile})" if best.profile != worst.profile else ""
+    return f"{said}."
+
+
+def _plots(points: Sequence[Point]) -> Iterator[Plot]:
+    """Yield expected efficiency and exposed communication over ranks, if there are several."""
+    if len({point.ranks for point in points}) < 2:
+        return
+    yield Plot(
+        partial(_over_ranks, points, of_efficiency=True),
+        "Scaling efficiency",
+        "What the ranks compute, over the step that a real run is expected to take.",
+    )
+    yield Plot(
+        partial(_over_ranks, points, of_efficiency=False),
+        "Exposed communication",
+        "What the computation waits for in a step that a real run is expected to take.",
+    )
+
+
+def _over_ranks(points: Sequence[Point], *, of_efficiency: bool) -> Any:
+    from testbed.pages.plots.lines import lines
+
+    named: dict[str, list[tuple[float, float]]] = {}
+    for point in points:
+        value = 100 * point.efficiency if of_efficiency else point.exposed_seconds
+        named.setdefault(_name(point, points), []).append((point.ranks, value))
+    return lines(
+        named,
+        x="ranks",
+        y="expected efficiency (%)" if of_efficiency else "exposed communication",
+        log_y=not of_efficiency,
+        spell_x="{:.0f}".format,
+        spell_y="{:.1f} %".format if of_efficiency else seconds,
+    )
+
+
+def _name(point: Point, points: Sequence[Point]) -> str:
+    """Return how a line is called: what its points do not have in common with all others."""
+    names = ("profile", "network", "strategy")
+    differ = [name for name in names if len({getattr(own, name) for own in points}) > 1]
+    return ", ".join(getattr(point, name) for name in differ or ("network",))

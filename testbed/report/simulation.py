@@ -1,81 +1,259 @@
-"""Report of simulated collectives: as a document, and as it is printed."""
+"""Result of simulated collectives: one in full, several side by side, and their links."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from testbed.output.folder import document
-from testbed.output.table import spell_size
-from testbed.report.simulated import (
-    assumptions,
-    carried_on,
-    comparison,
-    facts_of,
-    links_table,
-    model_of,
-    title,
-)
+from collectives.timing.assumptions import AUTO
+from testbed.options import evidence
+from testbed.output.table import counted, percent, seconds, spell_size
+from testbed.report.links import bandwidth, links_table
+from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from collectives.catalogue.admission import Evidence
     from testbed.studies.simulation import Simulated, SimulationRequest
 
+MODELS = {
+    "links": "a message waits for the latency of its way, then shares its links max-min",
+    "nccl": "what NCCL 2.30 itself expects, without the links",
+    "measured": "what was measured on the machine, by the tables of the network's file, without the links",
+    "library": "of NCCL's own choice what was measured, or what NCCL's model makes likely; else a message "
+    "waits for the latency of its way, then shares its links max-min",
+}
+"""What a time follows from, in words."""
 
-def simulation_document(
-    request: SimulationRequest, results: Sequence[Simulated], *, interrupted: bool = False
-) -> dict[str, Any]:
-    """Return *results* as a result document."""
-    topology, placement = request.topology, request.placement
-    return document(
-        method="simulated" if request.timed_by == "links" else "closed form",
-        model=model_of(request),
-        seed=next((one.seed for one in request.conditions if hasattr(one, "seed")), None),
-        topologies={topology.name: topology.digest()},
-        placement=placement if isinstance(placement, str) else list(placement),
-        interrupted=interrupted,
-        assumptions=request.assumptions,
-        rows=[own.as_json(with_links=request.links) for own in results],
-    )
+REGISTERED = "of registered buffers what NCCL expects of its symmetric kernels, or the links allow; "
+
+COLUMNS = (
+    *asked("collective", "ranks", "nbytes", "algorithm", "conditions"),
+    *found(
+        "chosen", "seconds", "time_ps", "algbw", "busbw", "floor_seconds", "above_floor", "engine", "model"
+    ),
+    *found("transport_model", "bottleneck", "interval_seconds", "beyond", "links"),
+)
 
 
-def print_simulation(
-    console: Console,
+def simulation_result(
     request: SimulationRequest,
     results: Sequence[Simulated],
     *,
     all_links: bool,
-    proved: Sequence[Evidence],
-) -> None:
-    """Print one run as facts, several as a table; then links, if they are wanted, and what is assumed."""
-    console.print(title(request, results), style="bold", markup=False, soft_wrap=True)
-    console.print()
+    interrupted: bool = False,
+) -> Result:
+    """Return *results*: one run as facts, several as a table; then links, if wanted, and what is assumed."""
+    topology, placement = request.topology, request.placement
+    where = [(results[0].run.num_ranks, topology.ranks_per_node)]
+    programs = [own.algorithm for own in request.entries]
+    proved = evidence.evidence_for(programs, where, request.collective)
+    return Result(
+        question=title(request, results),
+        answer=answer(results),
+        method="simulated" if request.timed_by == "links" else "closed form",
+        model=model_of(request),
+        seed=next((one.seed for one in request.conditions if hasattr(one, "seed")), None),
+        topologies={topology.name: topology.digest()},
+        assumptions=request.assumptions,
+        rows=Rows(COLUMNS, [own.as_json(with_links=request.links) for own in results]),
+        asked=("placement",),
+        body={
+            "placement": placement if isinstance(placement, str) else list(placement),
+            "interrupted": interrupted,
+            **evidence.as_json(proved),
+        },
+        parts=list(_parts(request, results, proved, all_links=all_links)),
+    )
+
+
+def _parts(
+    request: SimulationRequest, results: Sequence[Simulated], proved: Sequence[Evidence], *, all_links: bool
+) -> Iterator[Part]:
+    yield from _plots(request, results)
+    yield Text(title=title(request, results))
     alone = len(request.entries) * len(request.sizes) == 1
     if alone:
-        for name, text in facts_of(results[0]).items():
-            console.print(f"{name:10}  {text}", markup=False, soft_wrap=True)
+        yield Facts(facts_of(results[0]))
     else:
-        console.print(comparison(results))
-        for line in carried_on(results):
-            console.print(line, markup=False, soft_wrap=True)
+        yield comparison(results)
+        yield Text(list(carried_on(results)), gap=False)
     for own in results if request.links else ():
-        _print_links(console, own, alone=alone, everything=all_links)
-    console.print(f"\n{assumptions(request)}", style="dim", markup=False)
-    for one in proved:
-        console.print(f"{one}.", style="dim", markup=False)
+        heading = "" if alone else f"{own.name}, {spell_size(own.run.nbytes)}"
+        if not own.has_links:
+            yield Text([f"Links: {own.run.no_links}."], heading)
+            continue
+        if heading:
+            yield Text(title=heading)
+        shown, note = links_table(own.run.links, everything=all_links, gap=not heading)
+        yield shown
+        if note:
+            yield quiet(f"{note[0].upper()}{note[1:]}.", gap=False)
+    yield quiet(assumptions(request), *(f"{one}." for one in proved))
 
 
-def _print_links(console: Console, own: Simulated, *, alone: bool, everything: bool) -> None:
-    heading = "" if alone else f"{own.name}, {spell_size(own.run.nbytes)}"
-    console.print()
-    if heading:
-        console.print(heading, style="bold", markup=False)
-    if not own.has_links:
-        console.print(f"Links: {own.run.no_links}.", markup=False, soft_wrap=True)
+def answer(results: Sequence[Simulated]) -> str:
+    """Return in a sentence what *results* come to."""
+    best = min(results, key=lambda own: own.run.seconds)
+    if len(results) == 1:
+        run = best.run
+        limit = ""
+        if best.has_links and (link := run.links.bottleneck):
+            limit = f"; the fullest link, {link.name}, is {percent(link.utilisation)} full"
+        above = f", {best.above_floor:.2f} times the floor" if best.above_floor is not None else ""
+        return f"It takes {seconds(run.seconds)}{above}{limit}."
+    largest = max(own.run.nbytes for own in results)
+    own = sorted((own for own in results if own.run.nbytes == largest), key=lambda own: own.run.seconds)
+    rest = f"; {own[-1].name}, the slowest, {seconds(own[-1].run.seconds)}" if len(own) > 1 else ""
+    best = own[0]
+    name = f"auto ({best.run.algorithm})" if best.name == AUTO else best.name
+    return f"At {spell_size(largest)} {name} is fastest, with {seconds(best.run.seconds)}{rest}."
+
+
+def model_of(request: SimulationRequest) -> str:
+    """Return what the times of a request follow from, in words."""
+    registered = request.timed_by == "library" and request.assumed.software.symmetric
+    return (REGISTERED if registered else "") + MODELS[request.timed_by]
+
+
+def facts_of(own: Simulated) -> dict[str, str]:
+    """Return what is known of a run, in words, by name."""
+    run = own.run
+    facts = {"time": seconds(run.seconds)}
+    if run.algorithm != own.name:
+        facts["chosen" if own.name.startswith("auto") else "in full"] = run.algorithm
+    if own.above_floor is not None:
+        facts["floor"] = f"{seconds(run.floor_seconds)}; the time is {own.above_floor:.2f} times that"
+    if run.interval_seconds is not None:
+        low, high = run.interval_seconds
+        facts["interval"] = f"{seconds(low)} to {seconds(high)}, nine of ten measurements"
+    if run.beyond:
+        facts["beyond"] = run.beyond
+    facts["algbw"] = bandwidth(run.algbw)
+    facts["busbw"] = bandwidth(run.busbw)
+    facts["engine"] = run.engine
+    if own.has_links and (fullest := run.links.bottleneck):
+        full = (
+            ""
+            if fullest.saturated_seconds is None
+            else f", saturated for {seconds(fullest.saturated_seconds)}"
+        )
+        facts["bottleneck"] = (
+            f"{fullest.name}, {percent(fullest.utilisation)} of {bandwidth(fullest.bandwidth)}{full}"
+        )
+    return facts
+
+
+def comparison(results: Sequence[Simulated]) -> Grid:
+    """Return a line for each run; of each size the fastest is bold."""
+    least: dict[int, int] = {}
+    for own in results:
+        least[own.run.nbytes] = min(own.run.time_ps, least.get(own.run.nbytes, own.run.time_ps))
+
+    several_sizes = len(least) > 1
+    rows, bold = [], set()
+
+    for number, own in enumerate(results):
+        run, bottleneck = own.run, own.run.links.bottleneck if own.has_links else None
+        best = run.time_ps == least[run.nbytes] and len(results) > len(least)
+        first = number == 0 or results[number - 1].run.nbytes != run.nbytes
+        cells = [
+            *([spell_size(run.nbytes) if first else ""] if several_sizes else []),
+            _with_choice(own),
+            "" if bottleneck is None else bottleneck.name,
+            "–" if bottleneck is None else percent(bottleneck.utilisation),
+            seconds(run.seconds),
+            "–" if own.above_floor is None else f"{own.above_floor:.2f}",
+            f"{run.algbw / 1e9:.2f}",
+            f"{run.busbw / 1e9:.2f}",
+            run.engine,
+        ]
+        rows.append(cells)
+        if best:
+            bold.add(number)
+
+    heads = (
+        "algorithm\n", "bottleneck\n", "used\n", "time\n", "time /\nfloor", "algbw\n(GB/s)", "busbw\n(GB/s)",
+        "engine\n",
+    )  # fmt: skip
+    lead = ("size\n",) if several_sizes else ()
+
+    return Grid((*lead, *heads), rows, text_columns=2 + len(lead), bold=frozenset(bold))
+
+
+def _with_choice(own: Simulated) -> str:
+    """Return how the algorithm is called, of ``auto`` with what was chosen."""
+    is_choice = own.name.partition(":")[0] == "auto" and own.run.algorithm != own.name
+    return f"auto: {own.run.algorithm}" if is_choice else own.name
+
+
+def carried_on(results: Sequence[Simulated]) -> Iterator[str]:
+    """Yield which sizes go beyond what was measured, a line for each way."""
+    sizes: dict[str, list[int]] = {}
+    for own in results:
+        if own.run.beyond:
+            sizes.setdefault(own.run.beyond, []).append(own.run.nbytes)
+    for how, beyond in sizes.items():
+        yield f"Beyond what was measured: {', '.join(map(spell_size, dict.fromkeys(beyond)))}, {how}."
+
+
+def title(request: SimulationRequest, results: Sequence[Simulated]) -> str:
+    """Return what was simulated where, in a line."""
+    run, topology = results[0].run, request.topology
+    by = f" by {results[0].name}" if len(request.entries) == 1 else ""
+    size = f" of {spell_size(run.nbytes)}" if len(request.sizes) == 1 else ""
+    ranks = counted(run.num_ranks, "rank")
+    placed = {"packed": "", "round_robin": ", round robin"}
+    where = placed[request.placement] if isinstance(request.placement, str) else ", placed by a list"
+    return f"{run.collective.replace('_', '-').capitalize()}{size}{by} on {topology.name}, {ranks}{where}"
+
+
+def assumptions(request: SimulationRequest) -> str:
+    """Return what the figures assume."""
+    floor = "Floor: what no algorithm goes below on these links."
+    if request.timed_by != "links":
+        return f"Closed form: {model_of(request)}. {floor}"
+    added = [request.assumed.software.in_words()]
+    if request.assumed.software.reduction_bandwidth is None:
+        added.append("reducing costs no time")
+    added += map(str, request.conditions)
+    if any(entry.name == "nvls" for entry in request.entries):
+        added.append("nvls is a closed form")
+    return f"Simulated: {MODELS['links']}; {'; '.join(added)}. {floor}"
+
+
+def _plots(request: SimulationRequest, results: Sequence[Simulated]) -> Iterator[Plot]:
+    """Yield time and bandwidth over sizes, or of one size the load of the links."""
+    if len({own.run.nbytes for own in results}) > 1:
+        yield Plot(partial(_over_sizes, results, is_time=True), "Time")
+        yield Plot(partial(_over_sizes, results, is_time=False), "Bus bandwidth")
         return
-    shown, note = links_table(own, everything=everything)
-    console.print(shown)
-    if note:
-        console.print(f"{note[0].upper()}{note[1:]}.", style="dim", markup=False)
+    from testbed.pages.plots.load import link_load
+
+    own = min(results, key=lambda own: own.run.seconds)
+    if own.has_links:
+        note = (
+            "The half of a line at a vertex is what leaves it. Utilisation: bytes over what the link could "
+            f"have carried in {seconds(own.run.seconds)}."
+        )
+        draw = partial(link_load, own.run.links, request.topology)
+        yield Plot(draw, f"Load of the links under {own.name}", note)
+
+
+def _over_sizes(results: Sequence[Simulated], *, is_time: bool) -> Any:
+    from testbed.pages.plots.lines import FLOOR, lines
+
+    named: dict[str, list[tuple[float, float]]] = {}
+    if is_time:
+        named[FLOOR] = sorted({(own.run.nbytes, own.run.floor_seconds) for own in results})
+    for own in results:
+        value = own.run.seconds if is_time else own.run.busbw / 1e9
+        named.setdefault(own.name, []).append((own.run.nbytes, value))
+    return lines(
+        named,
+        x="size of the buffer",
+        y="time" if is_time else "bus bandwidth (GB/s)",
+        log_y=is_time,
+        spell_x=lambda size: spell_size(int(size)),
+        spell_y=seconds if is_time else "{:.4g} GB/s".format,
+    )

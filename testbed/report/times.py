@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from testbed.bench.measure import Row
+from testbed.benchmarking.measure import Row
 from testbed.output.table import spell_size, table
 
 FASTEST = "*"

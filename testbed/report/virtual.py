@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from testbed.output.table import counted, seconds, spell_size, table
 from testbed.report.gpu import device_facts, exposed_facts, folded_fact, part, print_exposed
-from testbed.report.simulated import MODELS, alike_links, link_cells
+from testbed.report.links import alike_links, link_cells
+from testbed.report.simulation import MODELS
 
 if TYPE_CHECKING:
     from rich.console import Console

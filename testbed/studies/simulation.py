@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
-from testbed.bench.candidates import SIMULATED, choose_candidates, split_names
+from testbed.benchmarking.candidates import SIMULATED, choose_candidates, split_names
 from testbed.errors import UsageError
 from testbed.output.table import Advance, counted, seconds, spell_size
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from testbed.bench.benchmark import BenchRequest, Result, TransportName
-from testbed.bench.measure import ITEM_SIZES
+from testbed.benchmarking.benchmark import BenchRequest, Result, TransportName
+from testbed.benchmarking.measure import ITEM_SIZES
 
 if TYPE_CHECKING:
     from sim import Topology

@@ -338,7 +338,7 @@ def _is_proved(program: Program) -> None:
 
 
 def _systems() -> Sequence[Any]:
-    content = json.loads((ROOT / "testbed/truth/published/data/systems.json").read_text())
+    content = json.loads((ROOT / "benchmarks/lab/published/data/systems.json").read_text())
     return [{name: fields} for name, fields in list(content.items())[:40]]
 
 

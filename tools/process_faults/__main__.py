@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
+from benchmarks.lab.shaped.built import check_possible
 from testbed.errors import UsageError
 from testbed.output.table import progress, stdout_console, table
-from testbed.truth.shaped.built import check_possible
 from tools.process_faults.elastic import BACKENDS, faults_of_restart
 from tools.process_faults.trials import KINDS, Trial, faults_of, workers
 

@@ -14,11 +14,11 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from benchmarks.lab.shaped.built import built
+from benchmarks.lab.shaped.host import Host
+from benchmarks.lab.shaped.hosts import Hosts, started
+from benchmarks.lab.shaped.plan import plan
 from sim import load_network
-from testbed.truth.shaped.built import built
-from testbed.truth.shaped.host import Host
-from testbed.truth.shaped.hosts import Hosts, started
-from testbed.truth.shaped.plan import plan
 from tests.distributed.faults import TIMEOUT, Account, Scenario, go_through
 from tests.distributed.pool import Failure, WorkerPool
 from tools.process_faults.training import ON_TESTBED, SECONDS_TO_CONNECT, TRAININGS, train_until_one_fails

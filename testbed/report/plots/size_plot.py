@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.bench.candidates import NATIVE
-from testbed.bench.measure import Row
+from testbed.benchmarking.candidates import NATIVE
+from testbed.benchmarking.measure import Row
 from testbed.output.figure import INK
 from testbed.output.table import seconds, spell_size
 from testbed.report.plots.line_plot import CommonAxis, Line, Panel, every_tick, line_plot, line_style

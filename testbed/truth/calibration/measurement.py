@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import torch
 import torch.distributed as dist
 
-from testbed.bench.payload import Payload, num_parts
+from testbed.benchmarking.payload import Payload, num_parts
 from testbed.truth.calibration.plan import Wiring, blocks, exchanges, patterns_of, rack_of
 from testbed.truth.calibration.rows import ITEM_SIZE, NATIVE, Pattern, Row, pattern_of
 

@@ -60,7 +60,7 @@ class Row:
 
 def pattern_of(collective: str, native: bool, nbytes: int, *groups: tuple[int, ...]) -> Pattern:
     """Return *collective* among *groups* of equally many ranks, of about *nbytes* bytes of `ITEM_SIZE`."""
-    from testbed.bench.payload import num_parts
+    from testbed.benchmarking.payload import num_parts
 
     unit = ITEM_SIZE * num_parts(collective, len(groups[0]))
     algorithm = NATIVE if native else _OURS.get(collective, "ring")

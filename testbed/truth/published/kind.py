@@ -6,7 +6,7 @@ presets the one whose network is nearest, in bandwidth and latency (as logarithm
 machines of that preset's kind then predicts it, and the prediction says so.
 
 Where only NCCL's own model or a simulation on the links answers, the interval is that of their errors on the
-published rows that calibrate (``data/intervals.toml``, by `benchmarks/calibrate_presets.py`).
+published rows that calibrate (``intervals.toml``, by `benchmarks/calibrate_presets.py`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 from sim import load_network, preset_names
 from sim.topology import Topology
 from testbed.truth.published.size_class import size_class
-from testbed.truth.published.systems import DATA
 
 ABOUT = 0.15
+INTERVALS = Path(__file__).with_name("intervals.toml")
 
 
 def with_kind(topology: Topology) -> tuple[Topology, str]:
@@ -57,8 +58,7 @@ def _presets() -> tuple[Topology, ...]:
 
 @cache
 def _intervals() -> Mapping[str, Mapping[str, list[float]]]:
-    file = DATA / "intervals.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return tomllib.loads(INTERVALS.read_text(encoding="utf-8")) if INTERVALS.exists() else {}
 
 
 def _distance(topology: Topology, preset: Topology) -> float:

@@ -1,8 +1,7 @@
 """Machines on which collectives were measured: what a table of measurements does not say by itself.
 
 A CSV of measurements may leave collective, nodes and ranks to a file of systems beside it: by the name of
-the set its collective, ranks, source and hardware.  Ours, with the sources of all that ships, is
-``data/systems.json``.
+the set its collective, ranks, source and hardware.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -20,7 +18,6 @@ from collectives.formats.json_document import parse_json, problems, read_bytes, 
 from testbed.errors import UsageError
 from testbed.truth.published.measured_row import collective_named
 
-DATA = Path(__file__).parent / "data"
 NAMES = ("systems.json", "systems.toml", "systems.yaml", "systems.yml")
 _GBPS = 1e9 / 8
 _Count: TypeAlias = Annotated[int, Field(ge=1, le=2**20)]
@@ -63,20 +60,14 @@ class System:
         return f"{gpu}, {self.num_ranks // self.num_nodes} a node{cards}"
 
 
-@cache
-def shipped_systems() -> Mapping[str, System]:
-    """Return the systems whose measurements ship."""
-    return read_systems(DATA / "systems.json")
-
-
 def systems_beside(table: Path) -> Mapping[str, System]:
-    """Return the systems in a file beside *table*, and those that ship.
+    """Return the systems in a file beside *table*; none where there is no such file.
 
     Raises:
         UsageError: the file beside it holds something else.
     """
     beside = [table.parent / name for name in NAMES if (table.parent / name).is_file()]
-    return {**shipped_systems(), **(read_systems(beside[0]) if beside else {})}
+    return read_systems(beside[0]) if beside else {}
 
 
 def read_systems(path: Path) -> Mapping[str, System]:

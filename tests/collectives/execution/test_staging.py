@@ -21,7 +21,7 @@ from collectives.execution.staging import staged_nbytes
 from collectives.program.contracts import CONTRACTS
 from collectives.virtual import run_virtual
 from sim import Topology
-from testbed.bench.payload import Payload, num_parts
+from testbed.benchmarking.payload import Payload, num_parts
 
 NUM_RANKS = 3
 

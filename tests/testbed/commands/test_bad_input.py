@@ -83,7 +83,6 @@ TABLE = """
 {scale;tune;plan --network dgx-h100 --ranks 8} --profile resnet5 | resnet50
 {bench;calibrate;network dgx-h100;scale;tune;simulate ring} --plot a.doc | --plot a.doc: expected a name that
 {bench --save;simulate ring --trace} no/a.json | there is no folder no
-{claims;validate} --document no/a.md | there is no folder no
 {bench;scale;tune;simulate ring;verify;compare list.json list.json} --html no/a.html | there is no folder no
 {scale --plot;tune --plot;show ring --svg;bench --plot} no/a.svg | there is no folder no
 export ring --ranks 4 --format msccl --output no/a.xml | there is no folder no
@@ -131,7 +130,6 @@ calibrate --device --seconds 30 | --seconds is of a network that is measured
 calibrate --device --types int8 | --types: expected some of float64 … got int8
 calibrate --device --from x.csv | name one
 
-claims C15 | no claim 'C15': expected one of C1, C2
 
 
 demo --output script.py | cannot write results
@@ -274,13 +272,10 @@ tune --algorithm native --ideal | take transport_model='gloo'; or, for what NCCL
 
 validate --device h10 | unknown device
 validate --device h100 --table x.csv --network dgx-h100 | name one
-validate --shaped ring.toml | ring.toml: ring: messages from rank 0 to rank 2 pass through
-validate --shaped switch-100g | of any size; say num_ranks
-validate --shaped no_such.toml | no_such.toml
-validate --shaped | name at least one network file
-validate --incast | --incast goes with --shaped alone
-validate --shaped --incast ring.toml | --incast goes with --shaped alone
-validate ring.toml | go with --shaped
+validate | name --table FILE and --network … python -m benchmarks.lab.truth, in a checkout
+validate --shaped ring.toml --output out | validate --shaped moved: python -m benchmarks.lab.shaped, in
+validate --training | validate --training moved: python -m benchmarks.lab.truth --training, in a checkout
+claims C5 --json | claims moved: python -m benchmarks.lab.claims, in a checkout
 validate --network dgx-h100 | go together
 
 verify missing.py:ring | missing.py: no such file

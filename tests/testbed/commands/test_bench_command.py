@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from collectives import algorithm_names
 from collectives.program.contracts import CONTRACTS
-from testbed.bench import benchmark
-from testbed.bench.measure import Row, row
+from testbed.benchmarking import benchmark
+from testbed.benchmarking.measure import Row, row
 from testbed.cli import app
 from testbed.commands import bench
 from tests.commands import called, reported, rows_of

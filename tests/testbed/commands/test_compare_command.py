@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.comparison import Result, compare
+from testbed.comparison import ResultFile, compare
 from testbed.output.folder import document
 from tests.commands import called
 
@@ -22,13 +22,16 @@ TIMES = st.dictionaries(
 )
 
 
-def result(**body: Any) -> Result:
-    return Result.model_validate(document(method="simulated", model="none", **body))
+def result(**body: Any) -> ResultFile:
+    return ResultFile.model_validate(document(method="simulated", model="none", **body))
 
 
-def times_on(network: str, times: Times) -> Result:
+def times_on(network: str, times: Times) -> ResultFile:
     row = {"network": network}
-    return result(rows=[{**row, "algorithm": a, "ranks": n, "seconds": s} for (a, n), s in times.items()])
+    return result(
+        asked={"rows": ["network", "ranks", "algorithm"]},
+        rows=[{**row, "algorithm": a, "ranks": n, "seconds": s} for (a, n), s in times.items()],
+    )
 
 
 @given(TIMES, st.data())
@@ -70,6 +73,8 @@ def test_exit_code_says_whether_answers_agree(
 ) -> None:
     files = [tmp_path / "a.json", tmp_path / "b.json"]
     for file, seconds in zip(files, (1.0, second), strict=True):
-        file.write_text(json.dumps(document(method="measured", model="none", seconds=seconds)))
+        file.write_text(
+            json.dumps(document(method="measured", model="none", units={"seconds": "s"}, seconds=seconds))
+        )
 
     assert said in called(f"compare {options}", *files, code=code).output

@@ -29,7 +29,6 @@ STEP = "--profile resnet50 --network ethernet-25g --strategy wait_free"
 SYNTHESIZE = "synthesize --network aws-p4d --ranks 4 --collective all_gather --nbytes 1M"
 PAGES = {  # a command line, and what its page has of tables and of plots
     "bench": ("bench --transport sim --sizes 1M --ranks 4", 1, 0),
-    "claims": ("claims C13", 1, 0),
     "compare": ("compare result.json result.json", 1, 0),
     "plan": (f"plan {STEP} --ranks 8,16 --workers 1", 3, 1),
     "run": ("run --ranks 2 script.py", 1, 1),
@@ -50,7 +49,7 @@ DOCUMENTS = {
     "show": "show ring --ranks 4",
 }
 """A command line of every other command, but for `calibrate` and `demo`, whose own tests have them."""
-COSTLY = {"claims", "fuzz", "plan", "run", "same", "tune"}
+COSTLY = {"fuzz", "plan", "run", "same", "tune"}
 TRAIN = """
 import torch
 torch.manual_seed(0)
@@ -101,7 +100,11 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = {
+    name: command
+    for name, command in typer.main.get_command(app).commands.items()  # type: ignore[attr-defined]
+    if not command.hidden
+}
 
 
 def commands_with(option: str) -> set[str]:

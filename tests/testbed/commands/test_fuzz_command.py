@@ -12,10 +12,10 @@ import pytest
 from collectives.catalogue.resolve import resolve_for_every_collective
 from testbed.commands.fuzz import _programs
 from testbed.errors import Terminated
-from testbed.fuzz.draw import Draw, Space
-from testbed.fuzz.scripts import judge
+from testbed.fuzzing.draw import Draw, Space
+from testbed.fuzzing.scripts import judge
 from tests.commands import called, reported
-from tests.testbed.fuzz.first_come import FIRST_COME
+from tests.testbed.fuzzing.first_come import FIRST_COME
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_campaign_that_was_interrupted_reports_what_there_is_and_ends_with_the
         yield from (function(next(batches)) for _ in range(num_batches))
         raise signalled
 
-    monkeypatch.setattr("testbed.fuzz.campaign.results", interrupted)
+    monkeypatch.setattr("testbed.fuzzing.campaign.results", interrupted)
 
     printed = called("fuzz ring --seeds 16", code=expected).stdout
 

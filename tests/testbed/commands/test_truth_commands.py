@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from testbed.truth.calibration.calibration import Calibration
 from testbed.truth.calibration.device import calibration, measuring
 from testbed.truth.calibration.device.cases import cases
 from testbed.truth.computation import validation
-from testbed.truth.shaped import built
 from tests.commands import called, reported
 
 
@@ -51,31 +49,6 @@ def test_two_processes_are_measured_and_their_network_is_written(tmp_path: Any) 
     assert calibration.classes.keys() == {"inside_node"}
     assert calibration.origin.num_rows == len(document["rows"])
     assert plot.stat().st_size > 10_000
-
-
-STAR = "examples/networks/shaped/four_equal.toml"
-
-
-def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(built.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(built.shutil, "which", lambda name: name)
-
-    assert "need root" in called(f"validate --shaped {STAR}", code=2).stderr
-
-
-def test_without_matplotlib_it_goes_on_and_says_that_nothing_was_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nothing = SimpleNamespace(rows=(), as_json=dict)
-    monkeypatch.setattr("testbed.output.figure.is_installed", lambda _: False)
-    monkeypatch.setattr(built, "check_possible", lambda: None)
-    monkeypatch.setattr("testbed.truth.shaped.plain.calibrate_plain", lambda _: nothing)
-    monkeypatch.setattr("testbed.truth.shaped.validation.validate", lambda *_: nothing)
-    monkeypatch.setattr("testbed.report.shaped.as_document", lambda *_: {})
-
-    finished = called(f"validate --shaped {STAR} --output {tmp_path} --json")
-
-    assert "No picture was drawn: plots need matplotlib" in finished.stderr
 
 
 @pytest.fixture

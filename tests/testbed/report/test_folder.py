@@ -19,6 +19,7 @@ from testbed.output.folder import SCHEMA, ResultFolder, check_writable, document
 from testbed.output.table import progress, seconds, stdout_console, table
 from testbed.report.plots.scaling_plot import plot_scaling
 from testbed.report.scaling import scaling_tables
+from testbed.result.terminal import show_part
 from testbed.studies.predict import Point
 
 POINTS = [
@@ -65,7 +66,9 @@ def test_figures_are_right_aligned_and_text_is_not() -> None:
 def test_a_scaling_table_fits_a_terminal_of_80_columns() -> None:
     (only,) = scaling_tables([point for point in POINTS if point.strategy != "own"], [1, 4])
 
-    text = rendered(only, width=80)
+    stream = io.StringIO()
+    show_part(Console(file=stream, width=80), only)
+    text = stream.getvalue()
 
     assert "…" not in text
     assert text.count("50.0 %") == 12

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.bench.measure import Row, row
+from testbed.benchmarking.measure import Row, row
 from testbed.output.table import spell_size
 from testbed.report.plots.size_plot import plot_times
 from testbed.report.times import fastest_ranges, fastest_table, nccl_table, time_tables, winners

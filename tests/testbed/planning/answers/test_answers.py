@@ -8,14 +8,11 @@ import json
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.pages import Plot
-from testbed.pages.of_plan import plan_page
 from testbed.planning import plan
 from testbed.planning.alteration import AS_IT_IS
 from testbed.planning.answers.answer import answers, more_cases, to_explain
@@ -26,8 +23,9 @@ from testbed.planning.answers.front import front
 from testbed.planning.answers.gains import asked, gains
 from testbed.planning.answers.sentence import sentences
 from testbed.planning.answers.target import to_target
-from testbed.report.csv_rows import csv_text
-from testbed.report.planning import plan_document
+from testbed.report.planning import plan_result
+from testbed.result import Plot
+from testbed.result.flat import csv_text
 from tests.testbed.planning.answers.made_rows import row
 
 PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=30)
@@ -167,20 +165,20 @@ def test_a_plan_explains_its_rows_which_are_a_table_of_pandas_and_of_csv():
         assert {gain.resource for gain in own.gains} == {"bandwidth", "latency", "compute", "bucket_cap_mb"}
     assert found.sentences[0].startswith("resnet50 trains fastest with ethernet-100g")
     assert json.loads(json.dumps(answer.as_json()))["fastest"] == 0
-    page = plan_page(found, plan_document(found), ())
-    assert [part.title for part in page.parts if isinstance(part, Plot)] == ["What resnet50 loses to what"]
-    assert page.answer in found.sentences[0]
+    result = plan_result(found)
+    assert [part.title for part in result.parts if isinstance(part, Plot)] == ["What resnet50 loses to what"]
+    assert result.answer in found.sentences[0]
     frame = found.to_dataframe()
-    assert list(frame.columns) == list(found.rows[0].as_json())
+    assert {"label", "ranks", "efficiency", "bottleneck"} <= set(frame.columns)
     assert list(frame["seconds"]) == [row.seconds for row in found.rows]
-    lines = list(csv.DictReader(io.StringIO(csv_text(found.rows))))
+    lines = list(csv.DictReader(io.StringIO(result.to_csv())))
     assert [float(line["seconds"]) for line in lines] == [row.seconds for row in found.rows]
 
 
 def test_a_label_is_no_formula_of_a_spreadsheet() -> None:
     labels = ("=cmd|calc", "+1", "-1", "@a", "\tb", "\rc", "a=b")
     figures = {"id": -1, "seconds": 0.5, "gain": -0.25}
-    rows = [SimpleNamespace(as_json=lambda own=own: {**figures, "label": own, "=name": 1}) for own in labels]
+    rows = [{**figures, "label": own, "=name": 1} for own in labels]
 
     lines = list(csv.DictReader(io.StringIO(csv_text(rows), newline="")))
 

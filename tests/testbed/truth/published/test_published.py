@@ -12,17 +12,9 @@ from hypothesis import strategies as st
 from collectives.timing.formulas.measured import measured_at
 from sim.topology.files.network_file import parse_network, read_network
 from testbed.errors import UsageError
-from testbed.report.scripted import scripted_document, scripted_section
-from testbed.truth.published import scripted
 from testbed.truth.published.fit import LEAST_SPREAD, fit_curve, fit_curves
 from testbed.truth.published.measured_row import MeasuredRow
 from testbed.truth.published.network_text import described_by_measurements, with_measured, without_measured
-from testbed.truth.published.scripted import (
-    ScriptedPrediction,
-    predict,
-    scripted_rows,
-    summaries,
-)
 from testbed.truth.published.tables import Said, read_table
 
 LOG = """\
@@ -123,11 +115,6 @@ def test_what_is_wrong_is_named_with_its_line(read, text, said):
         read(text)
 
 
-def test_an_example_that_is_not_installed_is_said_with_where_it_was_looked_for():
-    with pytest.raises(UsageError, match=r"examples/none\.py, which is neither at /\S+ nor /\S+/none\.py$"):
-        scripted._example("none.py")
-
-
 LINES = ((10e-6, 1e9), (40e-6, 2e10), (200e-6, 2e11))
 SIZES = [2**k for k in range(6, 31, 2)]
 
@@ -209,57 +196,3 @@ def test_a_preset_keeps_its_links_and_gets_other_measurements():
     assert network.measured == tuple(curves)
     assert network.layout(4).links == read_network("ethernet-10g").layout(4).links
     assert "[[measured]]" not in without_measured(text)
-
-
-def test_all_rows_of_mpt_and_the_possible_ones_of_one_gpu_are_run():
-    rows = scripted_rows()
-
-    by_script = {name: [row for row in rows if row.script == name] for name in {row.script for row in rows}}
-
-    assert {name: len(own) for name, own in by_script.items()} == {
-        "mpt.py": 66,
-        "resnet50.py": 6,
-        "bert.py": 4,
-    }
-    assert {row.device for row in by_script["mpt.py"]} == {
-        "h100:fa1_2023", "a100:fa1_2023", "a100-40gb:fa1_2023",
-    }  # fmt: skip
-    assert {row.ranks for row in by_script["mpt.py"]} == {8}
-    assert all("seq512" not in row.setting for row in rows)
-
-
-def test_the_batch_of_a_pass_is_that_of_a_step_over_its_passes_where_the_table_says_so():
-    [row] = [
-        row for row in scripted_rows() if row.set == "ddp_dle_pt_bertlarge_dgx1_32g" and row.passes == 64
-    ]
-
-    assert row.arguments[:2] == ("--batch", "64")
-    assert row.samples == 64
-
-
-def test_errors_are_summed_up_by_family_and_the_section_names_its_command():
-    rows = [row for row in scripted_rows() if row.script == "resnet50.py"]
-    found = [
-        ScriptedPrediction(row, row.measured * (1 + 0.01 * number), 1.0, 0.0)
-        for number, row in enumerate(rows)
-    ]
-
-    whole = next(one for one in summaries(found) if one.family == "resnet50, all")
-
-    assert (whole.count, round(whole.median, 6), round(whole.ninth, 6)) == (6, 0.025, 0.05)
-    assert round(whole.worst, 6) == 0.05
-    assert "testbed validate --scripts" in scripted_section(found).body
-    assert len(scripted_document(found)["rows"]) == 6
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Grad strides")  # of filters of one element, as on CUDA
-def test_a_row_is_predicted_from_its_script_within_a_tenth():
-    [row] = [
-        row for row in scripted_rows() if row.set == "ddp_dle_pt_resnet50_dgx1_32g" and row.precision == "amp"
-    ]
-
-    [found] = predict([row])
-
-    assert abs(found.error) < 0.1
-    assert found.exposed_seconds < 0.1 * found.step_seconds

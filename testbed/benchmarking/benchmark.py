@@ -1,0 +1,248 @@
+"""Timings of a collective, simulated or measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from testbed.benchmarking.candidates import NATIVE, Candidate, Refusal
+from testbed.benchmarking.measure import ITEM_SIZES, Row, row, size_of, turns_of
+from testbed.benchmarking.payload import Payload
+from testbed.output.folder import Method
+from testbed.output.table import Advance, counted, spell_size
+
+if TYPE_CHECKING:
+    from collectives.program import Algorithm
+    from collectives.timing import Assumptions
+    from collectives.timing.run import Run
+    from sim import Topology
+
+MAX_MESSAGES = 500_000
+"""Messages of one call up to which ``all`` simulates an algorithm one by one: some ten seconds."""
+
+STEPS_PER_MESSAGE = 10
+"""How many steps of a rank take as long to simulate as a message, though it may have nothing to do."""
+
+
+class TransportName(StrEnum):
+    """What moves the bytes."""
+
+    SIM = "sim"
+    THREADS = "threads"
+    SHM = "shm"
+    GLOO = "gloo"
+    NCCL = "nccl"
+
+    @property
+    def is_of_processes(self) -> bool:
+        """Whether its ranks are processes, which meet in a group of torch."""
+        return self in (TransportName.SHM, TransportName.GLOO, TransportName.NCCL)
+
+    @property
+    def backend(self) -> str:
+        """The backend of that group, whose own collectives are ``native``."""
+        return "gloo" if self is TransportName.SHM else self.value
+
+
+@dataclass(frozen=True)
+class BenchRequest:
+    """What is to be timed.
+
+    Attributes:
+        transport: what moves the bytes.
+        num_ranks: world size.
+        collective: what is carried out.
+        candidates: the algorithms, of which at least one is there.
+        counts: elements of the tensor, or of each rank's part of it.
+        dtype: their type.
+        iterations: timed calls of each algorithm and size.
+        warmup: calls before them.
+        timeout: seconds that a collective may wait for its peers.
+        assumed: what is counted besides the links, where it is simulated.
+        assumptions: the same for a report, as it was asked for.
+        registered: whether tensors lie in memory of the transport, where it has any.
+    """
+
+    transport: TransportName
+    num_ranks: int
+    collective: str
+    candidates: tuple[Candidate, ...]
+    counts: tuple[int, ...]
+    dtype: str
+    iterations: int
+    warmup: int
+    timeout: float
+    assumed: Assumptions | None = None
+    assumptions: dict[str, Any] | None = None
+    registered: bool = False
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each buffer."""
+        return [size_of(count, self.dtype, self.collective, self.num_ranks) for count in self.counts]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Rows, and how they were got.
+
+    Attributes:
+        rows: a row per size and algorithm.
+        method: how, in a word for each kind of figure.
+        models: what the figures assume, in a sentence each.
+        refusals: who was to be timed too, and is not.
+        topologies: what was simulated.
+    """
+
+    rows: list[Row]
+    method: list[Method]
+    models: list[str]
+    refusals: list[Refusal] = field(default_factory=list)
+    topologies: list[Topology] = field(default_factory=list)
+
+
+def spell(collective: str) -> str:
+    """Return the name of *collective* as prose has it."""
+    return collective.replace("_", "-")
+
+
+def _subject(request: BenchRequest, rows: Sequence[Row]) -> str:
+    """Return what was timed, in words."""
+    timed = {row.algorithm for row in rows}
+    names = [str(own.algorithm or own.name) for own in request.candidates if own.name in timed]
+    by = ", ".join(names) if len(names) <= 3 else f"{len(names)} algorithms"
+    return f"{spell(request.collective)} by {by}"
+
+
+def simulate_rows(
+    request: BenchRequest, topology: Topology, payload: bool, advance: Advance
+) -> Iterator[Row | Refusal]:
+    """Simulate each algorithm at each size on *topology*, size by size.
+
+    With *payload*, rank threads in virtual time carry real tensors too, which are checked.  An
+    algorithm that nobody has named is left out where its simulation would take very long.
+    """
+    left = list(request.candidates)
+    for number, (count, nbytes) in enumerate(zip(request.counts, request.sizes, strict=True)):
+        for place, candidate in enumerate(tuple(left)):
+            done = number * len(request.candidates) + place
+            advance(f"{spell_size(nbytes)}, {candidate.name}", completed=done)
+            run = _simulate(candidate, request, nbytes, topology)
+            if run is None:
+                left.remove(candidate)
+                yield Refusal(candidate.name, _too_long(candidate))
+                continue
+            wrong = _wrong_in_virtual_time(request, candidate, count, topology) if payload else None
+            timed = row(
+                request.collective,
+                candidate.name,
+                count,
+                request.dtype,
+                request.num_ranks,
+                run.seconds,
+                wrong,
+            )
+            chosen = run.algorithm if candidate.algorithm is None else None
+            yield replace(timed, engine=run.engine, floor_us=run.floor_seconds * 1e6, chosen=chosen)
+
+
+def _simulate(candidate: Candidate, request: BenchRequest, nbytes: int, topology: Topology) -> Run | None:
+    """Return the run, or None if it would take too long for one that nobody has named."""
+    from collectives import NotExactError, simulate
+
+    algorithm = candidate.algorithm
+    timed = partial(
+        simulate,
+        algorithm or candidate.name,
+        nbytes=nbytes,
+        topology=topology,
+        collective=request.collective,
+        itemsize=ITEM_SIZES[request.dtype],
+        assumptions=request.assumed,
+    )
+    if algorithm is None or candidate.asked_for:
+        return timed()
+    try:
+        return timed(engine="makespan")
+    except NotExactError:
+        if _takes_long(algorithm, topology.num_ranks):
+            return None
+    return timed(engine="events")
+
+
+def _takes_long(algorithm: Algorithm, world_size: int) -> bool:
+    from collectives import Send
+
+    messages = steps = 0
+    for rank in range(world_size):
+        for step in algorithm.steps(rank, world_size):
+            messages += sum(isinstance(operation, Send) for operation in step)
+            steps += 1
+        if messages + steps / STEPS_PER_MESSAGE > MAX_MESSAGES:
+            return True
+    return False
+
+
+def _too_long(candidate: Candidate) -> str:
+    return (
+        f"{candidate.name}'s messages share links and are too many to be simulated one by one quickly; to do "
+        f"it all the same, name it: --algorithm all,{candidate.name}"
+    )
+
+
+def _wrong_in_virtual_time(
+    request: BenchRequest, candidate: Candidate, count: int, topology: Topology
+) -> int:
+    import torch
+    import torch.distributed as dist
+
+    from collectives.catalogue.native import native_program
+    from collectives.communicators.connection import connect
+    from collectives.virtual import run
+
+    choice = candidate.choice(request.collective)
+    if candidate.name == NATIVE:
+        itemsize = ITEM_SIZES[request.dtype]
+        nbytes = size_of(count, request.dtype, request.collective, request.num_ranks)
+        choice = {request.collective: native_program(request.collective, request.num_ranks, nbytes, itemsize)}
+
+    def check(rank: int) -> int:
+        dist.init_process_group("testbed")
+        dtype, world_size = getattr(torch, request.dtype), request.num_ranks
+        payload = Payload(request.collective, count, dtype, rank=rank, world_size=world_size)
+        return payload.count_wrong(connect(algorithm=choice))
+
+    return sum(run(check, network=topology).results)
+
+
+def simulated(
+    request: BenchRequest, rows: list[Row], refusals: list[Refusal], topology: Topology, payload: bool
+) -> Result:
+    """Return simulated *rows* as a result."""
+    engines = sorted({str(row.engine) for row in rows}, reverse=True)
+    ranks = counted(request.num_ranks, "rank")
+    software = "" if request.assumed is None else request.assumed.software.in_words()
+    carried = "payload of integers checked on every rank" if payload else "sizes travel, no payload"
+    model = (
+        f"Simulated: {_subject(request, rows)} on {topology.name}, {ranks}, "
+        f"{'engine' if len(engines) == 1 else 'engines'} {' and '.join(engines)}; latency, then link "
+        f"bandwidth shared max-min; {software}; {carried}"
+    )
+    return Result(rows, ["simulated"], [model], refusals, [topology])
+
+
+def measured(request: BenchRequest, rows: list[Row], refusals: list[Refusal]) -> Result:
+    """Return measured *rows* as a result."""
+    turns, ranks = turns_of(request.iterations), counted(request.num_ranks, "rank")
+    alternately = ", the algorithms taking turns at each size" if len(request.candidates) > 1 else ""
+    shared = ", tensors in memory that the ranks share" if request.registered else ""
+    model = (
+        f"Measured: {_subject(request, rows)} over {request.transport}, {ranks}{shared}; "
+        f"{request.iterations} calls of the slowest rank, after {request.warmup}, in {turns} turns, of which "
+        f"the mean call counts and the median turn{alternately}; "
+        "payload of integers checked on every rank"
+    )
+    return Result(rows, ["measured"], [model], refusals)

@@ -1,0 +1,152 @@
+"""Draws: runs of a script, each made from a seed and from what may be drawn, and from nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from testbed.fuzzing.faults import FAULTS, Calm, Fault, condition_of, draw_fault
+from testbed.options.arguments import computes_on_gpu
+
+if TYPE_CHECKING:
+    from collectives.virtual.faults import VirtualCondition
+
+NETWORKS = ("switch-100g", "ethernet-10g", "dgx-h100")
+"""One switch, one with long latencies and software in the way, and NVLink, by default."""
+ALGORITHMS = ("ring", "recursive_doubling", "tree", "native")
+TRANSPORT_MODELS = ("ideal", "gloo", "nccl")
+STRATEGIES = ("after_backward", "per_parameter", "wait_free")
+"""Those of our DDP that go with any optimizer, and do not go by measured times."""
+BUCKET_CAPS = (0.0005, 0.002, 1.0)
+"""MiB; the default, which scripts that give none get else, holds a small model whole."""
+_MOST_FAULTS = 4
+
+
+@dataclass(frozen=True)
+class Space:
+    """What runs of a script are drawn from.
+
+    Attributes:
+        script: its path.
+        argv: its arguments.
+        ranks: numbers of ranks.
+        networks: names of presets, or files.
+        algorithms: of all-reduce.
+        transport_models: how steps are completed.
+        computes: models of computation, as ``testbed run --compute`` takes them.
+        faults: kinds of faults.
+        is_module: *script* is the name of a module.
+    """
+
+    script: str
+    argv: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = (2, 3, 4)
+    networks: tuple[str, ...] = NETWORKS
+    algorithms: tuple[str, ...] = ALGORITHMS
+    transport_models: tuple[str, ...] = TRANSPORT_MODELS
+    computes: tuple[str, ...] = ("none",)
+    faults: tuple[str, ...] = tuple(FAULTS)
+    is_module: bool = False
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A run of a script.
+
+    Attributes:
+        seed: from which it was drawn.
+        ranks: how many.
+        network: a preset, or a file.
+        algorithm: of all-reduce.
+        transport_model: how steps are completed.
+        compute: how computation takes time.
+        bucket_cap_mb: of DDP, torch's or ours, where the script gives none; None: its default.
+        bucket_views: whether gradients are views of buckets, where the script does not say so.
+        strategy: of our DDP, where the script gives none; None: its default.
+        order: seed of the order in which ranks go on that can at the same instant; None: the least first.
+        faults: what happens to it.
+        argv: arguments of the script, where they are not those of its space, but smaller.
+    """
+
+    seed: int
+    ranks: int
+    network: str
+    algorithm: str
+    transport_model: str = "ideal"
+    compute: str = "none"
+    bucket_cap_mb: float | None = None
+    bucket_views: bool = False
+    strategy: str | None = None
+    order: int | None = None
+    faults: tuple[Fault, ...] = field(default=())
+    argv: tuple[str, ...] | None = None
+
+    @property
+    def without_faults(self) -> Draw:
+        """The same run, but nothing happens to it, and its order is the usual one."""
+        return replace(self, seed=0, order=None, faults=())
+
+    @property
+    def only_time(self) -> bool:
+        """Whether nothing but time and order is changed, so that results must stay."""
+        return all(fault.only_time for fault in self.faults)
+
+    @property
+    def at_any_speed(self) -> bool:
+        """Whether messages take no time, so that any order may come up; not beside what is timed."""
+        return self.order is not None and not self.faults and self.compute == "none"
+
+    def conditions(self, calm: Calm) -> tuple[VirtualCondition, ...]:
+        """Return its faults as conditions, given the run without them."""
+        return tuple(condition_of(fault, calm) for fault in self.faults)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Draw:
+        """Return what `to_json` was made of."""
+        argv = None if fields["argv"] is None else tuple(fields["argv"])
+        faults = tuple(Fault(**fault) for fault in fields["faults"])
+        return cls(**{**fields, "argv": argv, "faults": faults})
+
+
+def draw(seed: int, space: Space) -> Draw:
+    """Return the run that *seed* means in *space*; the same for ever."""
+    random = Random(f"run {seed}")
+    ranks = random.choice(space.ranks)
+    network, algorithm = random.choice(space.networks), random.choice(space.algorithms)
+    transport_model = _mostly(random, space.transport_models)
+    compute = _mostly(random, space.computes)
+    if computes_on_gpu(compute):  # collectives go on by themselves there, on streams
+        algorithm = "ring" if algorithm == "native" else algorithm
+        transport_model = "nccl" if transport_model == "gloo" else transport_model
+    chosen = Draw(
+        seed,
+        ranks,
+        network,
+        algorithm,
+        "gloo" if algorithm == "native" else transport_model,  # known for Gloo alone
+        compute,
+        bucket_cap_mb=random.choice((None, *BUCKET_CAPS)),
+        bucket_views=random.random() < 0.3,
+        strategy=random.choice((None, *STRATEGIES)),
+        order=random.randrange(1 << 16) if random.random() < 0.7 else None,
+    )
+    return replace(chosen, faults=_some_faults(random, space.faults, ranks))
+
+
+def _mostly(random: Random, choices: Sequence[str]) -> str:
+    """Return the first of *choices* every other time, else any."""
+    return choices[0] if random.random() < 0.5 else random.choice(choices)
+
+
+def _some_faults(random: Random, kinds: Sequence[str], ranks: int) -> tuple[Fault, ...]:
+    """Return a random subset of *kinds*, each with a fault; small ones are likelier."""
+    if ranks < 2 or not kinds:
+        return ()
+    number = min(random.choice((0, 1, 1, 1, 2, 2, 3, _MOST_FAULTS)), len(kinds))
+    return tuple(draw_fault(kind, ranks, random) for kind in random.sample(list(kinds), number))

@@ -1,0 +1,196 @@
+"""Commands: functions that return a result, called alike from Python and from the shell.
+
+A command is a function whose parameters are its options.  From Python it takes them as keyword arguments,
+with their defaults, and returns a `Result`.  `command` adds what the shell has besides: ``--json``,
+``--html`` and ``--csv``, errors as one line, and exit code 1 where something does not hold.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, get_type_hints
+
+import typer
+
+from testbed.errors import CheckError, UsageError, reporting_errors
+from testbed.options.annotations import HtmlFile
+from testbed.options.groups import grouped
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from testbed.result import Result
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """How a command gives its result; from Python it only returns it."""
+
+    PANEL: ClassVar = "Output"
+
+    html: HtmlFile = None
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the rows too, as CSV.", show_default=False)
+    ] = None
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON, and nothing else on stdout.")
+    ] = False
+
+    def check(self) -> None:
+        """Check, before any work is done, that what was asked for can be written.
+
+        Raises:
+            UsageError: it cannot.
+        """
+        from testbed.output.folder import check_writable
+
+        if self.html is not None:
+            from testbed.result.page import check_page
+
+            check_page(self.html)
+        if self.csv is not None:
+            check_writable(self.csv)
+
+    def give(self, result: Result, console: Callable[[], Console] | None = None) -> None:
+        """Give *result*: in files, and as JSON or on the terminal that *console* returns."""
+        from collectives.formats.whole_file import write_whole
+
+        files: dict[str, Path] = {}
+        if self.html is not None:
+            write_whole(self.html, result.to_html())
+            files["Page"] = self.html
+        if self.csv is not None:
+            write_whole(self.csv, result.to_csv())
+            files["Rows"] = self.csv
+        if self.as_json:
+            from testbed.output.table import print_json
+
+            print_json(result.document())
+            return
+        replace(result, files={**result.files, **files}).show(None if console is None else console())
+
+
+class Command(Protocol):
+    """A command: a function for Python, and for the shell ``in_shell``."""
+
+    in_shell: Callable[..., None]
+    __name__: str
+
+    def __call__(self, *args: Any, **options: Any) -> Result:
+        """Carry it out with *options*, by the names that the shell has for them."""
+
+
+def command(function: Callable[..., Result], *, console: Callable[[], Console] | None = None) -> Command:
+    """Return *function* as a command.
+
+    Args:
+        function: returns a result; its parameters have the annotations of typer.  A keyword-only parameter
+            that is a dataclass stands for an option for each field; one of `Outputs` is for a command that
+            must know, while it works, how its result is given.
+        console: returns the terminal for the result, where it is not stdout.
+    """
+    takes_outputs = any(hint is Outputs for hint in get_type_hints(function, include_extras=True).values())
+    flat = grouped(function if takes_outputs else _with_outputs(function))
+
+    @functools.wraps(flat)
+    def in_shell(**options: Any) -> None:
+        from testbed.result.result import Interrupted
+
+        outputs = Outputs(**{own.name: options[own.name] for own in fields(Outputs)})
+        outputs.check()
+        try:
+            result = flat(**options)
+        except Interrupted as interrupted:
+            outputs.give(interrupted.result, console)
+            raise interrupted.by from None
+        outputs.give(result, console)
+        if result.failure is not None:
+            raise CheckError(result.failure) if result.failure else typer.Exit(1)
+
+    signature = inspect.signature(flat)
+    in_shell.__signature__ = signature.replace(return_annotation=None)  # type: ignore[attr-defined]
+
+    @functools.wraps(function)
+    def from_python(*args: Any, **kwargs: Any) -> Result:
+        given = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+        result = flat(**_arguments(signature, args, kwargs))
+        return replace(result, command=f"testbed.{function.__name__}({', '.join(given)})")
+
+    from_python.__signature__ = signature  # type: ignore[attr-defined]
+    from_python.in_shell = reporting_errors(in_shell)  # type: ignore[attr-defined]
+    return typing.cast("Command", from_python)
+
+
+def _with_outputs(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Return *function* with a parameter for how its result is given, of which it knows nothing."""
+
+    @functools.wraps(function)
+    def called(*args: Any, outputs: Outputs, **kwargs: Any) -> Result:
+        return function(*args, **kwargs)
+
+    hints = get_type_hints(function, include_extras=True)
+    signature = inspect.signature(function)
+    added = inspect.Parameter("outputs", inspect.Parameter.KEYWORD_ONLY, annotation=Outputs)
+    called.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), added]
+    )
+    called.__annotations__ = {**hints, "outputs": Outputs}
+    return called
+
+
+def _arguments(
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what a call from Python gives each parameter, as the shell would have given it.
+
+    Raises:
+        TypeError: there is no such parameter, or one lacks a value.
+    """
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    return {
+        name: _as_option(name, value, signature.parameters[name].annotation)
+        for name, value in bound.arguments.items()
+    }
+
+
+def _as_option(name: str, value: Any, annotation: Any) -> Any:
+    """Return *value* as the type of an option: words for one word, a word for a number, a path for a word."""
+    kinds = _kinds(annotation)
+    if value is None or any(isinstance(kind, type) and isinstance(value, kind) for kind in kinds):
+        return value
+    for kind in kinds:
+        if typing.get_origin(kind) is list:
+            inner = typing.get_args(kind)[0]
+            several = value if isinstance(value, list | tuple) else [value]
+            return [_as_option(name, one, inner) for one in several]
+    if str in kinds and isinstance(value, list | tuple | range):
+        return ",".join(map(str, value))
+    if str in kinds and isinstance(value, int | float | Path):
+        return str(value)
+    for kind in kinds:
+        if isinstance(kind, type) and kind is not type(None) and not is_dataclass(kind):
+            try:
+                return kind(value)
+            except (TypeError, ValueError):
+                continue
+    raise UsageError(f"{name}={value!r}: expected {_spell(kinds)}")
+
+
+def _kinds(annotation: Any) -> list[Any]:
+    """Return the types that *annotation* admits."""
+    if typing.get_origin(annotation) is Annotated:
+        return _kinds(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return [kind for own in typing.get_args(annotation) for kind in _kinds(own)]
+    return [annotation]
+
+
+def _spell(kinds: list[Any]) -> str:
+    return " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds if kind is not type(None))

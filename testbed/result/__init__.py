@@ -1,0 +1,27 @@
+"""Results: what a command found, said once, and shown on terminals, pages, in files and notebooks.
+
+result    a result, its rows and their columns
+parts     what is shown of it: text, facts, tables, plots
+terminal  parts on a terminal
+page      a result as one page of HTML
+flat      rows as CSV, and as a DataFrame
+"""
+
+from testbed.result.parts import Facts, Grid, Part, Plot, Text, quiet, warning
+from testbed.result.result import Column, Interrupted, Result, Rows, asked, found
+
+__all__ = [
+    "Column",
+    "Facts",
+    "Grid",
+    "Interrupted",
+    "Part",
+    "Plot",
+    "Result",
+    "Rows",
+    "Text",
+    "asked",
+    "found",
+    "quiet",
+    "warning",
+]

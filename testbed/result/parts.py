@@ -1,0 +1,94 @@
+"""Parts of what is shown of a result: text, facts, tables and plots, whatever they are shown on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+Tone = Literal["plain", "quiet", "warning"]
+
+
+@dataclass(frozen=True)
+class Text:
+    """Paragraphs.
+
+    Attributes:
+        lines: one a paragraph; one of several lines with columns in it stays as it is.
+        title: above them.
+        tone: *quiet* is small print, *warning* is what to look at first.
+        wrap: whether lines are broken also where nobody has said how wide the output is.
+        gap: whether a terminal leaves a line blank before it.
+    """
+
+    lines: Sequence[str] = ()
+    title: str = ""
+    tone: Tone = "plain"
+    wrap: bool = False
+    gap: bool = True
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Figures by name, such as ``time``: ``10.1 ms``."""
+
+    facts: Mapping[str, str]
+    title: str = ""
+    gap: bool = True
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table; the first *text_columns* are text, the others are figures.
+
+    Attributes:
+        columns: their heads, which may have two lines.
+        rows: a cell for each column.
+        text_columns: number of columns that are text.
+        title: above it.
+        bold: rows that stand out, by their number.
+        narrow: what a terminal shows that has no room for it.
+        gap: whether a terminal leaves a line blank before it.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    text_columns: int = 1
+    title: str = ""
+    bold: frozenset[int] = frozenset()
+    narrow: Grid | None = None
+    gap: bool = True
+
+
+@dataclass(frozen=True)
+class Plot:
+    """An interactive plot, for pages; a terminal shows none.
+
+    Attributes:
+        draw: returns a model of Bokeh, or None if there is too much to draw; called only for a page.
+        title: above it.
+        note: below it: what is shown, and how to read it.
+    """
+
+    draw: Callable[[], Any]
+    title: str = ""
+    note: str = ""
+    gap: bool = field(default=False, init=False)
+
+
+Part: TypeAlias = Text | Facts | Grid | Plot
+
+
+def is_empty(part: Part) -> bool:
+    """Return whether *part* says nothing."""
+    return isinstance(part, Text) and not (part.title or part.lines)
+
+
+def quiet(*lines: str, gap: bool = True) -> Text:
+    """Return small print."""
+    return Text(lines, tone="quiet", gap=gap)
+
+
+def warning(*lines: str, gap: bool = True) -> Text:
+    """Return what is to be looked at first."""
+    return Text(lines, tone="warning", gap=gap)

@@ -1,0 +1,189 @@
+"""A result: question, answer in a sentence, rows for programs, parts for people, and how it was got."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.output.folder import Method, document
+from testbed.output.table import stdout_console
+from testbed.result.flat import csv_text, data_frame
+from testbed.result.page import fragment, rendered
+from testbed.result.parts import Part
+from testbed.result.terminal import as_text, show_parts
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Column:
+    """A field of rows.
+
+    Attributes:
+        name: of the field; one that holds fields of its own names all of them.
+        unit: of numbers: ``s``, ``B``, ``B/s``, ``1`` (a fraction); empty for words, counts and switches.
+        asked: whether it belongs to the question; what was asked tells rows apart.
+    """
+
+    name: str
+    unit: str = ""
+    asked: bool = False
+
+
+def asked(*names: str) -> tuple[Column, ...]:
+    """Return columns that belong to the question."""
+    return tuple(Column(name, unit_of(name), asked=True) for name in names)
+
+
+def found(*names: str) -> tuple[Column, ...]:
+    """Return columns that belong to the answer."""
+    return tuple(Column(name, unit_of(name)) for name in names)
+
+
+def unit_of(name: str) -> str:
+    """Return the unit of a field, which its name says."""
+    return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
+
+
+UNITS = {
+    "seconds": "s",
+    "_us": "µs",
+    "_mb": "MiB",
+    "bytes": "B",
+    "busbw_gbs": "GB/s",
+    "algbw_gbs": "GB/s",
+    "algbw": "B/s",
+    "busbw": "B/s",
+    "bandwidth": "B/s",
+    "fraction": "1",
+    "efficiency": "1",
+    "gain": "1",
+    "error": "1",
+    "above_floor": "1",
+}
+"""Units by the end of a field's name; ``1`` is a fraction."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows for programs, with the columns that they have.
+
+    Attributes:
+        columns: of all rows; a row may leave some out.
+        rows: as JSON types.
+    """
+
+    columns: Sequence[Column] = ()
+    rows: Sequence[Mapping[str, Any]] = ()
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command found.
+
+    Attributes:
+        question: in words.
+        answer: in one sentence.
+        method: how its figures were got.
+        model: what they assume, in one sentence.
+        rows: its chief rows.
+        parts: what is shown, in their order.
+        assumptions: network, software, algorithm and device, as any command accepts them again.
+        tables: further rows, by name.
+        body: further fields, as JSON types.
+        asked: fields of *body* that belong to the question.
+        seed: of every random choice; None where nothing is random.
+        topologies: digest of each topology that was simulated, by name.
+        files: what else was written, by what it is.
+        command: what repeats it, where that is not the command line of this process.
+        failure: what does not hold, so that the command ends with exit code 1; None: all does.
+    """
+
+    question: str
+    answer: str
+    method: Method | Sequence[Method]
+    model: str
+    rows: Rows = Rows()
+    parts: Sequence[Part] = ()
+    assumptions: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, Rows] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict)
+    asked: Sequence[str] = ()
+    seed: int | None = None
+    topologies: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, Path] = field(default_factory=dict)
+    command: str = ""
+    failure: str | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON types, with what repeats it."""
+        tables = {"rows": self.rows, **self.tables}
+        columns = [column for table in tables.values() for column in table.columns]
+        keys = {name: [own.name for own in table.columns if own.asked] for name, table in tables.items()}
+        whole = document(
+            method=self.method,
+            model=self.model,
+            seed=self.seed,
+            topologies=self.topologies,
+            question=self.question,
+            answer=self.answer,
+            asked={"": list(self.asked), **keys},
+            units={own.name: own.unit for own in columns if own.unit},
+            assumptions=dict(self.assumptions),
+            **{name: [dict(row) for row in table] for name, table in tables.items()},
+            **self.body,
+        )
+        return {**whole, "command": self.command or whole["command"]}
+
+    def to_csv(self) -> str:
+        """Return its rows as CSV."""
+        return csv_text(self.rows)
+
+    def to_dataframe(self) -> DataFrame:
+        """Return its rows as a DataFrame of pandas: a column for each field.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
+        return data_frame(self.rows)
+
+    def to_html(self) -> str:
+        """Return it as a page: one file of HTML, with plots, which needs no network."""
+        return rendered(self.question, self.answer, self.parts, self.document())
+
+    def show(self, console: Console | None = None) -> None:
+        """Print it on *console*, by default on stdout."""
+        show_parts(console or stdout_console(), self.parts, self.files)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: answer and parts, without plots."""
+        return fragment(self.question, self.answer, self.parts)
+
+    def __str__(self) -> str:
+        return as_text(self.parts, self.files)
+
+    def __repr__(self) -> str:
+        return f"Result({self.answer!r}, {len(self.rows)} rows)"
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, or SIGTERM, where a part of the result is there already.
+
+    Attributes:
+        result: what is there.
+    """
+
+    def __init__(self, result: Result, by: KeyboardInterrupt) -> None:
+        super().__init__()
+        self.result = result
+        self.by = by

@@ -1,0 +1,240 @@
+"""Claims: verdicts follow from cases, and figures are known in advance."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.lab.claims import memory, overlap, pipeline, scaling
+from benchmarks.lab.claims.__main__ import EXAMPLES, claims
+from benchmarks.lab.claims.catalogue import TRIALS
+from benchmarks.lab.claims.claim import Case, Claim, Finding, conditions
+from benchmarks.lab.claims.memory import fsdp_bytes, zero_bytes
+from benchmarks.lab.claims.page import page
+from benchmarks.lab.claims.setups import ETHERNET_10, NVLINK, PLACES, RESNET, Training, step
+from benchmarks.lab.program import program
+from ddp import simulate_step
+from ddp.profiles import load_profile
+from sim import Topology
+from tests.commands import called
+
+PROGRAM = program(claims, EXAMPLES)
+WHERE = ("on NVLink", "on InfiniBand", "on Ethernet")
+MODELS = ("with a small model", "with a large model")
+
+
+ALL = {(place, model) for place in WHERE for model in MODELS}
+NVLINK_OR_SMALL = {*((WHERE[0], model) for model in MODELS), ("on Ethernet", "with a small model")}
+
+
+def finding(holding: set[tuple[str, str]]) -> Finding:
+    """Return what was found of a claim that holds at some of all places and models."""
+    cases = [
+        Case({"network": place, "model": model}, "50 %", (place, model) in holding, {"efficiency": 0.5})
+        for place in WHERE
+        for model in MODELS
+    ]
+    return Finding(Claim("C0", "It scales."), "two models", "simulated", "at least 50 %", tuple(cases))
+
+
+@pytest.mark.parametrize(
+    ("holding", "verdict"),
+    [
+        (ALL, "holds"),
+        (set(), "does not hold"),
+        ({(place, MODELS[0]) for place in WHERE}, "holds only if run with a small model"),
+        (
+            {(place, model) for place in WHERE[:2] for model in MODELS},
+            "holds only if run on NVLink or InfiniBand",
+        ),
+        (NVLINK_OR_SMALL, "holds only if run on NVLink, or on Ethernet with a small model"),
+    ],
+)
+def test_a_claim_holds_under_the_shortest_condition_that_tells_its_cases_apart(
+    holding: set[tuple[str, str]], verdict: str
+) -> None:
+    assert finding(holding).verdict == verdict
+
+
+def test_conditions_of_conditions_stand_in_parentheses() -> None:
+    holding = {("NVLink", "a", 8), ("NVLink", "a", 64), ("NVLink", "b", 8), ("Ethernet", "b", 64)}
+    cases = [
+        Case(
+            {"network": f"on {network}", "model": f"with {model}", "ranks": f"on {ranks} ranks"},
+            "",
+            (network, model, ranks) in holding,
+            {},
+        )
+        for network, model, ranks in product(("NVLink", "Ethernet"), "ab", (8, 64))
+    ]
+
+    assert conditions(cases) == "on NVLink (with a, or with b on 8 ranks), or on Ethernet with b on 64 ranks"
+
+
+@given(st.sets(st.sampled_from(sorted(ALL)), min_size=1, max_size=5))
+def test_what_is_named_covers_every_case_that_holds(holding: set[tuple[str, str]]) -> None:
+    text = finding(holding).verdict
+
+    for place, model in holding:
+        assert place.removeprefix("on ") in text or model.removeprefix("with a ") in text
+
+
+def test_a_row_has_the_figures_of_every_case() -> None:
+    row = finding({("on NVLink", "with a small model")}).row()
+
+    assert row["id"] == "C0"
+    assert row["verdict"].startswith("holds only if")
+    assert row["figure"].startswith("on NVLink, with a small model: 50 %")
+    assert [one["efficiency"] for one in row["cases"]] == [0.5] * 6
+    assert [one["holds"] for one in row["cases"]] == [True, False, False, False, False, False]
+
+
+QUICK = {"C8": overlap.accumulation, "C11": scaling.data_parallel, "C13": memory.memory}
+
+
+@pytest.fixture(scope="module")
+def findings() -> dict[str, Finding]:
+    """Return the findings that take no more than a second or two."""
+    return {name: trial() for name, trial in QUICK.items()}
+
+
+def test_the_catalogue_has_fourteen_claims_in_order() -> None:
+    assert list(TRIALS) == [f"C{number}" for number in range(1, 15)]
+
+
+def test_every_case_of_a_finding_has_the_same_properties(findings: dict[str, Finding]) -> None:
+    for finding in findings.values():
+        assert len({tuple(case.where) for case in finding.cases}) == 1
+        assert len({case.name for case in finding.cases}) == len(finding.cases)
+
+
+def test_the_page_in_the_documents_says_what_is_found(findings: dict[str, Finding]) -> None:
+    """If this fails: make claims."""
+    shipped = (Path(__file__).parents[4] / "docs" / "claims.md").read_text(encoding="utf-8")
+
+    for name in ("C8", "C13"):
+        _, _, section = page([findings[name].row()], {}).partition(f"## {name}\n")
+        assert section in shipped
+    assert [f"[{name}](#{name.lower()})" in shipped for name in TRIALS] == [True] * 14
+
+
+def test_accumulation_divides_the_number_of_calls(findings: dict[str, Finding]) -> None:
+    assert findings["C8"].verdict == "holds"
+    for case in findings["C8"].cases:
+        assert case.values["calls_every_pass"] == overlap.PASSES * int(case.values["calls_accumulated"])
+
+
+@pytest.mark.parametrize("wanted", overlap.SHARES)
+def test_the_network_is_given_the_rate_at_which_communication_is_the_stated_share(wanted: Fraction) -> None:
+    rate = overlap._rate_for(RESNET, wanted)
+    topology = Topology.switch(num_ranks=overlap.SHARE_RANKS, bandwidth=rate, latency=overlap.SHARE_LATENCY)
+
+    run = simulate_step(load_profile("resnet50"), topology=topology, strategy="after_backward")
+
+    assert run.exposed_seconds / run.seconds == pytest.approx(float(wanted), abs=1e-6)
+
+
+def test_slower_networks_are_less_efficient() -> None:
+    efficiencies = [step(Training(RESNET, place)).efficiency for place in PLACES]
+
+    assert efficiencies == sorted(efficiencies, reverse=True)
+
+
+def test_a_divided_batch_takes_a_divided_time_on_one_rank() -> None:
+    whole, divided = (Training(RESNET, NVLINK, divided=factor).profile() for factor in (1, 8))
+
+    assert divided.compute_ps == pytest.approx(whole.compute_ps / 8, abs=2)
+    assert divided.nbytes == whole.nbytes
+
+
+def test_gradients_in_half_precision_have_half_the_bytes_and_the_same_computation() -> None:
+    whole, halved = (Training(RESNET, NVLINK, half=wanted).profile() for wanted in (False, True))
+
+    assert 2 * halved.nbytes == whole.nbytes
+    assert halved.compute_ps == whole.compute_ps
+    assert (
+        step(Training(RESNET, ETHERNET_10, half=True)).seconds < step(Training(RESNET, ETHERNET_10)).seconds
+    )
+
+
+@pytest.mark.parametrize("schedule", ["GPipe", "1F1B"])
+def test_the_bubble_of_a_schedule_is_that_of_the_closed_form(schedule: str) -> None:
+    bubble = pipeline._bubble(schedule, pipeline.STAGES)
+
+    assert bubble == pytest.approx(3 / 7, abs=1e-3)
+
+
+STAGES = st.integers(0, 3)
+
+
+@pytest.mark.parametrize(("stage", "gigabytes"), [(0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)])
+def test_the_stages_of_zero_leave_what_the_paper_says(stage: int, gigabytes: float) -> None:
+    """Figure 1: 7.5 billion parameters on 64 GPUs."""
+    assert zero_bytes(7_500_000_000, 64, stage) / 1e9 == pytest.approx(gigabytes, abs=0.05)
+
+
+@given(st.integers(1, 10**10), STAGES)
+def test_one_rank_has_everything(parameters: int, stage: int) -> None:
+    assert zero_bytes(parameters, 1, stage) == 16 * parameters
+
+
+@given(st.integers(1, 10**6), st.integers(2, 1024), STAGES)
+def test_more_ranks_never_take_more_memory_each(parameters: int, ranks: int, stage: int) -> None:
+    assert zero_bytes(parameters, ranks, stage) <= zero_bytes(parameters, ranks - 1, stage)
+
+
+def test_fsdp_keeps_two_units_and_the_rest_gathered() -> None:
+    sharded = 16 * 70 / 2
+
+    assert fsdp_bytes([10, 20, 30], 10, 2) == sharded + (2 * (20 + 30 + 10) + 2 * 30) / 2
+
+
+def test_a_stage_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="stage must be 0 to 3, got 4"):
+        zero_bytes(10, 2, 4)
+
+
+def test_the_document_has_a_row_for_each_claim_that_was_asked_for() -> None:
+    rows = json.loads(called("c13 C8 --json", program=PROGRAM).stdout)["rows"]
+
+    assert [row["id"] for row in rows] == ["C8", "C13"]
+    assert rows[0]["verdict"] == "holds"
+    assert all(row["figure"] and row["rule"] and row["setup"] for row in rows)
+
+
+def test_the_page_and_the_table_say_the_same(tmp_path: Path) -> None:
+    page = tmp_path / "claims.md"
+
+    shown = called(f"C13 --document {page}", program=PROGRAM).stdout
+
+    text = page.read_text()
+    assert "## C13" in text
+    for line in ("with stage 3, on 64 GPUs", "1/64.0 of"):
+        assert line in text
+        assert line in shown
+
+
+def test_what_is_not_installed_is_named_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    assert "claim C9 needs scikit-learn" in called("C1 C9", code=2, program=PROGRAM).stderr
+
+
+def test_what_cannot_be_is_said_before_any_work() -> None:
+    assert "no claim 'C15': expected one of C1, C2" in called("C15", code=2, program=PROGRAM).stderr
+    assert "there is no folder no" in called("--document no/a.md", code=2, program=PROGRAM).stderr
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_replicas_of_a_whole_batch_agree_in_processes() -> None:
+    (row,) = json.loads(called("C14 --json", program=PROGRAM).stdout)["rows"]
+
+    assert row["verdict"] == "holds only if run with equal parts and no batch norm"
+    assert all(case["differing"] == 0 for case in row["cases"])

@@ -1,0 +1,62 @@
+"""Published trainings of one node that are run from scripts."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.lab.published.scripted import ScriptedPrediction, predict, scripted_rows, summaries
+from benchmarks.lab.report.scripted import scripted_document, scripted_section
+
+
+def test_all_rows_of_mpt_and_the_possible_ones_of_one_gpu_are_run():
+    rows = scripted_rows()
+
+    by_script = {name: [row for row in rows if row.script == name] for name in {row.script for row in rows}}
+
+    assert {name: len(own) for name, own in by_script.items()} == {
+        "mpt.py": 66,
+        "resnet50.py": 6,
+        "bert.py": 4,
+    }
+    assert {row.device for row in by_script["mpt.py"]} == {
+        "h100:fa1_2023", "a100:fa1_2023", "a100-40gb:fa1_2023",
+    }  # fmt: skip
+    assert {row.ranks for row in by_script["mpt.py"]} == {8}
+    assert all("seq512" not in row.setting for row in rows)
+
+
+def test_the_batch_of_a_pass_is_that_of_a_step_over_its_passes_where_the_table_says_so():
+    [row] = [
+        row for row in scripted_rows() if row.set == "ddp_dle_pt_bertlarge_dgx1_32g" and row.passes == 64
+    ]
+
+    assert row.arguments[:2] == ("--batch", "64")
+    assert row.samples == 64
+
+
+def test_errors_are_summed_up_by_family_and_the_section_names_its_command():
+    rows = [row for row in scripted_rows() if row.script == "resnet50.py"]
+    found = [
+        ScriptedPrediction(row, row.measured * (1 + 0.01 * number), 1.0, 0.0)
+        for number, row in enumerate(rows)
+    ]
+
+    whole = next(one for one in summaries(found) if one.family == "resnet50, all")
+
+    assert (whole.count, round(whole.median, 6), round(whole.ninth, 6)) == (6, 0.025, 0.05)
+    assert round(whole.worst, 6) == 0.05
+    assert "benchmarks.lab.truth --scripts" in scripted_section(found).body
+    assert len(scripted_document(found)["rows"]) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Grad strides")  # of filters of one element, as on CUDA
+def test_a_row_is_predicted_from_its_script_within_a_tenth():
+    [row] = [
+        row for row in scripted_rows() if row.set == "ddp_dle_pt_resnet50_dgx1_32g" and row.precision == "amp"
+    ]
+
+    [found] = predict([row])
+
+    assert abs(found.error) < 0.1
+    assert found.exposed_seconds < 0.1 * found.step_seconds

@@ -1,0 +1,81 @@
+"""Lost efficiency of published trainings: rows, split and figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.lab.document import renew
+from benchmarks.lab.published.training import LostEfficiency, lost_efficiency, ring_rate, summaries
+from benchmarks.lab.published.training_clusters import network_of
+from benchmarks.lab.published.training_rows import Training, hardware_of, trainings
+from benchmarks.lab.report.training import trainings_document, trainings_section
+
+KNOWN = trainings()
+
+
+def one(model: str, variant: str, gpus: int) -> Training:
+    return next(own for own in KNOWN if (own.model, own.variant, own.gpus) == (model, variant, gpus))
+
+
+@pytest.fixture(scope="module")
+def rate() -> float:
+    return ring_rate(own for own in KNOWN if own.role == "calibrate")
+
+
+@pytest.fixture(scope="module")
+def found(rate: float) -> list[LostEfficiency]:
+    some = [one("ResNet-50", "MG-WFBP", 32), one("BERT-Large", "BSP-A2A", 8), one("ResNet50v1.5", "", 8)]
+    return [lost_efficiency(own, rate) for own in some]
+
+
+def test_rows_that_calibrate_never_judge() -> None:
+    calibrating = [own for own in KNOWN if own.role == "calibrate"]
+
+    assert {(own.model, own.variant) for own in calibrating} == {("BERT-Large", "BSP-A2A")}
+    assert {own.nodes for own in KNOWN if own.role == "judge"} >= {1, 2, 4, 8}
+    assert len([own for own in KNOWN if own.role == "judge"]) > 200
+
+
+def test_efficiency_is_against_the_row_of_one_gpu() -> None:
+    own = one("ResNet-50", "WFBP-A2A", 32)
+
+    assert own.alone_seconds == pytest.approx(64 / 253.1)
+    assert own.efficiency == pytest.approx(7326.56 / 32 / 253.1)
+    assert own.strategy == "per_parameter"
+
+
+def test_a_step_on_one_gpu_takes_what_was_published(rate: float) -> None:
+    alone = replace(one("ResNet-50", "MG-WFBP", 32), gpus=1, efficiency=1.0)
+
+    assert lost_efficiency(alone, rate).expected == pytest.approx(0, abs=1e-9)
+
+
+def test_inefficiencies_are_in_what_is_expected_and_messages_alone_in_what_is_ideal(
+    found: list[LostEfficiency],
+) -> None:
+    assert all({"contention", "late", "copies", "optimizer"} <= set(own.inefficiencies) for own in found)
+    assert all(0 <= own.ideal < own.expected for own in found)
+
+
+def test_what_a_ring_reaches_is_between_nothing_and_the_vendors_rate(rate: float) -> None:
+    assert 1e9 < rate < 15.75e9
+    hardware = hardware_of("ddp_hkbu_ib100")
+    assert network_of("ddp_hkbu_ib100", hardware, rate).topology(8).ranks_per_node == 4
+
+
+def test_the_report_has_every_row_and_the_section_its_place(
+    found: list[LostEfficiency], rate: float, tmp_path: Path
+) -> None:
+    path = tmp_path / "truth.md"
+
+    document = trainings_document(found)
+    renew(path, trainings_section(found, rate))
+
+    assert [row["error"] for row in document["rows"]] == [own.error for own in found]
+    families = {own.family: own for own in summaries(found)}
+    assert families["several nodes"].count == 1
+    assert families["calibrating"].count == 1
+    assert "| several nodes | 1 |" in path.read_text(encoding="utf-8")

@@ -1,0 +1,256 @@
+"""Shaped networks before they are built: plans, classes of tc, cases and rows."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.lab.shaped import cases
+from benchmarks.lab.shaped.cases import Case
+from benchmarks.lab.shaped.plan import Plan, plan, wire
+from benchmarks.lab.shaped.rows import Errors, Prediction, Row, by_family, digest, written
+from benchmarks.lab.shaped.shaping import COMMON, LEAST_BURST, Shaping
+from collectives.errors import NotSupportedError
+from sim import LinkChange, LinkFailure, Topology
+from sim.topology.files.network_file import read_network
+from tests.given import nodes, switch
+
+
+def walk(made: Plan, source: int, destination: int) -> list[int]:
+    """Return the links on the way that devices and forwarding tables of *made* give a message."""
+    device_of = {(hop.vertex, hop.destination): hop.device for hop in made.hops}
+    across = {}
+    for here, there in made.cables:
+        across[here.vertex, here.device] = here, there
+        across[there.vertex, there.device] = there, here
+    links, vertex = [], source
+    while vertex != destination:
+        end, other = across[vertex, device_of[vertex, destination]]
+        links += [] if end.link is None else [end.link]
+        vertex = other.vertex
+    return links
+
+
+def racks(num_ranks: int, hosts_per_leaf: int, num_spines: int = 1, **fields: Any) -> Topology:
+    rates = {"bandwidth": 1e7, "uplink_bandwidth": 2e7, "latency": 0, **fields}
+    return Topology.leaf_spine(
+        num_ranks=num_ranks, hosts_per_leaf=hosts_per_leaf, num_spines=num_spines, **rates
+    )
+
+
+def pairs_of_ranks(num_nodes: int, cards: int) -> Topology:
+    rates = {"intra_bandwidth": 4e7, "intra_latency": 0, "nic_bandwidth": 1e7, "nic_latency": 0}
+    return nodes(num_nodes, 2, cards, **rates)
+
+
+NETWORKS = st.one_of(
+    st.builds(lambda ranks: switch(ranks, 1e7, 0), st.integers(2, 9)),
+    st.builds(racks, st.integers(2, 9), st.integers(1, 4), st.integers(1, 3)),
+    st.builds(pairs_of_ranks, st.integers(1, 4), st.integers(1, 2)),
+)
+
+
+@given(NETWORKS)
+def test_messages_take_the_routes_of_the_simulator(topology: Topology) -> None:
+    made = plan(topology)
+
+    for source in range(topology.num_ranks):
+        for destination in range(topology.num_ranks):
+            if source != destination:
+                assert walk(made, source, destination) == list(topology.route(source, destination))
+
+
+@given(NETWORKS)
+def test_each_link_leaves_by_one_device_at_its_own_rate(topology: Topology) -> None:
+    rates = {end.link: end.rate for end in plan(topology).ends() if end.link is not None}
+
+    assert rates == dict(enumerate(topology.link_bandwidth.tolist()))
+
+
+def test_what_switches_cannot_forward_is_refused_by_name() -> None:
+    ring = Topology.ring(num_ranks=4, bandwidth=1e7, latency=0)
+    with pytest.raises(
+        NotSupportedError, match=r"pass through rank 1; a shaped network has hosts at its edge"
+    ):
+        plan(ring)
+
+    hashed = racks(8, 2, 4, uplink_bandwidth=1e7, routing="ecmp")
+    with pytest.raises(NotSupportedError, match=r"depends on the source; .* not ecmp"):
+        plan(hashed)
+
+    with pytest.raises(NotSupportedError, match=r"1000 ranks; a shaped network has 2 to 16 hosts"):
+        plan(switch(1000, 1e7, 0))
+
+
+def test_wires_have_the_rates_of_the_file_without_its_efficiencies(tmp_path: Path) -> None:
+    file = tmp_path / "net.toml"
+    file.write_text(
+        'schema = 1\nkind = "switch"\nnum_ranks = 3\n'
+        'bandwidth = "80Mbps"\nefficiency = 0.5\nlatency = "1us"\nfabric = "ethernet-tcp"\n'
+    )
+    network = read_network(file)
+
+    assert set(wire(network).link_bandwidth.tolist()) == {10_000_000}
+    assert wire(network).sharing is None
+    (said,) = plan(wire(network)).unbuilt
+    assert said.startswith("latencies of the file (up to 1 us a link) are not built")
+
+
+EXAMPLES = sorted(Path("examples/networks/shaped").glob("*.toml"))
+
+
+def at_a_rate(case: Case) -> float:
+    """Return what *case* would take if all its bytes passed one link of 25 MB/s."""
+    return sum(call.nbytes for call in case.calls) / 25e6
+
+
+@pytest.mark.parametrize("num_hosts", range(2, 9))
+def test_every_network_has_24_rows_at_least(num_hosts: int) -> None:
+    topology = switch(num_hosts, 1e7, 0)
+    large = cases.LARGE[0]
+    chosen = [
+        *cases.collectives(num_hosts, large),
+        *cases.jobs(num_hosts, large),
+        *cases.changes(topology, large, at_a_rate),
+    ]
+    names = [name for case in chosen for name in case.names()]
+
+    assert len(names) == len(set(names)) >= 24
+
+
+def test_jobs_share_no_host() -> None:
+    for case in cases.jobs(7, 1 << 20):
+        hosts = Counter(host for call in case.calls for host in call.members)
+        assert hosts == Counter(range(7))
+    assert list(cases.jobs(3, 1 << 20)) == []
+
+
+def test_the_largest_size_is_the_largest_that_there_is_time_for() -> None:
+    def chosen(large: int) -> list[Case]:
+        return list(cases.collectives(4, large))
+
+    fits = cases.largest(chosen, at_a_rate, 8.0)
+    assert sum(map(at_a_rate, chosen(fits))) <= 8.0 < sum(map(at_a_rate, chosen(2 * fits)))
+    assert cases.largest(chosen, at_a_rate, 0.0) == cases.LARGE[-1]
+
+
+def test_the_link_that_changes_is_the_one_with_most_routes_for_its_rate() -> None:
+    two = racks(8, 4)
+    (change, _) = (case.change for case in cases.changes(two, 1 << 20, at_a_rate))
+    cut = cases.cut(two, 1 << 20, at_a_rate)
+    lost = cut.change
+
+    assert isinstance(change, LinkChange)
+    assert isinstance(lost, LinkFailure)
+    assert change.link == lost.link == "leaf 0 to spine 0"
+    assert change.at == pytest.approx(at_a_rate(Case("", cut.calls)) / 2)
+
+
+def test_there_are_twelve_examples_and_each_can_be_built() -> None:
+    assert len(EXAMPLES) >= 12
+    for path in EXAMPLES:
+        made = plan(wire(read_network(path)))
+        assert 3 <= made.num_hosts <= 8
+        assert made.unbuilt == ()
+
+
+def test_a_host_sends_to_every_other_over_its_link_and_racks_over_the_trunk() -> None:
+    planned = plan(racks(4, 2))
+
+    trunk = planned.link_of("leaf 0 to spine 0")
+    assert planned.pairs_over(planned.link_of("rank 0 up")) == [(0, 1), (0, 2), (0, 3)]
+    assert planned.pairs_over(trunk) == [(0, 2), (0, 3), (1, 2), (1, 3)]
+
+
+def test_pairs_have_equal_parts_assured_and_may_take_all() -> None:
+    lines = Shaping().port("eth0", 10**7, [("10.0.0.1", "10.0.0.2"), ("10.0.0.1", "10.0.0.3")])
+
+    classes = [line for line in lines if "parent 1:1 " in line and "class" in line]
+    assert [re.findall(r"htb rate (\d+)bit ceil (\d+)bit", line) for line in classes] == [
+        [("40000000", "80000000")]
+    ] * 3
+    assert sum("match ip src 10.0.0.1/32 match ip dst" in line for line in lines) == 2
+
+
+def test_a_port_of_a_common_switch_has_one_queue_for_all_and_its_hosts_have_one_for_each() -> None:
+    pairs = [("10.0.0.1", "10.0.0.2"), ("10.0.0.3", "10.0.0.2")]
+
+    at_switch, at_host = (COMMON.port("eth0", 10**7, pairs, at_switch=own) for own in (True, False))
+
+    assert [re.findall(r"root tbf rate (\d+)bit .* limit (\d+)", line) for line in at_switch] == [
+        [("80000000", str(COMMON.port_queue))]
+    ]
+    assert sum("bfifo" in line for line in at_host) == len(pairs)
+
+
+def test_another_rate_changes_the_classes_that_there_are() -> None:
+    shaping = Shaping()
+    built = shaping.port("eth0", 10**7, [("10.0.0.1", "10.0.0.2")])
+
+    changed = shaping.changed("eth0", 5 * 10**6, 1)
+
+    identities = [re.findall(r"classid \S+", line) for line in built if line.startswith("class add")]
+    assert [re.findall(r"classid \S+", line) for line in changed] == identities
+    assert all(line.startswith("class change dev eth0") for line in changed)
+
+
+def test_a_burst_is_a_time_of_the_rate_but_at_least_a_frame() -> None:
+    fast, slow = (Shaping().changed("eth0", rate, 0)[0] for rate in (50_000_000, 1000))
+
+    assert "burst 8000 " in fast
+    assert f"burst {LEAST_BURST} " in slow
+
+
+def row(predicted: float, *seconds: float, nbytes: int = 1 << 20, family: str = "collective") -> Row:
+    return Row(Prediction("net", family, "a case", "all_reduce", "ring", nbytes, 4, predicted), seconds)
+
+
+def test_an_error_is_predicted_over_median_less_one() -> None:
+    one = row(0.9, 1.5, 1.0, 0.5)
+
+    assert one.measured_seconds == 1.0
+    assert one.error == pytest.approx(-0.1)
+    assert one.spread == pytest.approx(1.0)
+
+
+def test_small_rows_are_judged_apart() -> None:
+    errors = Errors.of(
+        [row(1.1, 1.0), row(0.8, 1.0, 0.95, 1.05), row(1.02, 1.0), row(3.0, 1.0, nbytes=(512 << 10) - 4)]
+    )
+
+    assert errors.num_rows == 4
+    assert errors.median_error == pytest.approx(0.1)
+    assert errors.worst_error == pytest.approx(0.2)
+    assert errors.worst_beyond_spread == pytest.approx(0.1)
+    assert errors.small_median_error == pytest.approx(2.0)
+
+
+def test_without_rows_there_are_no_errors() -> None:
+    assert Errors.of([]) == Errors(0, None, None, None, None)
+
+
+def test_rows_of_other_families_are_not_taken_for_plain_collectives() -> None:
+    assert set(by_family([row(1, 1), row(1, 1, family="two jobs")])) == {"all_reduce ring", "two jobs ring"}
+
+
+def test_json_holds_the_keys_that_are_promised_and_gives_the_row_back() -> None:
+    one = row(0.9, 1.5, 1.0)
+    content = json.loads(json.dumps(one.as_json()))
+
+    promised = "case collective algorithm nbytes ranks predicted_seconds measured_seconds spread error"
+    assert set(promised.split()) <= set(content)
+    assert Row.from_json(content) == one
+
+
+def test_a_digest_tells_predictions_apart() -> None:
+    ours, others = [row(1.0, 1).prediction], [row(1.0000001, 1).prediction]
+
+    assert digest(ours) != digest(others)
+    assert [json.loads(line)["predicted_seconds"] for line in written(ours).splitlines()] == [1.0]

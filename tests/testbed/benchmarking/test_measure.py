@@ -1,0 +1,114 @@
+"""Algorithms take turns, rows mean what nccl-tests means, and what is wrong adds up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from collectives import NotSupportedError
+from testbed.benchmarking.candidates import Refusal
+from testbed.benchmarking.measure import Sample, combine, count_of, row, sample
+
+
+class Alone:
+    """A communicator of one rank; *spoil* is what its all-reduce does to the tensor."""
+
+    rank, world_size, launcher = 0, 1, None
+
+    def __init__(
+        self, name: str = "", calls: list[str] | None = None, spoil: Any = lambda tensor: None
+    ) -> None:
+        self.name = name
+        self.calls = [] if calls is None else calls
+        self.spoil = spoil
+
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        self.calls.append(self.name)
+        self.spoil(tensor)
+
+    def barrier(self) -> None:
+        self.calls.append("|")
+
+
+def samples_of(*communicators: Alone, iterations: int = 3, warmup: int = 1) -> list[Sample | Refusal]:
+    named: Any = {communicator.name: communicator for communicator in communicators}
+    options: Any = {"iterations": iterations, "warmup": warmup, "device": torch.device("cpu")}
+    return list(sample(named, "all_reduce", [10], "float32", **options))
+
+
+def refuse(tensor: torch.Tensor) -> None:
+    raise NotSupportedError("not here")
+
+
+def test_a_right_payload_has_no_wrong_element() -> None:
+    (taken,) = samples_of(Alone())
+
+    assert isinstance(taken, Sample)
+    assert (taken.count, taken.wrong, len(taken.seconds)) == (10, 0, 3)
+
+
+def test_every_wrong_element_is_counted_in_both_checks() -> None:
+    (taken,) = samples_of(Alone(spoil=lambda tensor: tensor[3:5].add_(1)))
+
+    assert isinstance(taken, Sample)
+    assert taken.wrong == 4
+
+
+def test_several_take_turns_and_each_makes_all_its_calls() -> None:
+    calls: list[str] = []
+
+    taken = samples_of(Alone("a", calls), Alone("b", calls), iterations=7)
+
+    turns = ["a|ab|b", "b|ba|a", "a|aab|bb", "b|ba|a", "a|aab|bb"]
+    assert "".join(calls) == "ab" + "".join(turns) + "ab"
+    assert [len(own.seconds) for own in taken if isinstance(own, Sample)] == [5, 5]
+
+
+def test_one_of_several_that_refuses_is_measured_no_further() -> None:
+    refusing = Alone("b", spoil=refuse)
+
+    taken = samples_of(Alone("a"), refusing)
+
+    assert Refusal("b", "not here") in taken
+    assert [own.algorithm for own in taken] == ["b", "a"]
+    assert refusing.calls == ["b"]
+
+
+def test_a_single_one_that_refuses_raises() -> None:
+    with pytest.raises(NotSupportedError, match="not here"):
+        samples_of(Alone(spoil=refuse))
+
+
+def test_a_row_takes_the_median_call_of_the_slowest_rank_and_adds_up_what_is_wrong() -> None:
+    fast, slow = Sample("ring", 1024, (1e-6, 1e-6, 9e-6), 1), Sample("ring", 1024, (2e-6, 3e-6, 1e-6), 2)
+
+    (combined,), refusals = combine([[fast], [slow]], "all_reduce", "float32")
+
+    assert (combined.time_us, combined.wrong, refusals) == (pytest.approx(3.0), 3, [])
+
+
+@pytest.mark.parametrize(
+    ("collective", "size", "busbw", "redop", "root"),
+    [
+        ("all_reduce", 10**9, 3.0, "sum", None),
+        ("all_gather", 4 * 10**9, 6.0, "none", None),
+        ("reduce_scatter", 4 * 10**9, 6.0, "sum", None),
+        ("broadcast", 10**9, 2.0, "none", 0),
+        ("scatter", 4 * 10**9, 6.0, "none", 0),
+    ],
+)
+def test_a_row_counts_as_nccl_tests_does(
+    collective: str, size: int, busbw: float, redop: str, root: int | None
+) -> None:
+    measured = row(collective, "ring", 250_000_000, "float32", world_size=4, seconds=0.5, wrong=0)
+
+    assert (measured.size_bytes, measured.busbw_gbs) == (size, busbw)
+    assert (measured.redop, measured.root) == (redop, root)
+
+
+def test_a_size_is_that_of_the_whole_buffer_and_its_parts_are_equal() -> None:
+    assert count_of(100, "float32") == 25
+    assert count_of(100, "float32", "all_gather", world_size=3) == 8
+    assert count_of(100, "float32", "broadcast", world_size=3) == 25

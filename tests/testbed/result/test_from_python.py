@@ -1,0 +1,53 @@
+"""Commands called from Python: the same words, the same rows, and results that show themselves."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import testbed
+from testbed.errors import UsageError
+from tests.commands import called, reported
+
+CALLS: dict[str, dict[str, Any]] = {
+    "simulate ring --network dgx-h100 --ranks 8 --nbytes 1M,4M --transport-model nccl": {
+        "algorithm": "ring",
+        "network": "dgx-h100",
+        "ranks": 8,
+        "nbytes": ["1M", "4M"],
+        "transport_model": "nccl",
+    },
+    "verify ring --ranks 2,4": {"algorithms": "ring", "ranks": [2, 4]},
+    "scale --network ethernet-25g --ranks 8 --strategy wait_free --ideal": {
+        "network": "ethernet-25g",
+        "ranks": 8,
+        "strategy": "wait_free",
+        "ideal": True,
+    },
+}
+
+
+@pytest.mark.parametrize("line", CALLS)
+def test_a_call_gives_what_the_command_gives(line: str) -> None:
+    command = line.split()[0]
+
+    result = getattr(testbed, command)(**CALLS[line])
+
+    whole, printed = json.loads(json.dumps(result.document())), reported(line)
+    assert eval(whole.pop("command")).rows == result.rows
+    del printed["command"]
+    assert whole == printed
+    assert str(result) == called(line).stdout
+    assert result.answer in result._repr_html_().replace("\u00a0", " ")
+    assert list(result.to_dataframe()["ranks" if command != "verify" else "world_size"])
+
+
+def test_a_word_that_an_option_does_not_take_is_refused() -> None:
+    with pytest.raises(UsageError, match="ranks='many': expected int"):
+        testbed.simulate("ring", ranks="many")
+    with pytest.raises(TypeError, match="colour"):
+        testbed.simulate("ring", colour="red")
+    with pytest.raises(AttributeError, match="paint"):
+        _ = testbed.paint
