@@ -13,15 +13,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from testbed.commands.bench import bench
     from testbed.commands.compare import compare
+    from testbed.commands.export import export
+    from testbed.commands.network import network
     from testbed.commands.plan import plan
     from testbed.commands.scale import scale
+    from testbed.commands.show import show
     from testbed.commands.simulate import simulate
+    from testbed.commands.synthesize import synthesize
+    from testbed.commands.tune import tune
     from testbed.commands.verify import verify
 
 __version__ = "0.1.0"
 
-__all__ = ["compare", "plan", "scale", "simulate", "verify"]
+__all__ = [
+    "bench",
+    "compare",
+    "export",
+    "network",
+    "plan",
+    "scale",
+    "show",
+    "simulate",
+    "synthesize",
+    "tune",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:
