@@ -86,13 +86,15 @@ class Command(Protocol):
         """Carry it out with *options*, by the names that the shell has for them."""
 
 
-def command(function: Callable[..., Result], *, console: Callable[[], Console] | None = None) -> Command:
+def command(
+    function: Callable[..., Result | None], *, console: Callable[[], Console] | None = None
+) -> Command:
     """Return *function* as a command.
 
     Args:
-        function: returns a result; its parameters have the annotations of typer.  A keyword-only parameter
-            that is a dataclass stands for an option for each field; one of `Outputs` is for a command that
-            must know, while it works, how its result is given.
+        function: returns a result, or None where another process does; its parameters have the annotations
+            of typer.  A keyword-only parameter that is a dataclass stands for an option for each field; one
+            of `Outputs` is for a command that must know, while it works, how its result is given.
         console: returns the terminal for the result, where it is not stdout.
     """
     takes_outputs = any(hint is Outputs for hint in get_type_hints(function, include_extras=True).values())
@@ -109,17 +111,22 @@ def command(function: Callable[..., Result], *, console: Callable[[], Console] |
         except Interrupted as interrupted:
             outputs.give(interrupted.result, console)
             raise interrupted.by from None
+        if result is None:
+            return
         outputs.give(result, console)
         if result.failure is not None:
-            raise CheckError(result.failure) if result.failure else typer.Exit(1)
+            code = result.exit_code
+            raise CheckError(result.failure, code) if result.failure else typer.Exit(code)
 
     signature = inspect.signature(flat)
     in_shell.__signature__ = signature.replace(return_annotation=None)  # type: ignore[attr-defined]
 
     @functools.wraps(function)
-    def from_python(*args: Any, **kwargs: Any) -> Result:
+    def from_python(*args: Any, **kwargs: Any) -> Result | None:
         given = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
         result = flat(**_arguments(signature, args, kwargs))
+        if result is None:
+            return None
         return replace(result, command=f"testbed.{function.__name__}({', '.join(given)})")
 
     from_python.__signature__ = signature  # type: ignore[attr-defined]
@@ -127,11 +134,11 @@ def command(function: Callable[..., Result], *, console: Callable[[], Console] |
     return typing.cast("Command", from_python)
 
 
-def _with_outputs(function: Callable[..., Result]) -> Callable[..., Result]:
+def _with_outputs(function: Callable[..., Result | None]) -> Callable[..., Result | None]:
     """Return *function* with a parameter for how its result is given, of which it knows nothing."""
 
     @functools.wraps(function)
-    def called(*args: Any, outputs: Outputs, **kwargs: Any) -> Result:
+    def called(*args: Any, outputs: Outputs, **kwargs: Any) -> Result | None:
         return function(*args, **kwargs)
 
     hints = get_type_hints(function, include_extras=True)

@@ -106,7 +106,8 @@ class Result:
         topologies: digest of each topology that was simulated, by name.
         files: what else was written, by what it is.
         command: what repeats it, where that is not the command line of this process.
-        failure: what does not hold, so that the command ends with exit code 1; None: all does.
+        failure: what does not hold, so that the command ends with *exit_code*; None: all does.
+        exit_code: of the command where something does not hold.
     """
 
     question: str
@@ -124,6 +125,7 @@ class Result:
     files: Mapping[str, Path] = field(default_factory=dict)
     command: str = ""
     failure: str | None = None
+    exit_code: int = 1
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON types, with what repeats it."""
