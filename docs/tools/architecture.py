@@ -79,7 +79,7 @@ PACKAGES = (
         ("command line,", "reports, plots"),
         (
             Room("commands", "open", "a file for each command", 0, 0, 12),
-            Room("pages", "open", "results in HTML, with plots", 0, 1, 9),
+            Room("pages", "open", "plots of results in HTML", 0, 1, 9),
             Room("report", "open", "texts and plots", 0, 2, 9),
             Room("planning", "open", "questions about a cluster, answered", 0, 3, 6),
             Room("comparison", "open", "two results", 6, 3, 3),
