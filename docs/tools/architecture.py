@@ -85,7 +85,7 @@ PACKAGES = (
             Room("comparison", "open", "two results", 6, 3, 3),
             Room("studies", "open", "predictions, surveys", 0, 4, 4),
             Room("fuzz", "open", "runs from seeds, judged", 4, 4, 5),
-            Room("truth", "open", "constants from measurements, judged", 0, 5, 9),
+            Room("calibration", "open", "constants from measurements, judged", 0, 5, 9),
             Room("scripts", "open", "a user's script, run or watched", 0, 6, 9),
             Room("reference", "open", "what ships", 9, 1, 3, 7),
             Room("bench", "open", "measured times", 0, 7, 4),

@@ -15,7 +15,7 @@ from testbed.output.table import progress
 from testbed.result import Result
 
 if TYPE_CHECKING:
-    from testbed.truth.computation.validation import ValidatedDevice
+    from testbed.calibration.judge.validation import ValidatedDevice
 
 EXAMPLES = """\b
 Examples:
@@ -86,9 +86,9 @@ def validate(
 def _of_table(path: Path, name: str, collective: str | None, ranks: int | None, nodes: int | None) -> Result:
     """Judge the network *name* by the measurements of the file at *path*."""
     from sim import load_network
+    from testbed.calibration.judge.judging import judge
+    from testbed.calibration.tables.tables import Said, read_table
     from testbed.report.published import table_result
-    from testbed.truth.published.judging import judge
-    from testbed.truth.published.tables import Said, read_table
 
     rows = read_table(path, Said(collective, ranks, nodes))
     network = load_network(name)
@@ -102,7 +102,7 @@ def _of_table(path: Path, name: str, collective: str | None, ranks: int | None, 
 def judged_device(name: str, threads: int, predictions: Path) -> ValidatedDevice:
     """Return the device *name* beside steps that are measured here, predicted in the file *predictions*."""
     from sim import load_device
-    from testbed.truth.computation.validation import number_of_tasks, validate_device
+    from testbed.calibration.judge.validation import number_of_tasks, validate_device
 
     described = load_device(name)
     check_writable(predictions)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from testbed.calibration.judge.errors import Errors
 from testbed.output.table import counted
-from testbed.truth.errors import Errors
 
 
 def far_off(errors: Errors | None, of: str = "of the time") -> str:

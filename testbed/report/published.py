@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed.calibration.judge.errors import SMALL, Errors, figures_by_size, grouped, worst
+from testbed.calibration.judge.judging import Judged, Refusal, by_class
+from testbed.calibration.judge.size_class import CLASSES
 from testbed.output.table import counted, seconds, spell_size
 from testbed.report.far_off import far_off, signed
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
-from testbed.truth.errors import SMALL, Errors, figures_by_size, grouped, worst
-from testbed.truth.published.judging import Judged, Refusal, by_class
-from testbed.truth.published.size_class import CLASSES
 
 MODEL = (
     "the best that the network's file has: what was measured (least of three lines), else NCCL's own model, "

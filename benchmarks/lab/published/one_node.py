@@ -19,9 +19,9 @@ from benchmarks.lab.published.split import calibrating_presets, published_split
 from collectives.timing import default_model, default_transport_model, simulate
 from collectives.timing.formulas.measured import measured_at
 from sim.topology.description import NetworkDescription
-from testbed.truth.errors import Compared
-from testbed.truth.published.fit import Held, fit_curves, halves
-from testbed.truth.published.measured_row import MeasuredRow
+from testbed.calibration.judge.errors import Compared
+from testbed.calibration.tables.fit import Held, fit_curves, halves
+from testbed.calibration.tables.measured_row import MeasuredRow
 
 _seconds = attrgetter("seconds")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from testbed.calibration.judge.errors import Errors
+from testbed.calibration.judge.validation import ValidatedDevice
 from testbed.report.device import steps_summary, steps_table
 from testbed.result import Part, Text
-from testbed.truth.computation.validation import ValidatedDevice
-from testbed.truth.errors import Errors
 
 
 def device_section(found: ValidatedDevice) -> Sequence[Part]:

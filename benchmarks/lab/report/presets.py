@@ -7,13 +7,13 @@ from typing import Any
 
 from benchmarks.lab.published.one_node import carried_to_a_later_generation, median_error
 from benchmarks.lab.published.presets import PresetJudged
+from testbed.calibration.judge.errors import worst
+from testbed.calibration.judge.judging import Judged
+from testbed.calibration.judge.size_class import CLASSES
 from testbed.output.table import seconds, spell_size
 from testbed.report.far_off import far_off, signed
 from testbed.report.published import MODEL, WORST, error_cells, errors_of_large, figures
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
-from testbed.truth.errors import worst
-from testbed.truth.published.judging import Judged
-from testbed.truth.published.size_class import CLASSES
 
 SAME, OTHER = "same system, other sizes", "other systems"
 COLUMNS = (
@@ -66,7 +66,7 @@ def _parts(presets: Sequence[PresetJudged]) -> Iterator[Part]:
     yield Grid(heads, [(name, what, *error_cells(own)) for name, what, own in _lines(presets)], 2)
     alone = [own.name for own in presets if not own.same and not own.other]
     yield quiet(
-        "Held: intervals for nine of ten measurements that hold theirs. Rows that no calibration has seen.",
+        "Held: coverage, the rows inside their 90 % interval. Rows that no calibration has seen.",
         f"Nothing measured ships for {', '.join(alone)}.",
         gap=False,
     )

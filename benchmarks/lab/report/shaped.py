@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.lab.shaped.rows import Row, by_family, figures
 from benchmarks.lab.shaped.validation import Validation
+from testbed.calibration.judge.errors import Errors, worst
+from testbed.calibration.live.calibration import Calibration
 from testbed.output.table import counted, percent, seconds
 from testbed.report.far_off import far_off, signed
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
-from testbed.truth.calibration.calibration import Calibration
-from testbed.truth.errors import Errors, worst
 
 MODEL = (
     "predicted: events on the links at the rates of the file, TCP's shares and software costs of the "

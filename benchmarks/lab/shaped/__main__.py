@@ -19,7 +19,7 @@ from testbed.result import Part, Result
 
 if TYPE_CHECKING:
     from sim.topology.files.network_file import NetworkFile
-    from testbed.truth.calibration.calibration import Calibration
+    from testbed.calibration.live.calibration import Calibration
 
 EXAMPLES = """\b
 Examples:
@@ -161,7 +161,7 @@ def _network(path: Path) -> NetworkFile:
 
 
 def _read(path: Path) -> Calibration:
-    from testbed.truth.calibration.calibration import Calibration
+    from testbed.calibration.live.calibration import Calibration
 
     return Calibration.read(path)
 

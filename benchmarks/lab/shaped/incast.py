@@ -26,8 +26,8 @@ from benchmarks.lab.shaped.timing import Call, fitting, time_calls
 from collectives.timing import simulate
 from sim import Topology
 from sim.topology.fabric import FABRICS
+from testbed.calibration.judge.errors import Compared
 from testbed.output.table import Advance, spell_size
-from testbed.truth.errors import Compared
 
 FABRIC = "ethernet-tcp"
 REPETITIONS = 5

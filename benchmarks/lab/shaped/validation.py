@@ -21,8 +21,8 @@ from ddp.profiles.profile import Profile
 from sim import Topology
 from sim.scenario.conditions import LinkChange
 from sim.topology.files.network_file import NetworkFile
+from testbed.calibration.live.calibration import Calibration
 from testbed.output.table import Advance
-from testbed.truth.calibration.calibration import Calibration
 
 SECONDS_A_PASS = 5.0
 """What all collectives of a file take at most each time, as foretold: decides how large they get."""

@@ -17,7 +17,7 @@ from benchmarks.lab.published.split import (
 )
 from benchmarks.lab.report.presets import presets_result, presets_section
 from sim import load_network
-from testbed.truth.published.judging import by_class, judge
+from testbed.calibration.judge.judging import by_class, judge
 from tests.commands import called, reported
 
 PRESETS = Path(__file__).parents[4] / "sim" / "presets"

@@ -20,7 +20,7 @@ from benchmarks.lab.shaped.rows import Row, figures
 from benchmarks.lab.shaped.timing import Call
 from benchmarks.lab.shaped.validation import Cut, Validation
 from sim.topology.files.network_file import read_network
-from testbed.truth.calibration.calibration import Calibration
+from testbed.calibration.live.calibration import Calibration
 
 RECORDED = Path("tests/data/shaped.json")
 NETWORKS = ("four_equal", "two_racks_2to1")
