@@ -178,8 +178,9 @@ Inefficiencies: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
-        help="What a step loses besides, separated by commas: contention, late, launches, copies, optimizer, "
-        "input:time=80ms; all: those that apply; none.  [all; none with --ideal]",
+        help="What a step loses besides, separated by commas: contention (of NCCL's channels: "
+        "contention:channels=24), late, launches, copies, optimizer, input:time=80ms; all: those that apply; "
+        "none.  [all; none with --ideal]",
     ),
 ]
 OnDevice: TypeAlias = Annotated[
@@ -286,6 +287,7 @@ def assumptions_json(
             "model": one.model,
             "transport_model": one.software.transport.name,
             "inefficiencies": list(one.software.inefficiencies),
+            **({"device": one.device, "device_for": one.device_for} if "device" in asked else {}),
         }
         for name, one in on.items()
     }

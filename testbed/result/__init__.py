@@ -7,12 +7,13 @@ page      a result as one page of HTML
 flat      rows as CSV, and as a DataFrame
 """
 
-from testbed.result.parts import Facts, Grid, Part, Plot, Text, quiet, warning
+from testbed.result.parts import Facts, Fitted, Grid, Part, Plot, Text, quiet, warning
 from testbed.result.result import Column, Interrupted, Result, Rows, asked, found
 
 __all__ = [
     "Column",
     "Facts",
+    "Fitted",
     "Grid",
     "Interrupted",
     "Part",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.errors import UsageError
 from testbed.extras import how_to_install, is_installed
 from testbed.output.folder import check_writable
-from testbed.result.parts import Facts, Grid, Part, Plot, Text, is_empty
+from testbed.result.parts import Facts, Grid, Laid, Part, Plot, Text, fitted
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -47,13 +47,14 @@ def rendered(question: str, answer: str, parts: Sequence[Part], document: Mappin
         parts: in their order.
         document: the result as JSON types, which says how it was got (`testbed.output.folder.document`).
     """
-    models = {id(part): part.draw() for part in parts if isinstance(part, Plot)}
+    laid = _unsaid(question, answer, parts)
+    models = {id(part): part.draw() for part in laid if isinstance(part, Plot)}
     drawn = {part: model for part, model in models.items() if model is not None}
     script, figures, resources = _embedded(list(drawn.values()))
     figure_of = dict(zip(drawn, figures, strict=True))
     shown = [
         _as_mapping(part, figure_of.get(id(part), ""))
-        for part in _unsaid(question, answer, parts)
+        for part in laid
         if not isinstance(part, Plot) or id(part) in drawn
     ]
     return _template("page").render(
@@ -107,14 +108,14 @@ def _embedded(models: list[Any]) -> tuple[str, tuple[str, ...], str]:
     return script, tuple(drawn), Resources(mode="inline", components=["bokeh"]).render()
 
 
-def _as_mapping(part: Part, drawn: str = "") -> dict[str, Any]:
+def _as_mapping(part: Laid, drawn: str = "") -> dict[str, Any]:
     kind = {Text: "text", Facts: "facts", Grid: "grid", Plot: "plot"}[type(part)]
     return {"kind": kind, "part": part, "drawn": drawn}
 
 
-def _unsaid(question: str, answer: str, parts: Sequence[Part]) -> list[Part]:
+def _unsaid(question: str, answer: str, parts: Sequence[Part]) -> list[Laid]:
     """Return *parts* without a beginning that only repeats question or answer, or both."""
-    kept: list[Part] = [part for part in parts if not is_empty(part) and part != Text(title=question)]
+    kept = [part for part in fitted(parts, None) if part != Text(title=question)]
     first = next((part for part in kept if not isinstance(part, Plot)), None)
     if isinstance(first, Text) and not first.title:
         place = kept.index(first)
