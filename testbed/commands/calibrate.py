@@ -157,8 +157,8 @@ def _of_network(request: LiveRequest, output: Path | None, plot: Path | None) ->
     if rows is None:
         return None
 
+    from testbed.plots.calibration_plot import plot_calibration
     from testbed.report.calibration import MODEL, calibration_result
-    from testbed.report.plots.calibration_plot import plot_calibration
     from testbed.truth.calibration.network_text import network_toml
     from testbed.truth.calibration.result import calibration_of
 

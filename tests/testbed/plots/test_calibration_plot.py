@@ -1,6 +1,6 @@
 import numpy as np
 
-from testbed.report.plots.calibration_plot import plot_calibration
+from testbed.plots.calibration_plot import plot_calibration
 from testbed.truth.calibration.fit import Fitted
 from testbed.truth.calibration.plan import Wiring, patterns_of
 from testbed.truth.calibration.rows import Row

@@ -9,7 +9,7 @@ from typing import Any
 
 from testbed.output.figure import QUIET
 from testbed.output.table import seconds, spell_size
-from testbed.report.plots.line_plot import CommonAxis, Level, Line, Panel, every_tick, line_plot, line_style
+from testbed.plots.line_plot import CommonAxis, Level, Line, Panel, every_tick, line_plot, line_style
 from testbed.truth.calibration.fit import Fitted
 from testbed.truth.calibration.rows import Row
 
