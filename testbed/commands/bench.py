@@ -192,7 +192,7 @@ def bench(
         raise UsageError(f"nothing was measured: {'; '.join(map(str, timings.refusals))}")
     result = bench_result(request, timings)
     if plot is not None:
-        from testbed.report.plots.size_plot import plot_times
+        from testbed.plots.size_plot import plot_times
 
         plot_times(timings.rows, plot, title=title(request, timings), note=f"{'; '.join(timings.models)}.")
     if save is not None:

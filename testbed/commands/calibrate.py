@@ -159,8 +159,8 @@ def _of_network(request: LiveRequest, output: Path | None, plot: Path | None) ->
 
     from testbed.calibration.live.network_text import network_toml
     from testbed.calibration.live.result import calibration_of
+    from testbed.plots.calibration_plot import plot_calibration
     from testbed.report.calibration import MODEL, calibration_result
-    from testbed.report.plots.calibration_plot import plot_calibration
 
     name = output.stem if output is not None else "calibration"
     with progress() as advance:

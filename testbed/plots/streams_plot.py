@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.errors import UsageError
 from testbed.output.figure import COLOURS, INK, QUIET, annotate, check_plot, dress, new_figure, save
-from testbed.report.plots.timeline_plot import Piece, bars, between, ends_of, merged, unit_of
+from testbed.plots.timeline_plot import Piece, bars, between, ends_of, merged, unit_of
 
 if TYPE_CHECKING:
     from collectives.virtual import VirtualReport

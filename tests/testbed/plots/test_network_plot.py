@@ -14,10 +14,10 @@ from sim import load_network
 from sim.topology import Topology
 from sim.topology.kinds.graph import LinkSpec
 from testbed.errors import UsageError
-from testbed.report.plots.network_layers import drawn_wiring, parts, spell_names
-from testbed.report.plots.network_layout import PAGE, ROOM, first_half, lines_between, places_of
-from testbed.report.plots.network_plot import plot_network
-from testbed.report.plots.network_sketch import sketch
+from testbed.plots.network_layers import drawn_wiring, parts, spell_names
+from testbed.plots.network_layout import PAGE, ROOM, first_half, lines_between, places_of
+from testbed.plots.network_plot import plot_network
+from testbed.plots.network_sketch import sketch
 from tests.sim.networks import networks
 
 ROOT = Path(__file__).parents[4]

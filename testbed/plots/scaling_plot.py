@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.report.plots.line_plot import CommonAxis, Line, Panel, every_tick, line_plot, look
+from testbed.plots.line_plot import CommonAxis, Line, Panel, every_tick, line_plot, look
 
 if TYPE_CHECKING:
     from testbed.studies.predict import Point

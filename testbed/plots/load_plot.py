@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from testbed.output.figure import FAINT, INK, QUIET, annotate, check_plot, save
-from testbed.report.plots.network_layout import Positions, first_half
-from testbed.report.plots.network_plot import Sheet
+from testbed.plots.network_layout import Positions, first_half
+from testbed.plots.network_plot import Sheet
 
 if TYPE_CHECKING:
     from collectives.timing.links import Links

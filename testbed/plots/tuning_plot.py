@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from ddp.reduction.bucketing import DEFAULT_CAP_MB
 from testbed.output.figure import COLOURS, INK, QUIET
-from testbed.report.plots.line_plot import CommonAxis, Level, Line, Panel, line_plot, look
-from testbed.report.tuning import DEFAULT_CAP_MB
+from testbed.plots.line_plot import CommonAxis, Level, Line, Panel, line_plot, look
 
 if TYPE_CHECKING:
     from ddp.tuning.trials import Trial, Tuning

@@ -11,7 +11,7 @@ from testbed.calibration.live.fit import Fitted
 from testbed.calibration.live.rows import Row
 from testbed.output.figure import QUIET
 from testbed.output.table import seconds, spell_size
-from testbed.report.plots.line_plot import CommonAxis, Level, Line, Panel, every_tick, line_plot, line_style
+from testbed.plots.line_plot import CommonAxis, Level, Line, Panel, every_tick, line_plot, line_style
 
 Point = tuple[float, float]
 MAX_TICKS = 7

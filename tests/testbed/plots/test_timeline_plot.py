@@ -11,7 +11,7 @@ from collectives.virtual import run
 from collectives.virtual.computation import Roofline
 from sim import Trace
 from testbed.cli import app
-from testbed.report.plots.timeline_plot import Timeline, spell_alike
+from testbed.plots.timeline_plot import Timeline, spell_alike
 
 PIPELINE = str(Path(__file__).parents[4] / "examples" / "pipeline.py")
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of what its own pipelines do

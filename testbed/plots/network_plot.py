@@ -20,8 +20,8 @@ from sim.topology.routing import Wiring
 from sim.units import format_bandwidth, format_time
 from testbed.errors import UsageError
 from testbed.output.figure import COLOURS, DASHES, INK, QUIET, annotate, check_plot, new_figure, save
-from testbed.report.plots.network_layers import drawn_wiring, levels
-from testbed.report.plots.network_layout import Positions, lines_between, places_of
+from testbed.plots.network_layers import drawn_wiring, levels
+from testbed.plots.network_layout import Positions, lines_between, places_of
 
 MAX_VERTICES = 4000
 MAX_LABELS = 160

@@ -5,7 +5,7 @@ Any two documents that commands write with ``--json`` can be compared (`testbed.
 which row of the other, `compare` holds them against each other.
 """
 
-from testbed.comparison.compare import Comparison, Difference, Pair, compare
-from testbed.comparison.result_file import ResultError, ResultFile, read_result
+from testbed.result.comparison.compare import Comparison, Difference, Pair, compare
+from testbed.result.comparison.result_file import ResultError, ResultFile, read_result
 
 __all__ = ["Comparison", "Difference", "Pair", "ResultError", "ResultFile", "compare", "read_result"]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from testbed.output.figure import INK
-from testbed.pages.plots.canvas import canvas
-from testbed.report.plots.network_layers import drawn_wiring
-from testbed.report.plots.network_layout import first_half, lines_between, places_of
+from testbed.plots.interactive.canvas import canvas
+from testbed.plots.network_layers import drawn_wiring
+from testbed.plots.network_layout import first_half, lines_between, places_of
 
 if TYPE_CHECKING:
     from collectives.timing.links import Links

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from sim.topology import Topology
 from sim.topology.kinds.torus import TorusRouting
 from sim.topology.routing import Wiring
-from testbed.report.plots.network_layers import NetworkPart, levels, parts
+from testbed.plots.network_layers import NetworkPart, levels, parts
 
 Positions = npt.NDArray[np.float64]
 

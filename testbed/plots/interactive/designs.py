@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.output.figure import COLOURS, FAINT, INK, QUIET
-from testbed.pages.plots.canvas import canvas
+from testbed.plots.interactive.canvas import canvas
 
 MAX_NAMES = 12
 """Designs of the front up to which their names are written."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from testbed.output.figure import COLOURS, INK
-from testbed.pages.plots.canvas import canvas
-from testbed.report.plots.timeline_plot import unit_of
+from testbed.plots.interactive.canvas import canvas
+from testbed.plots.timeline_plot import unit_of
 
 if TYPE_CHECKING:
     from sim import Trace

@@ -10,7 +10,7 @@ from testbed.benchmarking.candidates import NATIVE
 from testbed.benchmarking.measure import Row
 from testbed.output.figure import INK
 from testbed.output.table import seconds, spell_size
-from testbed.report.plots.line_plot import CommonAxis, Line, Panel, every_tick, line_plot, line_style
+from testbed.plots.line_plot import CommonAxis, Line, Panel, every_tick, line_plot, line_style
 
 if TYPE_CHECKING:
     from testbed.studies.simulation import Simulated

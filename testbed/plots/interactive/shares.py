@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from testbed.output.figure import COLOURS, INK
-from testbed.pages.plots.canvas import canvas
+from testbed.plots.interactive.canvas import canvas
 
 _BAR, _MARGIN, _LEAST = 34, 90, 180  # pixels
 

@@ -3,7 +3,7 @@ import numpy as np
 from testbed.calibration.live.fit import Fitted
 from testbed.calibration.live.plan import Wiring, patterns_of
 from testbed.calibration.live.rows import Row
-from testbed.report.plots.calibration_plot import plot_calibration
+from testbed.plots.calibration_plot import plot_calibration
 
 
 def test_fit_and_residuals_are_drawn(tmp_path):

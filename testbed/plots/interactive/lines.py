@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from testbed.output.figure import COLOURS, QUIET
-from testbed.pages.plots.canvas import canvas
+from testbed.plots.interactive.canvas import canvas
 
 _DASHES = ("solid", "dashed", "dotted", "dashdot")
 _MARKERS = ("circle", "square", "triangle", "diamond")

@@ -7,8 +7,17 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from testbed.comparison.result_file import ResultFile
-from testbed.comparison.rows import Row, Scalar, Tables, by_key, is_asked, key_fields, spell_key, tables
+from testbed.result.comparison.result_file import ResultFile
+from testbed.result.comparison.rows import (
+    Row,
+    Scalar,
+    Tables,
+    by_key,
+    is_asked,
+    key_fields,
+    spell_key,
+    tables,
+)
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""Interactive plots, for the pages of results (`testbed.result`)."""
