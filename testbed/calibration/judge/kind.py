@@ -58,7 +58,7 @@ def _presets() -> tuple[Topology, ...]:
 
 @cache
 def _intervals() -> Mapping[str, Mapping[str, list[float]]]:
-    return tomllib.loads(INTERVALS.read_text(encoding="utf-8")) if INTERVALS.exists() else {}
+    return tomllib.loads(INTERVALS.read_text(encoding="utf-8"))
 
 
 def _distance(topology: Topology, preset: Topology) -> float:

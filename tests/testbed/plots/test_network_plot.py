@@ -20,7 +20,7 @@ from testbed.plots.network_plot import plot_network
 from testbed.plots.network_sketch import sketch
 from tests.sim.networks import networks
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 LINK = {"bandwidth": "100Gbps", "latency": "1us"}
 PIPE = [LinkSpec("a", "b", 1, 0), LinkSpec("b", "a", 1, 0)]
 NETWORKS = {

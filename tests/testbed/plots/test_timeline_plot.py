@@ -13,7 +13,7 @@ from sim import Trace
 from testbed.cli import app
 from testbed.plots.timeline_plot import Timeline, spell_alike
 
-PIPELINE = str(Path(__file__).parents[4] / "examples" / "pipeline.py")
+PIPELINE = str(Path(__file__).parents[3] / "examples" / "pipeline.py")
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of what its own pipelines do
 
 
