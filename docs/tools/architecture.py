@@ -84,7 +84,7 @@ PACKAGES = (
             Room("planning", "open", "questions about a cluster, answered", 0, 3, 9),
             Room("studies", "open", "predictions, surveys", 0, 4, 4),
             Room("fuzzing", "open", "runs from seeds, judged", 4, 4, 5),
-            Room("truth", "open", "constants from measurements, judged", 0, 5, 9),
+            Room("calibration", "open", "constants from measurements, judged", 0, 5, 9),
             Room("benchmarking", "open", "measured times", 0, 6, 9),
             Room("reference", "open", "what ships", 9, 1, 3, 7),
             Room("scripts", "open", "a user's script, run or watched", 0, 7, 9),

@@ -109,9 +109,9 @@ def simulate(
     One algorithm at one size is reported in full; several are compared, with the bottleneck of each.
     """
     from sim import load_network
+    from testbed.calibration.live.calibration import origin_of
     from testbed.report.simulation import simulation_result
     from testbed.studies.simulation import SimulationRequest, entries_of, simulated
-    from testbed.truth.calibration.calibration import origin_of
 
     description = load_network(network, ideal=counts.ideal)
     topology = description.topology(default_ranks(description, ranks))

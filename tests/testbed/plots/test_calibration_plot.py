@@ -1,9 +1,9 @@
 import numpy as np
 
+from testbed.calibration.live.fit import Fitted
+from testbed.calibration.live.plan import Wiring, patterns_of
+from testbed.calibration.live.rows import Row
 from testbed.plots.calibration_plot import plot_calibration
-from testbed.truth.calibration.fit import Fitted
-from testbed.truth.calibration.plan import Wiring, patterns_of
-from testbed.truth.calibration.rows import Row
 
 
 def test_fit_and_residuals_are_drawn(tmp_path):
