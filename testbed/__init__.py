@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from testbed.commands.simulate import simulate
     from testbed.commands.verify import verify
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = ["compare", "plan", "scale", "simulate", "verify"]
 
