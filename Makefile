@@ -6,6 +6,9 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; sys.version_info >= (3, 11) and print("$(python)")' 2>/dev/null)))
 
+# Tests start hundreds of processes, each of which would compile again what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo dist test test-all test-nightly test-every-point durations lint verify fuzz docs site truth claims mutate test-torch test-faults test-gpu test-privileged clean
 
 help:

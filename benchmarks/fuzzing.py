@@ -14,8 +14,7 @@ from pathlib import Path
 from testbed.fuzzing.campaign import Tally, explore
 from testbed.fuzzing.draw import Space
 from testbed.fuzzing.subjects import Scripts
-from testbed.output.table import stdout_console
-from testbed.report.fuzzing import print_shrunk, print_tally, print_violation
+from testbed.report.fuzzing import fuzzing_result
 
 ROOT = Path(__file__).parents[1]
 SHORT = ("--steps", "2", "--layers", "4")
@@ -66,7 +65,7 @@ def main() -> int:
 
 def _fuzz(path: str, argv: tuple[str, ...], runs: int, workers: int | None) -> int:
     """Fuzz one script, print what came of it, and return the exit code of that."""
-    subject, console = Scripts(Space(str(ROOT / path), argv)), stdout_console()
+    subject = Scripts(Space(str(ROOT / path), argv))
     tally: Tally = explore(
         subject.judge_batch,
         range(runs),
@@ -76,11 +75,8 @@ def _fuzz(path: str, argv: tuple[str, ...], runs: int, workers: int | None) -> i
         scheduler=None,
         watch=lambda _: None,
     )
-    print_tally(console, tally, " ".join((path, *argv)))
-    for judged in tally.violated:
-        print_violation(console, judged)
-    if tally.violated and not tally.interrupted:
-        print_shrunk(console, subject.shrunk(tally.violated[0]))
+    smallest = subject.shrunk(tally.violated[0]) if tally.violated and not tally.interrupted else None
+    fuzzing_result(" ".join((path, *argv)), tally, smallest).show()
     return tally.exit_code
 
 

@@ -13,15 +13,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from testbed.commands.calibrate import calibrate
     from testbed.commands.compare import compare
+    from testbed.commands.demo import demo
+    from testbed.commands.env import env
+    from testbed.commands.fuzz import fuzz
     from testbed.commands.plan import plan
+    from testbed.commands.profile import profile
+    from testbed.commands.run import run
+    from testbed.commands.same import same
     from testbed.commands.scale import scale
     from testbed.commands.simulate import simulate
     from testbed.commands.verify import verify
 
 __version__ = "1.0.0"
 
-__all__ = ["compare", "plan", "scale", "simulate", "verify"]
+__all__ = [
+    "calibrate",
+    "compare",
+    "demo",
+    "env",
+    "fuzz",
+    "plan",
+    "profile",
+    "run",
+    "same",
+    "scale",
+    "simulate",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

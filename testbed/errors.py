@@ -47,6 +47,10 @@ class UsageError(TestbedError):
 class CheckError(TestbedError):
     """A property that the command checks does not hold; the message is the evidence."""
 
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
 
 class LaunchError(TestbedError):
     """A process that was started failed, or did not end in time."""
@@ -103,7 +107,8 @@ def reporting_errors(command: Callable[P, T]) -> Callable[P, T]:
             raise typer.Exit(UsageError.exit_code) from None
         except KeyboardInterrupt as interrupt:
             ended = exit_code_of_interrupt(interrupt)
-            print(f"testbed: {'terminated' if ended == TERMINATED else 'interrupted'}", file=sys.stderr)
+            said = "terminated" if ended == TERMINATED else "interrupted"
+            print("; ".join([f"testbed: {said}", *map(str, interrupt.args)]), file=sys.stderr)
             raise typer.Exit(ended) from None
         except Exception as error:
             code = exit_code_of(error)

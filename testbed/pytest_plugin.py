@@ -14,7 +14,7 @@ import pytest
 
 if TYPE_CHECKING:
     from sim import Trace
-    from testbed.pages.of_tests import FailedTest
+    from testbed.report.failed_tests import FailedTest
 
 MAX_LINES = 60
 """Lines of what a test says of its failure; the terminal has all."""
@@ -67,7 +67,7 @@ class _FailurePage:
     def pytest_runtest_makereport(
         self, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        from testbed.pages.of_tests import plain_rows
+        from testbed.report.failed_tests import plain_rows
 
         report = yield
         if report.failed and call.when == "call" and self._traces:
@@ -77,7 +77,7 @@ class _FailurePage:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        from testbed.pages.of_tests import FailedTest
+        from testbed.report.failed_tests import FailedTest
 
         self.ended.add(report.nodeid)
         if report.failed:
@@ -85,7 +85,7 @@ class _FailurePage:
             self.failed.append(FailedTest(report.nodeid, _said(report), timeline))
 
     def pytest_sessionfinish(self) -> None:
-        from testbed.pages.of_tests import write_failures
+        from testbed.report.failed_tests import write_failures
 
         if self.writes:
             write_failures(self.path, self.command, self.failed, len(self.ended))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import shutil
 import signal
 from collections.abc import Iterator
 
 import pytest
+import typer.testing
 from hypothesis import HealthCheck, settings
 
 from tests.budget import KEPT, Budget
@@ -18,6 +21,9 @@ settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev")
 settings.load_profile(PROFILE)
+
+# A runner would build the tree of commands for each call, which takes as long as most calls.
+typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 EXAMPLES = {"few": 20, "more": 40}
 """Of a property at these levels of points, unless its test says how many it needs."""
@@ -79,6 +85,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if reason:
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """Keep searches for garbage, of which there are many, from going through all that was imported."""
+    gc.collect()
+    gc.freeze()
 
 
 def _missing_for_gpu() -> str | None:

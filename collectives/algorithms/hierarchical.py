@@ -112,17 +112,20 @@ def _num_steps(part: Algorithm, world_size: int) -> int:
 
 
 def _sent(part: Algorithm, world_size: int) -> list[Fraction]:
-    """Return how many buffers each rank sends."""
-    chunks_sent = [
-        sum(
-            send.num_chunks
-            for step in part.steps(rank, world_size)
-            for send in step
-            if isinstance(send, Send)
-        )
-        for rank in range(world_size)
-    ]
-    return [Fraction(chunks, part.num_chunks(world_size)) for chunks in chunks_sent]
+    """Return how many buffers each rank sends; of all ranks at once where *part* has an array form."""
+    chunks_sent = np.zeros(world_size, dtype=np.int64)
+    if part.array_form:
+        for send in _sends(part.steps_over_ranks(world_size)):
+            chunks_sent += send.num_chunks if send.when is True else np.where(send.when, send.num_chunks, 0)
+    else:
+        for rank in range(world_size):
+            chunks_sent[rank] = sum(send.num_chunks for send in _sends(part.steps(rank, world_size)))
+    num_chunks = part.num_chunks(world_size)
+    return [Fraction(chunks, num_chunks) for chunks in chunks_sent.tolist()]
+
+
+def _sends(steps: Iterator[Step]) -> Iterator[Send]:
+    return (operation for step in steps for operation in step if isinstance(operation, Send))
 
 
 @algorithm(

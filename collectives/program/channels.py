@@ -9,7 +9,7 @@ several network cards, further rings in other orders use those too.  Channel c v
 
 and runs the program in that order on slice c of the buffer, or, where the buffer is one part per
 rank, on slice c of each part.  The copies take their steps side by side: a step is complete when
-that of every channel is.
+that of every channel is.  Messages say their channel, as each has connections of its own.
 
 Source: NCCL's channels; its search for orders (src/graph/search.cc) is replaced by the rule above.
 """
@@ -139,7 +139,8 @@ class _Channel:
         if isinstance(operation, Local):
             places["source"] = operation.source
         else:
-            operation = replace(operation, peer=self.order[np.where(operation.when, operation.peer, 0)])
+            peer = self.order[np.where(operation.when, operation.peer, 0)]
+            operation = replace(operation, peer=peer, channel=self.number)
         if self.num_parts == 1:
             whole: Any = {name: self.chunk(first) for name, first in places.items()}
             yield replace(operation, **whole)
@@ -184,7 +185,7 @@ class _OverRanks:
         if isinstance(operation, Local):
             places["source"] = operation.source
         else:
-            fields["peer"] = self._peer(number, operation)
+            fields |= {"peer": self._peer(number, operation), "channel": self._channel.number}
         length: Any = self._moved(operation.num_chunks)
 
         if self._channel.num_parts == 1:

@@ -51,7 +51,11 @@ from collectives.program.rank_array import RankArray
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One side of a message: ``num_chunks`` chunks, from ``chunk`` on, to or from rank ``peer``."""
+    """One side of a message: ``num_chunks`` chunks, from ``chunk`` on, to or from rank ``peer``.
+
+    ``channel`` is the connection that carries it, one number for all ranks; the sender's counts.  It decides
+    nothing but the way through a network that hashes connections (see `sim.topology.routing.hashing`).
+    """
 
     reduces: ClassVar[bool] = False
 
@@ -59,6 +63,7 @@ class Transfer:
     chunk: int
     num_chunks: int = 1
     when: bool = True
+    channel: int = field(default=0, repr=False)
 
 
 class Send(Transfer):
@@ -357,7 +362,14 @@ def _plain(operation: Operation) -> Operation:
     chunk, num_chunks = operation.chunk, operation.num_chunks
     if type(first) is type(chunk) is type(num_chunks) is int and operation.when is True:
         return operation
-    return type(operation)(_whole(first, operation), _whole(chunk, operation), _whole(num_chunks, operation))
+    return moved(operation, *(_whole(value, operation) for value in (first, chunk, num_chunks)))
+
+
+def moved(operation: Operation, first: Any, chunk: Any, num_chunks: Any, when: Any = True) -> Operation:
+    """Return *operation* with another peer or source, *first*, and other chunks, on its channel."""
+    if isinstance(operation, Local):
+        return type(operation)(first, chunk, num_chunks, when)
+    return type(operation)(first, chunk, num_chunks, when, operation.channel)
 
 
 def _whole(value: Any, operation: Operation) -> int:

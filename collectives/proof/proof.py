@@ -18,6 +18,7 @@ import numpy as np
 
 from collectives.program import Algorithm, Local, Operation, Step
 from collectives.program.contracts import CONTRACTS
+from collectives.program.program import moved
 from collectives.program.render import spell_operation
 from collectives.proof.symbolic_run import SymbolicRun
 
@@ -181,5 +182,5 @@ def _take_apart(row: Step | None, world_size: int) -> Sequence[Step | None]:
         columns = (np.broadcast_to(value, world_size).tolist() for value in values)
         for operations, when, *place in zip(taken, *columns, strict=True):
             if when:
-                operations.append(type(operation)(*place))
+                operations.append(moved(operation, *place))
     return [tuple(operations) for operations in taken]

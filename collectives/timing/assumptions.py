@@ -38,6 +38,9 @@ IN_WORDS: Mapping[str, str] = {
 ALL = "all"
 """Of inefficiencies: those that apply."""
 
+OF_DEVICE = ("copies", "optimizer")
+"""Of inefficiencies: those that follow from the device on which a rank computes."""
+
 AUTO = "auto"
 """Of algorithms: the cheapest of our programs."""
 
@@ -162,12 +165,14 @@ class Assumptions:
         model: by what a collective is timed (see `Model`).
         algorithm: of all-reduce, and of other collectives by what it chooses, where nobody names one.
         device: on which a rank computes, for inefficiencies; None: what the network's hardware says.
+        device_for: GPUs for which *device* stands, as they have no file of their own; nothing: it is theirs.
     """
 
     software: Software = field(default_factory=Software)
     model: Model = "links"
     algorithm: str = "ring"
     device: str | Device | None = None
+    device_for: str = ""
 
     @classmethod
     def ideal(cls, **counted: Any) -> Assumptions:
@@ -191,6 +196,7 @@ class Assumptions:
             ),
             default_model(topology),
             default_algorithm(topology),
+            *_default_device(topology),
         )
         return real.with_(**counted)
 
@@ -230,12 +236,16 @@ class Assumptions:
         terms = given.get("inefficiencies", terms)
         if terms is not None:
             given["inefficiencies"] = (terms,) if isinstance(terms, str) else tuple(terms)
+        if "device" in given:
+            given["device_for"] = ""
         of_software = {own.name: given.pop(own.name) for own in fields(Software) if own.name in given}
         return replace(self, software=replace(self.software, **of_software), **given)
 
     def in_words(self, inefficiencies: Sequence[str]) -> str:
         """Return what is counted, for reports; *inefficiencies* are the terms that ``all`` comes to."""
         lost = [f"inefficiencies: {', '.join(inefficiencies)}"] if inefficiencies else []
+        if self.device_for and not {ALL, *OF_DEVICE}.isdisjoint(inefficiencies):
+            lost.append(f"computed on {self.device}, nearest to {self.device_for}")
         registered = ["buffers registered as symmetric windows"] if self.software.symmetric else []
         return "; ".join([IN_WORDS.get(self.model, self.software.in_words()), *registered, *lost])
 
@@ -271,6 +281,15 @@ def default_transport_model(topology: Topology) -> str:
     if isinstance(topology.routing, HostRouting):
         return "shm"
     return "gloo" if topology.hardware is None else "nccl"
+
+
+def _default_device(topology: Topology) -> tuple[str | None, str]:
+    """Return the device of the GPUs of *topology*, and for what it stands; see `sim.files.device_file`."""
+    if topology.hardware is None:
+        return None, ""
+    from sim.files.device_file import device_of  # which brings pydantic along
+
+    return device_of(topology.hardware)
 
 
 def default_model(topology: Topology) -> Model:

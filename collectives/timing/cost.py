@@ -245,7 +245,8 @@ class _Crowd:
         self._bandwidth = topology.link_bandwidth
         if not len(pattern.source):
             return
-        self._links = topology.routes(places[pattern.source], places[pattern.destination])
+        ends = places[pattern.source], places[pattern.destination]
+        self._links = topology.routes(*ends, pattern.channel)
         self._used = self._links >= 0
         if topology.sharing is not None:
             flows = np.bincount(self._links[self._used], minlength=topology.num_links)

@@ -189,10 +189,13 @@ class MessageCounter:
             self.num_messages += count * int(np.count_nonzero(each))
             self._total += count * each
 
-    def add_messages(self, source: Int64Array, destination: Int64Array, nbytes: Int64Array) -> None:
-        """Count bytes from *source* to *destination* ranks."""
+    def add_messages(
+        self, source: Int64Array, destination: Int64Array, channel: Int64Array, nbytes: Int64Array
+    ) -> None:
+        """Count bytes from *source* to *destination* ranks, over connections of *channel*."""
         some = np.flatnonzero(nbytes)
-        routes = self._topology.routes(self._hosts[source[some]], self._hosts[destination[some]])
+        ends = self._hosts[source[some]], self._hosts[destination[some]]
+        routes = self._topology.routes(*ends, channel[some])
         for links in routes.T:
             np.add.at(self._nbytes, links, nbytes[some])
 
@@ -204,7 +207,8 @@ class MessageCounter:
 
     def _count(self) -> None:
         if self._pattern is not None:
-            self.add_messages(self._pattern.source, self._pattern.destination, self._total)
+            pattern = self._pattern
+            self.add_messages(pattern.source, pattern.destination, pattern.channel, self._total)
             self._pattern = None
 
 
@@ -212,13 +216,14 @@ def _rank_by_rank(planned: PlannedJob, chunking: Chunking) -> MessageCounter:
     counter = MessageCounter(planned.scenario.topology, np.array(planned.hosts, dtype=np.int64))
     num_ranks = len(planned.hosts)
     for rank in range(num_ranks):
-        to: defaultdict[int, int] = defaultdict(int)
+        to: defaultdict[tuple[int, int], int] = defaultdict(int)
         for step in planned.algorithm.steps(rank, num_ranks):
             for operation in step:
                 if isinstance(operation, Send):
                     nbytes = chunking.nbytes(operation.chunk, operation.num_chunks)
-                    to[operation.peer] += nbytes
+                    to[operation.peer, operation.channel] += nbytes
                     counter.num_messages += nbytes > 0
-        peers, sizes = (np.array(list(values), dtype=np.int64) for values in (to.keys(), to.values()))
-        counter.add_messages(np.full_like(peers, rank), peers, sizes)
+        peers, channels = np.array([*to], dtype=np.int64).reshape(-1, 2).T
+        sizes = np.array([*to.values()], dtype=np.int64)
+        counter.add_messages(np.full_like(peers, rank), peers, channels, sizes)
     return counter

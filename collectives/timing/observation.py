@@ -53,6 +53,7 @@ class SeenMessage:
     nbytes: int
     steps: tuple[int, int]
     start_ps: int
+    channel: int = 0
     end_ps: int | None = None
 
 
@@ -94,10 +95,10 @@ class Observation:
         done.callbacks.append(ended)
 
     def matched(
-        self, ranks: tuple[int, int], steps: tuple[int, int], nbytes: int, arrival: simpy.Event
+        self, ranks: tuple[int, int], steps: tuple[int, int], nbytes: int, arrival: simpy.Event, channel: int
     ) -> None:
         """Note that a message sets out now."""
-        seen = SeenMessage(*ranks, nbytes, steps, int(arrival.env.now))
+        seen = SeenMessage(*ranks, nbytes, steps, int(arrival.env.now), channel)
         self.messages.append(seen)
         self.steps[ranks[0], steps[0]].sends.append(seen)
         self.steps[ranks[1], steps[1]].receives.append(seen)
@@ -168,7 +169,7 @@ class Observation:
 
             via: dict[str, Any] = {}
             if not planned.scenario.reroutes:
-                route = topology.route(planned.hosts[source], planned.hosts[destination])
+                route = topology.route(planned.hosts[source], planned.hosts[destination], seen.channel)
                 via = {"links": [topology.link_name(link) for link in route]}
 
             trace.span(

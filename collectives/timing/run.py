@@ -14,10 +14,10 @@ from collectives.timing.links import Links, Traffic
 from collectives.timing.observation import Observation
 from sim.topology import Topology
 from sim.trace import Trace
-from sim.units import MAX_PS, to_seconds
+from sim.units import MAX_PS, format_time, to_seconds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A simulated collective.
 
@@ -54,8 +54,14 @@ class Run:
     interval_seconds: tuple[float, float] | None = None
     beyond: str = ""
     latency_ps: int | None = None
-    _planned: PlannedJob | None = field(default=None, repr=False, compare=False)
-    _observation: Observation | None = field(default=None, repr=False, compare=False)
+    _planned: PlannedJob | None = field(default=None, compare=False)
+    _observation: Observation | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        return (
+            f"Run({format_time(self.time_ps)}, {self.collective} of {self.nbytes} B by {self.algorithm} on "
+            f"{self.num_ranks} ranks of {self.topology})"
+        )
 
     @classmethod
     def of(

@@ -86,7 +86,7 @@ class Exposed:
         return tuple(cls(cause.name, cause.group, to_seconds(ps)) for cause, ps in longest_first if ps)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class VirtualReport:
     """What the time of a run on rank threads was spent on.
 
@@ -212,6 +212,11 @@ class VirtualReport:
     def iteration_seconds(self) -> tuple[float, ...]:
         """How long each iteration has taken, on rank 0."""
         return tuple(iteration[0].seconds for iteration in self.iterations)
+
+    def __repr__(self) -> str:
+        return (
+            f"VirtualReport({self.seconds:.6g} s, {self.num_ranks} ranks of {self.network}, {self.compute})"
+        )
 
     def steady(self, rank: int = 0) -> Spent | None:
         """Return the iteration of median length on *rank*, of all but the first; None if there is none.

@@ -165,6 +165,9 @@ class Profile(_Strict):
     gradients: tuple[Gradient, ...] = Field(min_length=1)
     buffers: tuple[Buffers, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"Profile({self.name}, {len(self.gradients)} gradients, {self.nbytes} B)"
+
     @model_validator(mode="after")
     def _hold_together(self) -> Self:
         names: set[str] = set()

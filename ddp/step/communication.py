@@ -200,18 +200,24 @@ class PolledStepQueue:
     def __init__(self, queue: CalledQueue, select: Callable[[str, int], Algorithm]) -> None:
         self.queue = queue
         self._select = select
-        self._free_ps = 0
+        self._ends_ps: list[int | None] = []
 
     def launch(self, collective: str, nbytes: int) -> simpy.Event:
-        """Let every rank post a collective now; the queue numbers them in this order."""
+        """Let every rank post a collective now; the queue numbers them in this order.
+
+        A collective is said to begin when the one posted before it ends, although it may end before that.
+        """
+        number = len(self._ends_ps)
+        self._ends_ps.append(None)
         submitted_ps = int(self.queue.env.now)
         _, over = self.queue.submit(self._select(collective, nbytes), nbytes)
         spanned = self.queue.env.event()
 
         def note(_: simpy.Event) -> None:
             end_ps = int(self.queue.env.now)
-            start_ps = min(max(submitted_ps, self._free_ps), end_ps)
-            self._free_ps = end_ps
+            self._ends_ps[number] = end_ps
+            free_ps = self._ends_ps[number - 1] if number else 0
+            start_ps = end_ps if free_ps is None else min(max(submitted_ps, free_ps), end_ps)
             spanned.succeed(CallSpan(start_ps, end_ps))
 
         assert over.callbacks is not None

@@ -1,6 +1,7 @@
 """Inefficiencies of a training step besides the time of its messages, each a term that is counted by name.
 
-    contention   while a collective is under way, computation takes longer (SMs, memory bandwidth)
+    contention   while a collective is under way, computation takes longer, by what was measured on average;
+                 ``contention:channels=24``: as much longer as multiprocessors are left to it
     late         the slowest of p ranks computes longer than the mean by the expected maximum of p normal
                  deviations (`expected_maximum`)
     launches     each collective begins when NCCL has launched its kernel
@@ -13,8 +14,10 @@ The constants are those of `sim.files.inefficiency_table`, with their sources; l
 (``baseLat`` in ``src/graph/tuning.cc``), and the memory's bandwidth is that of the device. A term that does
 not apply is refused with the reason; ``all`` takes those that do, ``all`` and ``-late`` those but for one.
 
-Assumed: contention is the same for every kernel; the ranks' deviations are independent, normal, and last a
-step or longer; an optimizer of a sharded strategy updates its part at the end, as all of it.
+Assumed: contention is the same for every kernel, and of one direction: collectives take as long beside
+computation as alone, for nobody has published how much longer (docs/modelling.md); the ranks' deviations are
+independent, normal, and last a step or longer; an optimizer of a sharded strategy updates its part at the
+end, as all of it.
 """
 
 from __future__ import annotations
@@ -29,21 +32,19 @@ from types import MappingProxyType
 import numpy as np
 
 from collectives.errors import NotSupportedError
+from collectives.program.channels import MAX_CHANNELS
 from collectives.timing.assumptions import ALL, Assumptions
 from collectives.timing.closed_forms import closed_form_of
 from collectives.timing.formulas.nccl.constants import NCCL_2_30
 from ddp.errors import UnknownInefficiencyError
 from ddp.profiles import Profile
 from ddp.step.communication import Choice
-from sim.files.device_file import load_device
+from sim.files.device_file import device_of, load_device
 from sim.files.inefficiency_table import inefficiency_table
 from sim.hardware import Device
 from sim.scenario import Scenario
 from sim.topology import Topology
 from sim.units import SECOND, parse_time
-
-DEVICES = MappingProxyType({"volta": "v100", "ampere": "a100", "hopper": "h100", "blackwell": "b200"})
-"""The device file of a generation of GPUs."""
 
 _US = 10**6
 
@@ -61,6 +62,7 @@ class Inefficiencies:
         optimizer_ps: what the optimizer takes for all parameters.
         input_ps: below which no step is, for the host prepares the next batches meanwhile.
         input_alone_ps: the same where one rank has its node for itself.
+        without_device: terms that would be counted if anybody said on what ranks compute.
     """
 
     terms: tuple[str, ...] = ()
@@ -71,6 +73,7 @@ class Inefficiencies:
     optimizer_ps: int = 0
     input_ps: int = 0
     input_alone_ps: int = 0
+    without_device: tuple[str, ...] = ()
 
     def copy_ps(self, nbytes: int) -> int:
         """Return what copying so many bytes of gradients takes, one way."""
@@ -78,6 +81,10 @@ class Inefficiencies:
 
 
 NO_INEFFICIENCIES = Inefficiencies()
+
+
+class NoDeviceError(NotSupportedError):
+    """A term follows from the device on which a rank computes, and nobody names one."""
 
 
 @dataclass(frozen=True)
@@ -110,17 +117,15 @@ class Setting:
         """What a rank computes on.
 
         Raises:
-            NotSupportedError: nobody says.
+            NoDeviceError: nobody says.
         """
         if self.given_device is not None:
             return self.given_device
-        hardware = self.topology.hardware
-        name = None if hardware is None else DEVICES.get(hardware.generation)
-        if name is None:
-            raise NotSupportedError(
+        if self.topology.hardware is None:
+            raise NoDeviceError(
                 f"{self.topology.name} does not say on what its ranks compute; name a device, such as a100"
             )
-        return load_device(name)
+        return load_device(device_of(self.topology.hardware)[0])
 
 
 def _contention(so_far: Inefficiencies, setting: Setting) -> Inefficiencies:
@@ -129,7 +134,23 @@ def _contention(so_far: Inefficiencies, setting: Setting) -> Inefficiencies:
             "its constant is of collectives that go on by themselves on a GPU; over gloo they go on when "
             "their rank calls"
         )
-    return replace(so_far, contention=inefficiency_table().contention)
+    if "channels" not in setting.parameters:
+        return replace(so_far, contention=inefficiency_table().contention)
+    return replace(so_far, contention=_beside_channels(setting.parameters["channels"], setting.device))
+
+
+def _beside_channels(channels: str, device: Device) -> Fraction:
+    """Return how many times as long computation takes on the multiprocessors that *channels* leave it."""
+    have = device.multiprocessors
+    if have is None:
+        raise NotSupportedError(f"{device.name} states no multiprocessors; leave out channels")
+    each = inefficiency_table().multiprocessors_per_channel
+    most = min(MAX_CHANNELS, (have - 1) // each)
+    if not channels.isascii() or not channels.isdigit() or not 1 <= int(channels) <= most:
+        raise NotSupportedError(
+            f"channels: expected a whole number from 1 to {most} on {have} multiprocessors, got {channels!r}"
+        )
+    return Fraction(have, have - each * int(channels))
 
 
 def _late(so_far: Inefficiencies, setting: Setting) -> Inefficiencies:
@@ -214,6 +235,8 @@ def inefficiencies_on(
         except NotSupportedError as error:
             if name in wanted:
                 raise NotSupportedError(f"inefficiencies: {name}: {error}") from None
+            if isinstance(error, NoDeviceError):
+                so_far = replace(so_far, without_device=(*so_far.without_device, name))
             continue
         so_far = replace(so_far, terms=(*so_far.terms, name))
     return so_far if scenario.base.num_ranks > 1 else _alone(so_far)
@@ -221,7 +244,12 @@ def inefficiencies_on(
 
 def _alone(found: Inefficiencies) -> Inefficiencies:
     """Return what of those *found* one rank has that trains without others."""
-    return Inefficiencies(found.terms, optimizer_ps=found.optimizer_ps, input_ps=found.input_alone_ps)
+    return Inefficiencies(
+        found.terms,
+        optimizer_ps=found.optimizer_ps,
+        input_ps=found.input_alone_ps,
+        without_device=found.without_device,
+    )
 
 
 def _parsed(text: str) -> tuple[str, dict[str, str]]:
@@ -231,7 +259,7 @@ def _parsed(text: str) -> tuple[str, dict[str, str]]:
         raise UnknownInefficiencyError(
             f"inefficiencies: unknown term {name!r}; expected all or one of {', '.join(TERMS)}"
         )
-    own = ("time",) if name == "input" else ()
+    own = {"input": ("time",), "contention": ("channels",)}.get(name, ())
     for parameter in parameters:
         if parameter not in own:
             has = f"it has {', '.join(own)}" if own else "it has none"

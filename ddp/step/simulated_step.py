@@ -205,6 +205,7 @@ def simulate_step(
         completes.name,
         alone_ps=alone_ps,
         inefficiencies=lost.terms,
+        without_device=lost.without_device,
         each_size_once=each_size_once and not by_formula,
         buffers=tuple(run for run in timeline.runs if run.bucket == BUFFERS),
     )

@@ -8,10 +8,10 @@ from typing import Any
 from collectives.timing.assumptions import Assumptions, Model
 from ddp.reduction.timings import BucketRun, bucket_rows, bucket_table, overlap_ratio
 from sim.trace import Trace
-from sim.units import to_seconds
+from sim.units import format_time, to_seconds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StepRun:
     """A simulated training step, in a steady state.
 
@@ -27,6 +27,7 @@ class StepRun:
         transport_model: how steps of programs were completed.
         alone_ps: what the step takes on one rank that trains alone, by the same terms; None: *compute_ps*.
         inefficiencies: terms that were counted besides the time of the messages.
+        without_device: terms that would be counted if anybody said on what ranks compute.
         each_size_once: whether buckets of one size were simulated once, as there were very many messages.
         buffers: the collectives that brought buffers to all ranks, for which the forward pass waited.
     """
@@ -41,8 +42,14 @@ class StepRun:
     transport_model: str = "ideal"
     alone_ps: int | None = None
     inefficiencies: tuple[str, ...] = ()
+    without_device: tuple[str, ...] = ()
     each_size_once: bool = False
     buffers: tuple[BucketRun, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"StepRun({format_time(self.time_ps)}, {100 * self.efficiency:.1f} %, {self.num_buckets} buckets)"
+        )
 
     @property
     def seconds(self) -> float:
@@ -89,6 +96,8 @@ class StepRun:
         """Return what was counted besides the network, where *asked* is what was to be."""
         transport = replace(asked.software.transport, name=self.transport_model)
         words = asked.with_(transport_model=transport, model=self.model).in_words(self.inefficiencies)
+        if self.without_device:
+            words += f"; not counted without a device: {', '.join(self.without_device)}"
         return f"{words}; each size of bucket simulated once" if self.each_size_once else words
 
     def rows(self) -> list[dict[str, Any]]:

@@ -41,6 +41,7 @@ The files in ``sim/devices`` are known by their names.
 from __future__ import annotations
 
 from os import PathLike
+from types import MappingProxyType
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, ValidationError
@@ -50,7 +51,7 @@ from sim.files.fields import Bandwidth, Count, Efficiency, FieldError, Fields, R
 from sim.files.named import names_in, parse, read
 from sim.files.problems import problems, spell_place, where
 from sim.files.toml_lines import key_lines
-from sim.hardware import AttentionRates, Device, KernelTable
+from sim.hardware import AttentionRates, Device, Hardware, KernelTable
 from sim.units import effective
 
 TYPES = ("float64", "float32", "tfloat32", "bfloat16", "float16", "float8")
@@ -202,6 +203,20 @@ class DeviceTable(Fields):
 def device_names() -> tuple[str, ...]:
     """Return the names of the devices that come with the package, sorted."""
     return names_in("devices")
+
+
+OF_GENERATION = MappingProxyType({"volta": "v100", "ampere": "a100", "hopper": "h100", "blackwell": "b200"})
+"""The device that stands for GPUs of a generation that have no file of their own."""
+
+
+def device_of(hardware: Hardware) -> tuple[str, str]:
+    """Return the name of the device of the GPUs that *hardware* has, and what it stands for, if for others.
+
+    GPUs of which there is no file, and those that nobody names, have that of their generation.
+    """
+    if hardware.gpu in device_names():
+        return hardware.gpu, ""
+    return OF_GENERATION[hardware.generation], hardware.gpu or f"generation {hardware.generation}"
 
 
 def load_device(name_or_path: str | PathLike[str]) -> Device:

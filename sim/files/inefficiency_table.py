@@ -20,6 +20,7 @@ class InefficiencyTable:
 
     Attributes:
         contention: how many times as long a computation takes while a collective is under way.
+        multiprocessors_per_channel: that a channel of the collective takes from computation.
         late_deviation: standard deviation of a rank's computing time, relative to its mean.
         copy_accesses: how often a gradient's bytes are read or written on the way to its bucket and back.
         optimizer_accesses: how often a parameter's bytes are read or written by an optimizer.
@@ -27,6 +28,7 @@ class InefficiencyTable:
     """
 
     contention: Fraction
+    multiprocessors_per_channel: int
     late_deviation: Fraction
     copy_accesses: int
     optimizer_accesses: int
@@ -40,6 +42,7 @@ def inefficiency_table() -> InefficiencyTable:
     tables = tomllib.loads(text, parse_float=Fraction)
     return InefficiencyTable(
         contention=Fraction(tables["contention"]["slowdown"]),
+        multiprocessors_per_channel=tables["contention"]["multiprocessors_per_channel"],
         late_deviation=Fraction(tables["late"]["deviation"]),
         copy_accesses=tables["copies"]["accesses"],
         optimizer_accesses=tables["optimizer"]["accesses"],

@@ -9,6 +9,7 @@ let NVLink switches reduce (NVLS).
 | field | means (in NCCL) | default |
 |---|---|---|
 | ``generation`` | ``volta``, ``ampere``, ``hopper``, ``blackwell`` (compute capability 7, 8, 9, 10) | – |
+| ``gpu`` | the GPU by the name of its device file, ``h200``, for what a step loses on it; not NCCL's | none |
 | ``one_node`` | channels of rings and trees in one node (``nChannels``, ``bwIntra``, ``bwInter``) | – |
 | ``several_nodes`` | the same over several nodes; none: NCCL is not modelled there | none |
 | ``nvls_one_node`` | channels through switches that reduce (the NVLS graph); none: no NVLink SHARP | none |
@@ -27,7 +28,7 @@ Source: NVIDIA/nccl, ``src/graph/tuning.cc`` and ``src/graph/search.cc``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from sim.errors import TopologyError
@@ -99,6 +100,7 @@ class Hardware:
     ll128: bool = True
     split_tree: bool = True
     same_channels: bool = True
+    gpu: str = field(default="", repr=False)  # a network's digest, its repr, is of what messages and NCCL see
 
     def __post_init__(self) -> None:
         for name, known in (("generation", Generation), ("intra_link", IntraLink), ("cpu", Cpu)):

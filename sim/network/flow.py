@@ -7,7 +7,7 @@ from operator import index
 
 import numpy as np
 
-from sim.network.launch import Sender
+from sim.network.launch import Connection, Sender
 from sim.topology import Topology
 from sim.topology.routing import Routing
 from sim.units import SECOND, Int64Array
@@ -43,12 +43,14 @@ def end_ps(now_ps: int, rest: int, rate: int) -> int:
 
 
 class Path:
-    """The way from one rank to another, and how many bytes have been sent on it."""
+    """The way of a connection from one rank to another, and how many bytes have been sent on it."""
 
-    __slots__ = ("bytes_sent", "destination", "latency_ps", "links", "source")
+    __slots__ = ("bytes_sent", "channel", "destination", "latency_ps", "links", "source")
 
-    def __init__(self, source: int, destination: int, links: tuple[int, ...], latency_ps: int) -> None:
-        self.source, self.destination = source, destination
+    def __init__(
+        self, source: int, destination: int, links: tuple[int, ...], latency_ps: int, channel: int = 0
+    ) -> None:
+        self.source, self.destination, self.channel = source, destination, channel
         self.links = links
         self.latency_ps = latency_ps
         self.bytes_sent = 0
@@ -96,21 +98,22 @@ class Paths:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self._latency_ps: list[int] = topology.link_latency.tolist()
-        self._between: dict[tuple[int, int], Path] = {}
+        self._between: dict[Connection, Path] = {}
         self._left: list[Path] = []
 
-    def between(self, source: int, destination: int) -> Path:
-        """Return the path from rank *source* to rank *destination*.
+    def between(self, source: int, destination: int, channel: int = 0) -> Path:
+        """Return the path from rank *source* to rank *destination* by their connection *channel*.
 
         Raises:
             TopologyError: a rank that does not exist, or a rank sending to itself.
         """
-        return self._between.get((source, destination)) or self._find(index(source), index(destination))
+        known = self._between.get((source, destination, channel))
+        return known or self._find(index(source), index(destination), channel)
 
-    def _find(self, source: int, destination: int) -> Path:
-        links = self.topology.route(source, destination)
-        path = Path(source, destination, links, sum(self._latency_ps[link] for link in links))
-        self._between[source, destination] = path
+    def _find(self, source: int, destination: int, channel: int) -> Path:
+        links = self.topology.route(source, destination, channel)
+        path = Path(source, destination, links, sum(self._latency_ps[link] for link in links), channel)
+        self._between[source, destination, channel] = path
         return path
 
     def reroute(self, link: int, routing: Routing) -> None:
@@ -123,7 +126,7 @@ class Paths:
     def instead_of(self, path: Path, nbytes: int) -> Path:
         """Return the path between the ends of *path* that is taken now, for *nbytes* that did not pass it."""
         path.bytes_sent -= nbytes
-        other = self.between(path.source, path.destination)
+        other = self.between(path.source, path.destination, path.channel)
         other.bytes_sent += nbytes
         return other
 

@@ -12,6 +12,9 @@ from sim.units import Int64Array
 About: TypeAlias = Callable[[], tuple[str, str]]
 """Returns of what collective a message is, and which it is, such as ``step 2: rank 3 sends …``."""
 
+Connection: TypeAlias = tuple[int, int, int]
+"""Source, destination and channel."""
+
 
 class Sender(Protocol):
     """Whoever is told what became of messages that it has sent; it numbers them as it likes."""
@@ -26,8 +29,8 @@ class Sender(Protocol):
 class Launch(Sender, Protocol):
     """Messages that are sent at one time."""
 
-    def messages(self) -> Iterable[tuple[int, int, int, int]]:
-        """Return number, source, destination and bytes (at least 1) of each message."""
+    def messages(self) -> Iterable[tuple[int, Connection, int]]:
+        """Return number, connection and bytes (at least 1) of each message."""
 
 
 class Accelerator(Protocol):

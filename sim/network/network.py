@@ -28,7 +28,7 @@ import simpy
 
 from sim.errors import UnitError
 from sim.network.flow import Flow, Path, Paths, amount, num_bytes
-from sim.network.launch import About, Accelerator, Arrival, Launch, Sender
+from sim.network.launch import About, Accelerator, Arrival, Connection, Launch, Sender
 from sim.network.links import Links
 from sim.network.lost import lost_messages
 from sim.network.recorder import Recorder
@@ -71,8 +71,10 @@ class Network:
         total = self._paths.link_bytes
         return total if self.accelerator is None else total + self.accelerator.link_bytes
 
-    def transfer(self, source: int, destination: int, nbytes: int, about: About | None = None) -> simpy.Event:
-        """Send *nbytes* from rank *source* to rank *destination*, now.
+    def transfer(
+        self, source: int, destination: int, nbytes: int, about: About | None = None, channel: int = 0
+    ) -> simpy.Event:
+        """Send *nbytes* from rank *source* to rank *destination*, now, over connection *channel*.
 
         Returns a SimPy event that fires, without a value, when the last byte has arrived.  Should a link
         fail, *about* says what the message is.
@@ -82,7 +84,7 @@ class Network:
             UnitError: a negative size.
         """
         nbytes = index(nbytes)  # NumPy's would overflow
-        path = self._paths.between(source, destination)
+        path = self._paths.between(source, destination, channel)
         if nbytes < 0:
             raise UnitError(f"nbytes: a message from rank {source} to {destination} has {nbytes} bytes")
         if not self.takes_time:
@@ -94,25 +96,25 @@ class Network:
         self._send(path, nbytes, arrival, 0)
         return arrival
 
-    def latency_ps(self, source: int, destination: int) -> int:
+    def latency_ps(self, source: int, destination: int, channel: int = 0) -> int:
         """Return the latency of the way that a message sent now takes, in picoseconds."""
-        return self._paths.between(source, destination).latency_ps if self.takes_time else 0
+        return self._paths.between(source, destination, channel).latency_ps if self.takes_time else 0
 
     def launch(self, launch: Launch) -> None:
         """Send the messages of *launch*, now."""
         if not self.takes_time:
             numbers = []
-            for number, source, destination, nbytes in launch.messages():
-                self._paths.between(source, destination).bytes_sent += nbytes
+            for number, connection, nbytes in launch.messages():
+                self._paths.between(*connection).bytes_sent += nbytes
                 numbers.append(number)
             self.env.timeout(0).callbacks.append(lambda _: launch.arrived(numbers))
         elif self.accelerator is None or not self.accelerator.try_launch(launch):
-            for number, source, destination, nbytes in launch.messages():
-                self._send(self._paths.between(source, destination), nbytes, launch, number)
+            for number, connection, nbytes in launch.messages():
+                self._send(self._paths.between(*connection), nbytes, launch, number)
 
-    def resume(self, sender: Sender, number: int, ends: tuple[int, int], rest: int, start_ps: int) -> None:
+    def resume(self, sender: Sender, number: int, connection: Connection, rest: int, start_ps: int) -> None:
         """Let a message of which *rest* is left go on as a flow, from *start_ps* on."""
-        self._start(Flow(self._paths.between(*ends), rest, sender, number, next(self._order)), start_ps)
+        self._start(Flow(self._paths.between(*connection), rest, sender, number, next(self._order)), start_ps)
 
     def add(self, flow: Flow) -> None:
         """Put *flow* on its links, now."""

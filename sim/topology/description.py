@@ -19,7 +19,7 @@ from sim.topology.topology import Topology, checked, described
 __all__ = ["NetworkDescription", "load_network", "parse_network", "preset_names"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NetworkDescription:
     """A network as a file describes it, of a stated size or for any number of ranks.
 
@@ -28,6 +28,9 @@ class NetworkDescription:
     """
 
     file: NetworkFile
+
+    def __repr__(self) -> str:
+        return f"NetworkDescription({self.name}, {self.kind}, {self.num_ranks or 'any number of'} ranks)"
 
     @property
     def name(self) -> str:

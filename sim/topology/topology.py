@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property, wraps
 from os import PathLike
@@ -69,7 +69,7 @@ def _made_by(kind: Callable[P, NetworkLayout]) -> Callable[P, Topology]:
     return make
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Topology:
     """A network of ``num_ranks`` ranks; `dataclasses.replace` makes one with other links.
 
@@ -91,14 +91,17 @@ class Topology:
     name: str
     num_ranks: int
     ranks_per_node: int
-    link_bandwidth: Int64Array = field(repr=False)
-    link_latency: Int64Array = field(repr=False)
+    link_bandwidth: Int64Array
+    link_latency: Int64Array
     routing: Routing
     sharing: LinkSharing | None = None
     cache: Cache | None = None
     hardware: Hardware | None = None
     in_network_reduction: bool = False
-    measured: tuple[MeasuredCurve, ...] = field(default=(), repr=False)
+    measured: tuple[MeasuredCurve, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Topology({self.name}, {self.num_ranks} ranks, {self.num_links} links)"
 
     switch = staticmethod(_made_by(switch))
     ring = staticmethod(_made_by(ring))
@@ -218,8 +221,8 @@ class Topology:
     def _number_of_link(self) -> dict[str, int]:
         return {self.link_name(link): link for link in range(self.num_links)}
 
-    def route(self, source: int, destination: int) -> tuple[int, ...]:
-        """Return the links from *source* to *destination*, in order.
+    def route(self, source: int, destination: int, channel: int = 0) -> tuple[int, ...]:
+        """Return the links from *source* to *destination* by their connection *channel*, in order.
 
         Raises:
             TopologyError: a rank that does not exist, or one and the same rank twice.
@@ -229,15 +232,18 @@ class Topology:
                 raise TopologyError(f"rank {rank}: {self.name} has ranks 0 to {self.num_ranks - 1}")
         if source == destination:
             raise TopologyError(f"rank {source}: there is no route from a rank to itself")
-        walk = self.routing.walk(int(source), int(destination))
+        walk = self.routing.walk(int(source), int(destination), int(channel))
         return tuple(link for link in cast(Iterator[int], walk) if link >= 0)
 
-    def routes(self, sources: npt.ArrayLike, destinations: npt.ArrayLike) -> Int64Array:
+    def routes(
+        self, sources: npt.ArrayLike, destinations: npt.ArrayLike, channels: npt.ArrayLike = 0
+    ) -> Int64Array:
         """Return the routes of m pairs of ranks at once.
 
         Args:
             sources: m ranks.
             destinations: m ranks, each another than its source.
+            channels: of the connection between each two; or one for all.
 
         Returns:
             int64 of shape (m, h), h being the longest of these routes: link numbers in order,
@@ -253,7 +259,8 @@ class Topology:
         if wrong.any():
             where = int(wrong.argmax())
             self.route(int(first[where]), int(last[where]))
-        return route_table(self.routing, first, last)
+        channel = np.broadcast_to(np.asarray(channels, dtype=np.int64), first.shape)
+        return route_table(self.routing, first, last, channel)
 
     def digest(self) -> str:
         """Return 16 hexadecimal digits that two networks share only if they behave alike."""

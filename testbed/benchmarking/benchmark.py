@@ -86,7 +86,7 @@ class BenchRequest:
 
 
 @dataclass(frozen=True)
-class Result:
+class Timings:
     """Rows, and how they were got.
 
     Attributes:
@@ -220,8 +220,8 @@ def _wrong_in_virtual_time(
 
 def simulated(
     request: BenchRequest, rows: list[Row], refusals: list[Refusal], topology: Topology, payload: bool
-) -> Result:
-    """Return simulated *rows* as a result."""
+) -> Timings:
+    """Return simulated *rows* with what they assume."""
     engines = sorted({str(row.engine) for row in rows}, reverse=True)
     ranks = counted(request.num_ranks, "rank")
     software = "" if request.assumed is None else request.assumed.software.in_words()
@@ -231,11 +231,11 @@ def simulated(
         f"{'engine' if len(engines) == 1 else 'engines'} {' and '.join(engines)}; latency, then link "
         f"bandwidth shared max-min; {software}; {carried}"
     )
-    return Result(rows, ["simulated"], [model], refusals, [topology])
+    return Timings(rows, ["simulated"], [model], refusals, [topology])
 
 
-def measured(request: BenchRequest, rows: list[Row], refusals: list[Refusal]) -> Result:
-    """Return measured *rows* as a result."""
+def measured(request: BenchRequest, rows: list[Row], refusals: list[Refusal]) -> Timings:
+    """Return measured *rows* with what they assume."""
     turns, ranks = turns_of(request.iterations), counted(request.num_ranks, "rank")
     alternately = ", the algorithms taking turns at each size" if len(request.candidates) > 1 else ""
     shared = ", tensors in memory that the ranks share" if request.registered else ""
@@ -245,4 +245,4 @@ def measured(request: BenchRequest, rows: list[Row], refusals: list[Refusal]) ->
         f"the mean call counts and the median turn{alternately}; "
         "payload of integers checked on every rank"
     )
-    return Result(rows, ["measured"], [model], refusals)
+    return Timings(rows, ["measured"], [model], refusals)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,28 +13,26 @@ import typer
 from collectives.formats.whole_file import write_whole
 from testbed.benchmarking.benchmark import (
     BenchRequest,
-    Result,
+    Timings,
     TransportName,
     measured,
     simulate_rows,
     simulated,
-    spell,
 )
 from testbed.benchmarking.candidates import NATIVE, Refusal, choose_candidates
 from testbed.benchmarking.measure import ITEM_SIZES, Row, count_of, size_of
-from testbed.benchmarking.measured_run import measure_processes, measure_threads
-from testbed.errors import CheckError, UsageError, reporting_errors
-from testbed.options.annotations import HtmlFile
+from testbed.benchmarking.measured_run import measure_threads
+from testbed.benchmarking.rank_process import measure_as_rank, measure_on_ranks
+from testbed.errors import UsageError
 from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes
 from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions_json
 from testbed.options.cluster import DEFAULT_NETWORK
-from testbed.options.groups import grouped
+from testbed.options.command import command
 from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable
-from testbed.output.table import progress, spell_size, stdout_console
-from testbed.pages import Delivery
-from testbed.report.bench import bench_document, print_bench, title
-from testbed.scripts.launch import RankExitError, launch, own_module
+from testbed.output.table import progress, spell_size
+from testbed.report.bench import bench_result, title
+from testbed.result import Interrupted, Result
 from testbed.truth.comparison import with_simulation
 
 if TYPE_CHECKING:
@@ -53,8 +51,7 @@ Examples:
 DEFAULT_RANKS = 4
 
 
-@reporting_errors
-@grouped
+@command
 def bench(
     transport: Annotated[
         TransportName,
@@ -131,9 +128,7 @@ def bench(
         Path | None, typer.Option(metavar="FILE", help="Draw time over size: .png, .svg or .pdf.")
     ] = None,
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as JSON too.")] = None,
-    html: HtmlFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+) -> Result:
     """Time a collective in the columns of nccl-tests, or compare algorithms.
 
     The payload is of integers and checked on every rank; a wrong element ends with exit code 1.
@@ -145,53 +140,32 @@ def bench(
     joined = "RANK" in os.environ and "WORLD_SIZE" in os.environ
     num_ranks = _num_ranks(ranks, joined)
     collective = collective.replace("-", "_")
+    is_simulated = transport is TransportName.SIM
     if timeout <= 0:
         raise UsageError(f"--timeout {timeout:g}: expected a number of seconds above 0")
-    if compare and transport is TransportName.SIM:
-        raise UsageError(
-            "--compare puts simulated beside measured: choose --transport threads, shm, gloo or nccl"
-        )
-    for name in (name for name, value in counts.asked.items() if value is not None):
-        if transport is not TransportName.SIM:
-            option = name.replace("_", "-")
-            raise UsageError(f"--{option} is for --transport sim; over {transport} what is there counts")
-    if payload and transport is not TransportName.SIM:
-        raise UsageError(f"--payload is for --transport sim; over {transport} the payload always travels")
-    if compare and num_ranks == 1:
-        raise UsageError("--compare needs at least 2 ranks: one rank sends nothing")
-    if registered and transport is not TransportName.SHM:
-        raise UsageError(f"--registered is for --transport shm; over {transport} there is no such memory")
-    if network is not None and transport is not TransportName.SIM and not compare:
-        raise UsageError(f"--network is simulated, {transport} is not: add --compare, or use --transport sim")
-    topology = (
-        _topology(network, num_ranks, counts.ideal) if network or transport is TransportName.SIM else None
-    )
-    assumed = None if transport is not TransportName.SIM or topology is None else counts.on(topology)
+    _check_transport(transport, counts, payload=payload, registered=registered)
+    _check_comparison(transport, num_ranks, network, compare=compare)
+    topology = _topology(network, num_ranks, counts.ideal) if network or is_simulated else None
+    assumed = counts.on(topology) if is_simulated and topology is not None else None
     candidates, refusals = choose_candidates(
         algorithm,
         collective,
         num_ranks,
-        ranks_per_node=_ranks_per_node(
-            topology if transport is TransportName.SIM else None, num_ranks, joined
-        ),
+        ranks_per_node=_ranks_per_node(topology if is_simulated else None, num_ranks, joined),
         native=transport.is_of_processes
         or (assumed is not None and assumed.software.transport.name == "gloo"),
         transport=transport.value,
     )
-    if compare and candidates[0].algorithm is None and candidates[0].name != NATIVE:
-        raise UsageError("--compare puts simulated beside measured for one algorithm, and auto is several")
-    if compare and len(candidates) > 1:
-        raise UsageError(
-            f"--compare puts simulated beside measured for one algorithm; {len(candidates)} are named"
-        )
+    is_auto = candidates[0].algorithm is None and candidates[0].name != NATIVE
+    if compare and (len(candidates) > 1 or is_auto):
+        several = f"{len(candidates)} are named" if len(candidates) > 1 else "auto is several"
+        raise UsageError(f"--compare puts simulated beside measured for one algorithm; {several}")
     elements = tuple(
         dict.fromkeys(count_of(size, dtype, collective, num_ranks) for size in parse_sizes(sizes, factor))
     )
-    if payload or transport is not TransportName.SIM:
+    if payload or not is_simulated:
         num_payloads = len(candidates) if registered else 1
         _check_memory(collective, dtype, max(elements), num_ranks, joined, num_payloads)
-    delivery = Delivery(as_json, html)
-    delivery.check()
     if plot is not None:
         check_plot(plot)
     if save is not None:
@@ -206,22 +180,54 @@ def bench(
         assumed, assumptions, registered,
     )  # fmt: skip
 
-    if transport.is_of_processes and not joined:
-        _launch(num_ranks, port)
-        return
-    if transport is TransportName.SIM:
+    if is_simulated:
         assert topology is not None
-        result = _simulate(request, refusals, topology, payload, quiet=as_json)
+        timings = _simulate(request, refusals, topology, payload)
     else:
-        taken = measure_threads(request) if transport is TransportName.THREADS else _as_process(request)
-        if taken is None:
-            return
-        result = measured(request, taken[0], refusals + taken[1])
+        rows, more = _measure(request, algorithm, port, joined)
+        timings = measured(request, rows, refusals + more)
         if compare:
-            result = with_simulation(result, request, topology, _calibration_of(network))
-    if not result.rows:
-        raise UsageError(f"nothing was measured: {'; '.join(map(str, result.refusals))}")
-    _report(request, result, delivery, save=save, plot=plot)
+            timings = with_simulation(timings, request, topology, _calibration_of(network))
+    if not timings.rows:
+        raise UsageError(f"nothing was measured: {'; '.join(map(str, timings.refusals))}")
+    result = bench_result(request, timings)
+    if plot is not None:
+        from testbed.report.plots.size_plot import plot_times
+
+        plot_times(timings.rows, plot, title=title(request, timings), note=f"{'; '.join(timings.models)}.")
+    if save is not None:
+        write_whole(save, json.dumps(result.document(), indent=2, allow_nan=False) + "\n")
+    files = {"Plot": plot, "Result": save}
+    return replace(result, files={what: path for what, path in files.items() if path is not None})
+
+
+def _check_transport(
+    transport: TransportName, counts: CollectiveAssumptionOptions, *, payload: bool, registered: bool
+) -> None:
+    """Refuse options that mean nothing over *transport*."""
+    if registered and transport is not TransportName.SHM:
+        raise UsageError(f"--registered is for --transport shm; over {transport} there is no such memory")
+    if transport is TransportName.SIM:
+        return
+    for name in (name for name, value in counts.asked.items() if value is not None):
+        option = name.replace("_", "-")
+        raise UsageError(f"--{option} is for --transport sim; over {transport} what is there counts")
+    if payload:
+        raise UsageError(f"--payload is for --transport sim; over {transport} the payload always travels")
+
+
+def _check_comparison(
+    transport: TransportName, num_ranks: int, network: str | None, *, compare: bool
+) -> None:
+    """Refuse a comparison with nothing to compare, and a network that nothing is compared with."""
+    if compare and transport is TransportName.SIM:
+        raise UsageError(
+            "--compare puts simulated beside measured: choose --transport threads, shm, gloo or nccl"
+        )
+    if compare and num_ranks == 1:
+        raise UsageError("--compare needs at least 2 ranks: one rank sends nothing")
+    if network is not None and transport is not TransportName.SIM and not compare:
+        raise UsageError(f"--network is simulated, {transport} is not: add --compare, or use --transport sim")
 
 
 def _num_ranks(ranks: int | None, joined: bool) -> int:
@@ -274,28 +280,26 @@ def _check_memory(
         )
 
 
-def _launch(num_ranks: int, port: int | None) -> None:
-    """Run this very command once per rank, as torchrun would; rank 0 prints."""
-    try:
-        launch([*own_module("testbed"), *sys.argv[1:]], num_ranks, port=port)
-    except RankExitError as error:
-        if not error.said:
-            raise
-        raise typer.Exit(error.exit_code) from None
+def _measure(
+    request: BenchRequest, algorithm: str | None, port: int | None, joined: bool
+) -> tuple[list[Row], list[Refusal]]:
+    """Measure: on threads, on processes that are started, or, *joined*, as one of those of torchrun.
+
+    Raises:
+        typer.Exit: of those this is another than rank 0, which alone reports.
+    """
+    if request.transport is TransportName.THREADS:
+        return measure_threads(request)
+    if not joined:
+        return measure_on_ranks(request, algorithm, port)
+    taken = measure_as_rank(request)
+    if taken is None:
+        raise typer.Exit
+    return taken
 
 
-def _as_process(request: BenchRequest) -> tuple[list[Row], list[Refusal]] | None:
-    """Measure as one of the processes, which meet on the loopback if that is where they were sent."""
-    from testbed.scripts.loopback import listen_on_loopback
-
-    listen_on_loopback()
-    return measure_processes(request)
-
-
-def _simulate(
-    request: BenchRequest, refusals: list[Refusal], topology: Topology, payload: bool, *, quiet: bool
-) -> Result:
-    """Simulate; when interrupted, print what there is unless *quiet*."""
+def _simulate(request: BenchRequest, refusals: list[Refusal], topology: Topology, payload: bool) -> Timings:
+    """Simulate; when interrupted, what there is goes with the interrupt."""
     rows: list[Row] = []
     refused = list(refusals)
     try:
@@ -305,41 +309,9 @@ def _simulate(
                     refused.append(item)
                 else:
                     rows.append(item)
-    except KeyboardInterrupt:
-        if rows and not quiet:
-            print_bench(stdout_console(), request, simulated(request, rows, refused, topology, payload))
-        raise
+    except KeyboardInterrupt as interrupt:
+        if not rows:
+            raise
+        so_far = simulated(request, rows, refused, topology, payload)
+        raise Interrupted(bench_result(request, so_far, interrupted=True), interrupt) from None
     return simulated(request, rows, refused, topology, payload)
-
-
-def _report(
-    request: BenchRequest, result: Result, delivery: Delivery, *, save: Path | None, plot: Path | None
-) -> None:
-    from testbed.pages.of_bench import bench_answer, bench_plots
-
-    body = bench_document(request, result)
-    if save is not None:
-        write_whole(save, json.dumps(body, indent=2, allow_nan=False) + "\n")
-    if plot is not None:
-        from testbed.report.plots.size_plot import plot_times
-
-        note = "; ".join(result.models)
-        plot_times(result.rows, plot, title=title(request, result), note=f"{note}.")
-    delivery.give(
-        body,
-        lambda console: print_bench(console, request, result),
-        title(request, result),
-        bench_answer(result.rows),
-        lambda: bench_plots(result.rows),
-    )
-    if not delivery.as_json:
-        for what, path in (("Plot", plot), ("Result", save)):
-            if path is not None:
-                print(f"{what}: {path}")
-    wrong = {row.algorithm: 0 for row in result.rows if row.wrong}
-    for row in result.rows:
-        if row.wrong:
-            wrong[row.algorithm] += row.wrong
-    if wrong:
-        counted = ", ".join(f"{name}: {count} elements" for name, count in wrong.items())
-        raise CheckError(f"{spell(request.collective)} over {request.transport} came out wrong; {counted}")

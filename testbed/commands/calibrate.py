@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collectives.formats.whole_file import write_whole
-from testbed.errors import UsageError, reporting_errors
+from testbed.errors import UsageError
 from testbed.options.arguments import MAX_RANKS
-from testbed.output.folder import check_writable, document
-from testbed.output.table import percent, print_json, progress, stdout_console, table
-from testbed.report.calibration import calibrate_network
-from testbed.truth.calibration.live import DEFAULT_SECONDS, LiveRequest
+from testbed.options.command import command
+from testbed.output.figure import check_plot
+from testbed.output.folder import check_writable
+from testbed.output.table import progress
+from testbed.result import Result
+from testbed.truth.calibration.live import DEFAULT_SECONDS, LiveRequest, described_here, measured
 
 if TYPE_CHECKING:
     from testbed.truth.published.calibration import TableCalibration
@@ -30,16 +32,6 @@ Examples:
   testbed simulate native --model measured --network mine.toml --ranks 16 --nbytes 1K-1G
 """
 
-MODEL = (
-    "the least of three lines (latency + size / bandwidth) for each collective and number of nodes, times "
-    "what was measured beside it; errors are of sizes that were left out of the fit"
-)
-
-DEVICE_MODEL = (
-    "a kernel takes a launch and then its arithmetic or bytes at a rate that depends on its kind, type and "
-    "shape; each time is the fastest of several rounds"
-)
-
 
 class Carrier(StrEnum):
     """What carries the bytes of a network that is measured."""
@@ -48,7 +40,7 @@ class Carrier(StrEnum):
     SHM = "shm"
 
 
-@reporting_errors
+@command
 def calibrate(
     table_file: Annotated[
         Path | None,
@@ -112,8 +104,7 @@ def calibrate(
     port: Annotated[
         int | None, typer.Option(metavar="PORT", help="Where the ranks meet; by default one that is free.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+) -> Result | None:
     """Find the constants of a machine, and write the file that predicts with them.
 
     By default: measures the network between processes over Gloo, its own on this machine or those of
@@ -129,36 +120,23 @@ def calibrate(
     if device:
         if table_file is not None:
             raise UsageError("calibrate: --device measures this machine, and --from reads a table: name one")
-        _calibrate_device(types, threads, output, as_json=as_json)
-        return
+        return _of_device(types, threads, output)
     if table_file is None:
         of_tables = {"network": network, "select": select, "collective": collective, "nodes": nodes}
         _refuse("of a table, which --from names", **of_tables)
         _refuse("of --device", types=types)
         request = LiveRequest(ranks, seconds or DEFAULT_SECONDS, port, transport)
-        calibrate_network(request, output, plot, as_json=as_json)
-        return
+        return _of_network(request, output, plot)
+    from testbed.report.measured_collectives import table_result
     from testbed.truth.published.calibration import calibrations_from
     from testbed.truth.published.tables import Said, read_table
 
     rows = read_table(table_file, Said(collective, ranks, nodes))
-    _check_output(output)
+    if output is not None and not output.is_dir():
+        check_writable(output)
     with progress() as advance:
         found = calibrations_from(rows, table_file, select=select, network=network, advance=advance)
-    written = _write(found, output)
-
-    if as_json:
-        print_json(
-            document(
-                method="measured",
-                model=MODEL,
-                table=str(table_file),
-                written=[str(path) for path in written],
-                machines=[own.as_json() for own in found],
-            )
-        )
-        return
-    _print(found, written)
+    return table_result(table_file, found, _write(found, output))
 
 
 def _refuse(whose: str, **options: object) -> None:
@@ -168,8 +146,36 @@ def _refuse(whose: str, **options: object) -> None:
             raise UsageError(f"--{name} is {whose}; leave it out")
 
 
-def _calibrate_device(types: str | None, threads: int, output: Path | None, *, as_json: bool) -> None:
+def _of_network(request: LiveRequest, output: Path | None, plot: Path | None) -> Result | None:
+    """Measure the network between processes, and write its file; return None where rank 0 does."""
+    request.check()
+    if output is not None:
+        check_writable(output)
+    if plot is not None:
+        check_plot(plot)
+    rows = measured(request)
+    if rows is None:
+        return None
+
+    from testbed.report.calibration import MODEL, calibration_result
+    from testbed.report.plots.calibration_plot import plot_calibration
+    from testbed.truth.calibration.network_text import network_toml
+    from testbed.truth.calibration.result import calibration_of
+
+    name = output.stem if output is not None else "calibration"
+    with progress() as advance:
+        advance("finding the constants")
+        found, fitted = calibration_of(rows, name=name, network=described_here(request.num_ranks))
+    if output is not None:
+        write_whole(output, network_toml(found))
+    if plot is not None:
+        plot_calibration(fitted, plot, title=f"Calibration of {found.origin.network}", note=MODEL)
+    return calibration_result(found, fitted, {"Written": output, "Plot": plot})
+
+
+def _of_device(types: str | None, threads: int, output: Path | None) -> Result:
     """Measure this machine's device, and write its file."""
+    from testbed.report.device import device_result
     from testbed.truth.calibration.device.calibration import (
         calibrated,
         calls_of,
@@ -185,19 +191,7 @@ def _calibrate_device(types: str | None, threads: int, output: Path | None, *, a
         found = calibrated(device, wanted, threads, advance)
     if output is not None:
         write_whole(output, found.text)
-
-    if as_json:
-        written = [] if output is None else [str(output)]
-        print_json(document(method="measured", model=DEVICE_MODEL, written=written, **found.as_json()))
-        return
-    from testbed.report.device import print_device
-
-    print_device(found, output)
-
-
-def _check_output(output: Path | None) -> None:
-    if output is not None and not output.is_dir():
-        check_writable(output)
+    return device_result(found, output)
 
 
 def _write(found: list[TableCalibration], output: Path | None) -> list[Path]:
@@ -217,42 +211,3 @@ def _write(found: list[TableCalibration], output: Path | None) -> list[Path]:
     for own, path in zip(found, paths, strict=True):
         write_whole(path, own.text)
     return paths
-
-
-def _print(found: list[TableCalibration], written: list[Path]) -> None:
-    console = stdout_console()
-    for own in found:
-        console.print(f"{own.machine}: {', '.join(own.systems)}", style="bold", markup=False, soft_wrap=True)
-        rows = [
-            (
-                fit.curve.collective,
-                f"{fit.curve.num_nodes} × {fit.curve.ranks_per_node}",
-                str(fit.num_rows),
-                "  ".join(
-                    f"{line.latency_ps / 1e6:.3g} µs + n / {line.bandwidth / 1e9:.3g} GB/s"
-                    for line in fit.curve.lines
-                ),
-                *(("–" if error is None else percent(error)) for error in own.left_out_errors(fit)),
-                f"{percent(fit.curve.spread)}, {percent(fit.curve.spread_large)}",
-            )
-            for fit in own.fits
-        ]
-        heads = (
-            "collective",
-            "nodes",
-            "rows",
-            "least of",
-            "error\n< 64 KiB",
-            "\n- 16 MiB",
-            "\n- 1 GiB",
-            "\nabove",
-            "spread",
-        )
-        console.print(table(heads, rows, text_columns=4))
-    console.print(
-        "Error: median of sizes that were left out. Spread: nine of ten lie within, below and from 16 MiB.",
-        style="dim",
-        markup=False,
-    )
-    for path in written:
-        console.print(f"Written: {path}", markup=False, soft_wrap=True)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
-from testbed.errors import CheckError, UsageError, reporting_errors
+from testbed.errors import UsageError
 from testbed.extras import how_to_install, is_installed
-from testbed.output.folder import ResultFolder, document
-from testbed.output.table import percent, print_json, progress, seconds, stdout_console, table
+from testbed.options.assumptions import assumptions_json
+from testbed.options.command import command
+from testbed.output.folder import ResultFolder
+from testbed.output.table import percent, progress, seconds
 from testbed.report.proofs import LEGEND as PROOF_LEGEND
-from testbed.report.proofs import proof_table
+from testbed.report.proofs import proof_table, proofs_result
+from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 from testbed.scripts.training import (
     Check,
     Trained,
@@ -25,12 +28,9 @@ from testbed.scripts.training import (
     train_processes,
     train_virtual,
 )
-from testbed.studies.proofs import MODEL as PROOF_MODEL
-from testbed.studies.proofs import choose, prove_all, rows_of
+from testbed.studies.proofs import choose, prove_all
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from sim import Topology
 
 EXAMPLES = """\b
@@ -49,18 +49,21 @@ SCALED_RANKS = [1 << exponent for exponent in range(11)]
 SHOWN_RANKS = (8, 64, 1024)
 BUCKET_CAP_MB = 25.0
 SEED = 0
+RUNS = (
+    *asked("name", "ranks"),
+    *found("how", "accuracy", "wall_seconds", "virtual_seconds", "parameters"),
+)
 NEEDED_BYTES = 16 * 2**20
 """Of the disk, so that no rank finds it full while it writes its part of the results."""
 
 
-@reporting_errors
+@command
 def demo(
     output: Annotated[
         Path,
         typer.Option(metavar="FOLDER", help="Where the results go; files of an earlier demo are replaced."),
     ] = Path("results/demo"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+) -> Result:
     """Prove, train, predict, show: the main job.
 
     Proves all-reduce, trains on real digits over Gloo and over a simulated network, predicts how
@@ -74,54 +77,54 @@ def demo(
     free = shutil.disk_usage(folder.path).free
     if free < NEEDED_BYTES:
         raise UsageError(f"--output {output}: expected {NEEDED_BYTES} B to be free there, got {free}")
-    console = stdout_console(quiet=as_json)
     started = time.perf_counter()
 
-    parts: dict[str, dict[str, Any]] = {}
-    parts["prove"], proved = _prove(console, folder)
-    parts["train"], held = _train(console, folder, script)
-    parts["predict"] = _predict(console, folder)
-    _show(console, folder)
-
+    proved, proofs = _prove(folder)
+    trained, agreements = _train(folder, script)
+    predicted = _predict(folder)
     took = time.perf_counter() - started
-    checks = [*proved, *held]
-    summary = document(
+    checks = [asdict(check) for check in (*proofs, *agreements)]
+    failed = [f"{check['claim']}: {check['found']}" for check in checks if not check["holds"]]
+    summary = Result(
+        question="Does it prove, train, predict and show what it promises, here?",
+        answer=f"Not all of it: {'; '.join(failed)}." if failed else f"All {len(checks)} checks hold.",
         method=["proved", "measured", "simulated"],
-        model="; ".join(part["model"] for part in parts.values()),
+        model="; ".join(step.model for step in (proved, trained, predicted)),
         seed=SEED,
-        topologies=parts["predict"]["topologies"] | parts["train"]["topologies"],
-        seconds=took,
-        checks=[asdict(check) for check in checks],
+        topologies={**predicted.topologies, **trained.topologies},
+        assumptions=predicted.assumptions,
+        rows=Rows((*asked("claim"), *found("found", "holds")), checks),
+        body={"seconds": took, "checks": checks},
+        parts=[
+            *(part for step in (proved, trained, predicted) for part in step.parts),
+            *_traces_and_plot(folder),
+            Text([f"Results, with a manifest, in {output}; {took:.0f} s in all."]),
+        ],
+        failure="; ".join(failed) if failed else None,
     )
-    folder.write_manifest(**summary)
-    console.print(f"Results, with a manifest, in {output}; {took:.0f} s in all.")
-    if as_json:
-        print_json({**summary, "output": str(output), **parts})
-    failed = [f"{check.claim}: {check.found}" for check in checks if not check.holds]
-    if failed:
-        raise CheckError("; ".join(failed))
+    folder.write_manifest(**summary.document())
+    documents = {
+        "prove": proved.document(),
+        "train": trained.document(),
+        "predict": predicted.document(),
+    }
+    return replace(summary, body={**summary.body, "output": str(output), **documents})
 
 
-def _heading(console: Console, title: str, what: str) -> None:
-    console.print(Text.assemble((title, "bold"), f"  {what}\n"))
+def _heading(title: str, what: str) -> Text:
+    return Text(title=f"{title}  {what}")
 
 
-def _check_lines(console: Console, checks: list[Check]) -> None:
-    for check in checks:
-        mark = ("✓", "green") if check.holds else ("✗ FAILED", "red")
-        console.print(Text.assemble(mark, f" {check.claim}: {check.found}"))
-    console.print()
-
-
-def _prove(console: Console, folder: ResultFolder) -> tuple[dict[str, Any], list[Check]]:
-    _heading(console, "1 Prove", "all-reduce for every world size from 2 to 32, without data")
+def _prove(folder: ResultFolder) -> tuple[Result, list[Check]]:
     with progress(len(ALGORITHMS) * len(PROVED_RANKS)) as advance:
         outcomes = prove_all(choose(ALGORITHMS, "all_reduce"), PROVED_RANKS, advance)
-    console.print(proof_table(outcomes))
-    console.print(f"\n{PROOF_LEGEND}\n", style="dim")
-
-    result = document(method="proved", model=PROOF_MODEL, rows=rows_of(outcomes))
-    folder.write_json("prove.json", "the proofs: steps and bytes for each algorithm and world size", result)
+    heading = _heading("1 Prove", "all-reduce for every world size from 2 to 32, without data")
+    result = replace(
+        proofs_result(f"Are {', '.join(ALGORITHMS)} right for 2 to 32 ranks?", outcomes, None),
+        parts=[heading, proof_table(outcomes), quiet(PROOF_LEGEND)],
+    )
+    meaning = "the proofs: steps and bytes for each algorithm and world size"
+    folder.write_json("prove.json", meaning, result.document())
     checks = [
         Check(
             f"{outcome.algorithm} is proved for every world size",
@@ -133,25 +136,23 @@ def _prove(console: Console, folder: ResultFolder) -> tuple[dict[str, Any], list
     return result, checks
 
 
-def _train(console: Console, folder: ResultFolder, script: Path) -> tuple[dict[str, Any], list[Check]]:
+def _train(folder: ResultFolder, script: Path) -> tuple[Result, list[Check]]:
     from sim import load_network
 
-    what = "a convolutional network on real handwritten digits, in float64; one script, three ways"
-    _heading(console, "2 Train", what)
     topology = load_network(TRAINING_NETWORK).topology(RANKS)
-    processes, virtual, single = _train_three_ways(folder, script, topology)
-
-    runs = [processes, virtual, single]
-    checks = check_training(processes, virtual, single)
-    columns = ("", "how", "ranks", "held-out", "wall time", "virtual time")
-    console.print(table(columns, [_training_row(run) for run in runs], text_columns=2))
-    console.print()
-    _check_lines(console, checks)
-
+    runs = _train_three_ways(folder, script, topology)
+    checks = check_training(*runs)
     for run, name in zip(runs, ("gloo", "virtual", "single"), strict=True):
         folder.file(f"train/{name}/parameters.pt", f"parameters at the end of {run.name}")
         folder.file(f"train/{name}/metrics.json", f"metrics of {run.name}")
-    result = document(
+
+    rows = [{**asdict(run), "parameters": str(run.parameters.relative_to(folder.path))} for run in runs]
+    agree = all(check.holds for check in checks)
+    what = "a convolutional network on real handwritten digits, in float64; one script, three ways"
+    columns = ("", "how", "ranks", "held-out", "wall time", "virtual time")
+    result = Result(
+        question="Does one script learn the same in processes, on a simulated network and by itself?",
+        answer="It does." if agree else "It does not.",
         method=["measured", "simulated"],
         model=(
             f"(a), (c): real time on this machine; (b): virtual time on {TRAINING_NETWORK}, compute "
@@ -159,12 +160,16 @@ def _train(console: Console, folder: ResultFolder, script: Path) -> tuple[dict[s
         ),
         seed=SEED,
         topologies={f"{TRAINING_NETWORK} x {RANKS}": topology.digest()},
-        runs=[{**asdict(run), "parameters": str(run.parameters.relative_to(folder.path))} for run in runs],
-        checks=[asdict(check) for check in checks],
+        rows=Rows(RUNS, rows),
+        body={"runs": rows, "checks": [asdict(check) for check in checks]},
+        parts=[
+            _heading("2 Train", what),
+            Grid(columns, [_training_row(run) for run in runs], text_columns=2),
+            Text([f"{'✓' if own.holds else '✗ FAILED'} {own.claim}: {own.found}" for own in checks]),
+        ],
     )
-    folder.write_json(
-        "train.json", "accuracy and times of the three runs, and the checks between them", result
-    )
+    meaning = "accuracy and times of the three runs, and the checks between them"
+    folder.write_json("train.json", meaning, result.document())
     return result, checks
 
 
@@ -222,17 +227,13 @@ def _training_row(run: Trained) -> tuple[str, ...]:
     return run.name, run.how, str(run.ranks), percent(run.accuracy), seconds(run.wall_seconds), virtual
 
 
-def _predict(console: Console, folder: ResultFolder) -> dict[str, Any]:
+def _predict(folder: ResultFolder) -> Result:
     from collectives.timing import Assumptions
     from ddp.profiles import Profile
     from sim import load_network
     from testbed.report.plots.scaling_plot import plot_scaling
-    from testbed.report.scaling import LEGEND, scaling_tables
-    from testbed.result.terminal import show_part
+    from testbed.report.scaling import LEGEND, scaling_result, scaling_tables
     from testbed.studies.predict import predict
-
-    what = f"how training would scale, without overlap and with {BUCKET_CAP_MB:g} MB buckets"
-    _heading(console, "3 Predict", what)
 
     profiles = [Profile.load(folder.path / "digits-profile.json"), Profile.bundled("resnet50")]
     with progress(len(profiles) * len(NETWORKS) * len(STRATEGIES) * len(SCALED_RANKS)) as advance:
@@ -246,31 +247,28 @@ def _predict(console: Console, folder: ResultFolder) -> dict[str, Any]:
             advance=advance,
             counts=Assumptions.of_a_real_run,
         )
-
-    for shown in scaling_tables(scaling.points, SHOWN_RANKS):
-        show_part(console, shown)
-        console.print()
-    console.print(f"{LEGEND} 1, 2, 4 … 1024 ranks are in predict.json.", style="dim")
-    console.print(f"Simulated: {scaling.model}.\n", style="dim")
-
     plot = folder.file("scaling.png", "scaling efficiency and exposed communication over ranks")
     title = f"Scaling of data-parallel training: auto, {BUCKET_CAP_MB:g} MiB buckets"
     plot_scaling(scaling.points, plot, title=title, note=f"Simulated: {scaling.model}.")
 
-    result = document(
-        method="simulated",
-        model=scaling.model,
-        topologies=scaling.topologies,
-        profiles=[{"name": own.name, "source": own.source, "device": own.device} for own in profiles],
-        rows=scaling.rows(),
+    what = f"how training would scale, without overlap and with {BUCKET_CAP_MB:g} MB buckets"
+    result = replace(
+        scaling_result(scaling, profiles, assumptions_json(NETWORKS, None, {}, scaling.assumed), ()),
+        parts=[
+            _heading("3 Predict", what),
+            *scaling_tables(scaling.points, SHOWN_RANKS),
+            quiet(
+                f"{LEGEND} 1, 2, 4 … 1024 ranks are in predict.json.",
+                f"Simulated: {scaling.model}.",
+            ),
+        ],
     )
-    folder.write_json("predict.json", "iteration time, exposed communication, efficiency", result)
+    folder.write_json("predict.json", "iteration time, exposed communication, efficiency", result.document())
     return result
 
 
-def _show(console: Console, folder: ResultFolder) -> None:
-    _heading(console, "4 Show", "open the traces in https://ui.perfetto.dev or chrome://tracing")
+def _traces_and_plot(folder: ResultFolder) -> Iterator[Part]:
+    yield _heading("4 Show", "open the traces in https://ui.perfetto.dev or chrome://tracing")
     names = ("scaling.png", "trace-gloo.json", "trace-simulated.json")
     rows = [(str(folder.path / name), folder.files[name]) for name in names]
-    console.print(table(("file", "what it shows"), rows, text_columns=2))
-    console.print()
+    yield Grid(("file", "what it shows"), rows, text_columns=2)

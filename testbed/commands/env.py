@@ -7,14 +7,13 @@ import platform
 import shutil
 import subprocess
 import sys
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Any
 
-import typer
-
-from testbed.errors import reporting_errors
 from testbed.extras import has_torch
-from testbed.output.folder import document
-from testbed.output.table import print_json, stdout_console, table
+from testbed.options.command import command
+from testbed.output.table import counted
+from testbed.result import Grid, Result, Rows, asked, found
 
 EXAMPLES = """\b
 Examples:
@@ -24,19 +23,34 @@ Examples:
 
 MODEL = "asked of this machine: libraries, devices, and one attempt to make a network namespace"
 
+COLUMNS = (*asked("name"), *found("value"))
 
-@reporting_errors
-def env(as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False) -> None:
+
+@command
+def env() -> Result:
     """Show what this machine has and can do.
 
     Versions of Python, torch and NCCL, the GPUs, and whether shaped networks can be made here.
     """
-    found = {**_python(), **_torch(), **_shaping()}
-    if as_json:
-        print_json(document(method="measured", model=MODEL, environment=found))
-        return
-    rows = [(name.replace("_", " "), _spell(value)) for name, value in found.items()]
-    stdout_console().print(table(("", "this machine"), rows, text_columns=2))
+    facts = {**_python(), **_torch(), **_shaping()}
+    cells = [(name.replace("_", " "), _spell(value)) for name, value in facts.items()]
+    return Result(
+        question="What does this machine have, and what can it do?",
+        answer=_answer(facts),
+        method="measured",
+        model=MODEL,
+        rows=Rows(COLUMNS, [{"name": name, "value": value} for name, value in facts.items()]),
+        body={"environment": facts},
+        parts=[Grid(("", "this machine"), cells, text_columns=2)],
+    )
+
+
+def _answer(facts: Mapping[str, Any]) -> str:
+    """Return in a sentence what of *facts* decides what can be done."""
+    torch = f"torch {facts['torch']}" if facts["torch"] else "no torch"
+    gpus = counted(len(facts.get("gpus", ())), "GPU")
+    shaped = "shaped networks can be made" if facts["shaped_networks"] else "no shaped networks"
+    return f"Python {facts['python']} on {counted(facts['cores'], 'core')}, {torch}, {gpus}, {shaped}."
 
 
 def _python() -> dict[str, Any]:

@@ -14,9 +14,11 @@ import typer
 
 from collectives.formats.json_document import parse_json, read_bytes
 from collectives.formats.whole_file import write_whole
-from testbed.errors import UsageError, reporting_errors
-from testbed.output.folder import check_writable, document
-from testbed.output.table import print_json
+from testbed.errors import UsageError
+from testbed.options.command import Outputs, command
+from testbed.output.folder import check_writable
+from testbed.output.table import counted
+from testbed.result import Result, Rows, Text, asked, found
 from testbed.studies.proofs import choose
 
 if TYPE_CHECKING:
@@ -51,14 +53,22 @@ class WireProtocol(StrEnum):
 
 @dataclass(frozen=True)
 class Exported:
-    """What is written, and what a result document says of it."""
+    """What is written, and what a result says of it.
+
+    Attributes:
+        text: of the file.
+        what: it holds, in words.
+        method: how it was got.
+        facts: as JSON types.
+    """
 
     text: str
+    what: str
     method: Any
     facts: Mapping[str, Any]
 
 
-@reporting_errors
+@command
 def export(
     source: Annotated[
         str,
@@ -83,16 +93,15 @@ def export(
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write it; by default stdout.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="With --output: print what was written as JSON.")
-    ] = False,
-) -> None:
+    *,
+    outputs: Outputs,
+) -> Result:
     """Write an algorithm, or a table of which is fastest, for another runtime.
 
     Algorithms are proved first. What a format cannot express is refused with the reason.
     """
-    if as_json and output is None:
-        raise UsageError("--json describes a file that is written; add --output FILE")
+    if output is None and not outputs.as_json and (outputs.html or outputs.csv):
+        raise UsageError("stdout is for what is exported and nothing else: add --output FILE, or --json")
     if output is not None:
         check_writable(output)
     exported = (
@@ -100,20 +109,9 @@ def export(
         if format is Format.NCCL_TUNER
         else _algorithm(source, format, ranks, collective, protocol)
     )
-    if output is None:
-        print(exported.text, end="")
-        return
-    write_whole(output, exported.text)
-
-    if as_json:
-        facts: dict[str, Any] = {
-            "format": format.value,
-            "file": str(output),
-            "bytes": len(exported.text.encode()),
-        }
-        print_json(document(method=exported.method, model=MODELS[format], **facts, **exported.facts))
-    else:
-        print(f"Written to {output}.")
+    if output is not None:
+        write_whole(output, exported.text)
+    return _result(exported, format, output)
 
 
 MODELS = {
@@ -121,6 +119,29 @@ MODELS = {
     Format.MSCCLPP: "the program was proved; no MSCCL++ ran the plan",
     Format.NCCL_TUNER: "a choice by the times of the table; no NCCL ran with it",
 }
+
+
+COLUMNS = (
+    *asked("format", "algorithm", "table", "collective", "ranks"),
+    *found("bytes", "timings"),
+)
+
+
+def _result(exported: Exported, format: Format, output: Path | None) -> Result:
+    """Return what was written, with a row for it; the text itself where it is in no file."""
+    row = {"format": format.value, "bytes": len(exported.text.encode()), **exported.facts}
+    written = Text([exported.text.removesuffix("\n")], tone="verbatim")
+    where = "" if output is None else f" in {output}"
+    return Result(
+        question=f"What is {exported.what} in the format {format}?",
+        answer=f"{row['bytes']} bytes{where}.",
+        method=exported.method,
+        model=MODELS[format],
+        rows=Rows(COLUMNS, [row]),
+        asked=[column.name for column in COLUMNS if column.asked],
+        body=row | ({"text": exported.text} if output is None else {"file": str(output)}),
+        parts=[written if output is None else Text([f"Written to {output}."])],
+    )
 
 
 def _algorithm(
@@ -131,9 +152,9 @@ def _algorithm(
     meant = choose([source], collective)
     algorithm = next((own for own in meant if own.collective == "all_reduce"), meant[0])
     text = _WRITERS[chosen](algorithm, ranks, protocol)
-    return Exported(
-        text, "proved", {"algorithm": str(algorithm), "collective": algorithm.collective, "ranks": ranks}
-    )
+    facts = {"algorithm": str(algorithm), "collective": algorithm.collective, "ranks": ranks}
+    what = f"{algorithm} {algorithm.collective} for {counted(ranks, 'rank')}"
+    return Exported(text, what, "proved", facts)
 
 
 def _msccl(algorithm: Algorithm, ranks: int, protocol: WireProtocol) -> str:
@@ -166,7 +187,7 @@ def _table(source: str, ranks: int | None, protocol: WireProtocol) -> Exported:
     timings = [_timing(f"{source}: row {number}", row, content) for number, row in enumerate(content["rows"])]
     text = to_tuner_csv(timings, content["ranks"], protocol=protocol.value)
     facts = {"table": source, "ranks": content["ranks"], "timings": len(timings)}
-    return Exported(text, content.get("method"), facts)
+    return Exported(text, f"{counted(len(timings), 'time')} of {source}", content.get("method"), facts)
 
 
 def _read_table(path: Path) -> dict[str, Any]:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.benchmarking.candidates import split_names
-from testbed.errors import UsageError, reporting_errors
+from testbed.errors import UsageError
 from testbed.options.arguments import parse_ranks
-from testbed.options.groups import grouped
-from testbed.output.folder import document
-from testbed.output.table import Advance, print_json, progress, stdout_console
+from testbed.options.command import command
+from testbed.output.table import Advance, progress
+from testbed.result import Interrupted, Result
 
 if TYPE_CHECKING:
     from collectives import Algorithm
     from testbed.fuzzing.campaign import Tally
     from testbed.fuzzing.draw import Space
     from testbed.fuzzing.program_draw import ProgramSpace
-    from testbed.fuzzing.subjects import Shrunk, Subject
+    from testbed.fuzzing.subjects import Subject
 
 EXAMPLES = """\b
 Examples:
@@ -32,12 +32,6 @@ Examples:
   testbed fuzz my_algorithms.py:my_ring --ranks 2-6
   testbed fuzz all --seeds 1000000 --time-limit 20s
 """
-
-MODEL = (
-    "a run for each seed, with what it draws, in virtual time, beside the same run without faults; "
-    "computation takes no time unless --compute says so"
-)
-
 
 MAX_RANKS = 1024
 
@@ -160,8 +154,7 @@ class SeedOptions:
         return None if self.time_limit is None else parse_time(self.time_limit, "--time-limit") / SECOND
 
 
-@reporting_errors
-@grouped
+@command
 def fuzz(
     what: Annotated[
         str,
@@ -179,8 +172,7 @@ def fuzz(
     module: Annotated[
         bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as for python -m.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+) -> Result:
     """Try a script, or programs, under faults and orders of events that are drawn from seeds.
 
     Each run is held to the same run without faults: what only changes time or order must not change a result;
@@ -189,6 +181,7 @@ def fuzz(
     """
     subject = _subject(what, arguments or [], draws, module)
     from testbed.fuzzing.campaign import explore
+    from testbed.report.fuzzing import fuzzing_result
 
     number = len(seeds.range)
     with progress(number) as advance:
@@ -206,9 +199,10 @@ def fuzz(
         with progress() as advance:
             advance(f"making seed {tally.violated[0].draw.seed} smaller")
             smallest = subject.shrunk(tally.violated[0])
-    _report(tally, smallest, what, as_json)
-    if tally.exit_code:
-        raise typer.Exit(tally.exit_code)
+    result = fuzzing_result(what, tally, smallest)
+    if tally.interrupted is not None:
+        raise Interrupted(result, tally.interrupted)
+    return result
 
 
 def _subject(what: str, arguments: list[str], draws: DrawOptions, is_module: bool) -> Subject:
@@ -232,21 +226,6 @@ def _subject(what: str, arguments: list[str], draws: DrawOptions, is_module: boo
 def _show(advance: Advance, tally: Tally) -> None:
     wrong = f", {len(tally.violated)} violations" if tally.violated else ""
     advance(f"{tally.runs} runs, {tally.rate:.1f} per second{wrong}", tally.runs)
-
-
-def _report(tally: Tally, smallest: Shrunk | None, what: str, as_json: bool) -> None:
-    from testbed.report.fuzzing import print_shrunk, print_tally, print_violation, tally_json
-
-    if as_json:
-        shrunk = None if smallest is None else smallest.to_json()
-        print_json(document(method="simulated", model=MODEL, what=what, **tally_json(tally), smallest=shrunk))
-        return
-    console = stdout_console()
-    print_tally(console, tally, what)
-    for judged in tally.violated:
-        print_violation(console, judged)
-    if smallest is not None:
-        print_shrunk(console, smallest)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.errors import INTERRUPTED, UsageError, reporting_errors
+from testbed.errors import UsageError
 from testbed.options.arguments import MAX_COUNT
-from testbed.output.folder import check_writable, document
-from testbed.output.table import print_json, seconds, spell_size, stdout_console
+from testbed.options.command import Outputs, command
+from testbed.output.folder import check_writable
+from testbed.report.profiled import profile_result
+from testbed.result import Interrupted, Result
 from testbed.scripts.observed_script import observe_script
 from testbed.scripts.script import ScriptError
 
@@ -29,7 +32,7 @@ Examples:
 """
 
 
-@reporting_errors
+@command
 def profile(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="An ordinary training script.")],
     arguments: Annotated[
@@ -51,10 +54,9 @@ def profile(
     each_rank: Annotated[
         bool, typer.Option("--each-rank", help="Under torchrun: every rank writes, FILE-rankN.json.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON; what the script prints goes to stderr.")
-    ] = False,
-) -> None:
+    *,
+    outputs: Outputs,
+) -> Result | None:
     """Record the profile of the module that a script trains.
 
     The script runs unmodified, alone or under torchrun, with our DDP, torch's, or a bare module, on CPU or
@@ -72,24 +74,29 @@ def profile(
 
     recording = record(module=module, num_iterations=iterations, num_warmup=warmup)
     failure: ScriptError | None = None
-    interrupted = False
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+    interrupted: KeyboardInterrupt | None = None
+    with contextlib.redirect_stdout(sys.stderr) if outputs.as_json else contextlib.nullcontext():
         try:
             observe_script(script, arguments or [], recording)
         except ScriptError as error:
             failure = error
-        except KeyboardInterrupt:
-            interrupted = True
+        except KeyboardInterrupt as interrupt:
+            interrupted = interrupt
 
-    if writes and recording.trained:
-        _report(_profile_of(recording, script, module), path, as_json)
-    elif failure is None and not recording.trained:
-        raise _nothing(script) if not interrupted else KeyboardInterrupt
-    if failure is not None:
-        raise failure
-    if interrupted:
-        print("testbed: interrupted; what was recorded is kept", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED)
+    if not (writes and recording.trained):
+        if failure is not None:
+            raise failure
+        if interrupted is not None:
+            raise interrupted
+        if not recording.trained:
+            raise _nothing(script)
+        return None  # rank 0 has the result
+    recorded = _profile_of(recording, script, module)
+    recorded.save(path)
+    result = profile_result(str(script), recorded, path)
+    if interrupted is not None:
+        raise Interrupted(result, type(interrupted)("what was recorded is kept"))
+    return result if failure is None else replace(result, failure=str(failure), exit_code=failure.exit_code)
 
 
 def _profile_of(recording: Recording, script: Path, module: str | None) -> Profile:
@@ -105,26 +112,3 @@ def _nothing(script: Path) -> UsageError:
         f"{script} trained no module: expected one that is called with gradients enabled, and backward() "
         "on a loss of what it returns"
     )
-
-
-def _report(recorded: Profile, path: Path, as_json: bool) -> None:
-    recorded.save(path)
-    if as_json:
-        print_json(
-            document(
-                method="measured",
-                model=f"{recorded.source}; {recorded.device}",
-                output=str(path),
-                profile=recorded.model_dump(by_alias=True, mode="json"),
-            )
-        )
-        return
-    console = stdout_console()
-    console.print(
-        f"{recorded.name}: forward {seconds(recorded.forward_seconds)}, backward "
-        f"{seconds(recorded.backward_seconds)}, {len(recorded.gradients)} gradients of "
-        f"{spell_size(recorded.nbytes)}; {recorded.source}; {recorded.device}.",
-        markup=False,
-    )
-    follows = f"testbed tune --profile {path} --network NAME --ranks N"
-    console.print(f"Profile: {path}; next: {follows}", soft_wrap=True, markup=False)

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.errors import CheckError, UsageError, reporting_errors
-from testbed.options.annotations import HtmlFile
+from testbed.errors import UsageError
 from testbed.options.arguments import computes_on_gpu
 from testbed.options.assumptions import AssumptionOptions, assumptions_json
 from testbed.options.checks import CheckOptions, checked
 from testbed.options.cluster import DEFAULT_NETWORK, ClusterOptions, OutputOptions
+from testbed.options.command import Outputs, command
 from testbed.options.conditions import ConditionOptions, FaultOptions
 from testbed.options.gpu import GpuOptions
-from testbed.options.groups import grouped
-from testbed.output.folder import document
-from testbed.output.table import stderr_console
-from testbed.pages import Delivery
+from testbed.output.table import counted, stderr_console
 from testbed.report.plots.streams_plot import is_of_streams, plot_streams
 from testbed.report.plots.timeline_plot import plot_timeline, timeline_title
+from testbed.result import Result
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from collectives.catalogue.admission import Evidence
     from collectives.virtual import VirtualReport
-    from collectives.virtual.parameters.replicas import ReplicaCheck
     from sim import Trace
 
 EXAMPLES = """\b
@@ -49,8 +44,7 @@ MAX_THREADS = 4096
 """Ranks are threads, but for those that are folded."""
 
 
-@reporting_errors
-@grouped
+@partial(command, console=stderr_console)
 def run(
     script: Annotated[str, typer.Argument(metavar="SCRIPT", help="An ordinary torchrun script.")],
     arguments: Annotated[
@@ -62,7 +56,8 @@ def run(
     faults: FaultOptions,
     gpu: GpuOptions,
     counts: AssumptionOptions,
-    outputs: OutputOptions,
+    shown: OutputOptions,
+    outputs: Outputs,
     checks: CheckOptions,
     module: Annotated[
         bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as for python -m.")
@@ -84,11 +79,7 @@ def run(
             help="Run for real: N processes here, our algorithms over Gloo or NCCL.",
         ),
     ] = None,
-    html: HtmlFile = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the report as JSON; what the script prints goes to stderr.")
-    ] = False,
-) -> None:
+) -> Result:
     """Run a training script, unmodified, as many ranks in virtual time, in one process.
 
     Whatever backend it asks for, its process groups are ours, on a network that is simulated, and what it
@@ -97,8 +88,7 @@ def run(
     """
     held = (*conditions.parse(), *faults.parse(conditions.seed))
     of_one_timed_run = {
-        **outputs.given,
-        "--html": html is not None,
+        **shown.given,
         **cluster.given,
         "--own": own is not None,
         "--check": checks.check,
@@ -108,32 +98,25 @@ def run(
     }
     if processes is not None:
         virtual = {"--ranks": cluster.ranks, "--network": cluster.network, "--orders": checks.orders}
-        _refuse({**virtual, "--json": as_json, **of_one_timed_run}, "--processes runs for real")
+        given = {"--json": outputs.as_json, "--html": outputs.html, "--csv": outputs.csv}
+        _refuse({**virtual, **given, **of_one_timed_run}, "--processes runs for real")
         from testbed.scripts.script_processes import run_processes
 
         algorithm = cluster.algorithm or "ring"
         run_processes(script, arguments or [], processes, module=module, algorithm=algorithm)
-        return
+        return _finished(script, processes)
 
     if checks.orders is not None:
         _refuse(of_one_timed_run, "--orders runs at no time")
         from testbed.scripts.every_order import run_in_every_order
 
         topology = cluster.topology()
-        run_in_every_order(
-            script,
-            arguments or [],
-            topology,
-            "ring" if cluster.algorithm is None else cluster.choice(topology),
-            module=module,
-            limit=checks.max_orders,
-            as_json=as_json,
+        choice = "ring" if cluster.algorithm is None else cluster.choice(topology)
+        return run_in_every_order(
+            script, arguments or [], topology, choice, module=module, limit=checks.max_orders
         )
-        return
 
-    outputs.check()
-    delivery = Delivery(as_json, html)
-    delivery.check()
+    shown.check()
     topology = cluster.topology()
     if topology.num_ranks > MAX_THREADS and not gpu.folds:
         raise UsageError(
@@ -142,19 +125,15 @@ def run(
         )
     from sim import Trace
     from testbed.options import evidence
-    from testbed.pages.of_run import run_answer, run_plots, run_question
-    from testbed.report.virtual import faster_programs
+    from testbed.report.virtual import faster_programs, run_result
     from testbed.scripts.virtual_script import DeviceMemoryError, run_script
 
     proved = evidence.evidence_for([cluster.choice(topology)], evidence.nodes_of(topology))
     assumed = counts.on(topology, on_gpu=computes_on_gpu(cluster.compute))
-    asked = {**counts.asked, **conditions.asked, "device": _device(cluster.compute)}
-    network = cluster.network or DEFAULT_NETWORK
-    written = assumptions_json([network], cluster.algorithm, asked, {topology.name: assumed})
-    wanted = outputs.trace is not None or outputs.timeline is not None or html is not None
+    wanted = shown.trace is not None or shown.timeline is not None or outputs.html is not None
     recorded = Trace({"script": script, "network": topology.name}) if wanted else None
     record = checks.record()
-    failed: DeviceMemoryError | None = None
+    failure: str | None = None
     try:
         report = run_script(
             script,
@@ -171,37 +150,46 @@ def run(
                 "clock": cluster.clock.value,
                 "parameters": record,
             },
-            heard=outputs.output,
+            heard=shown.output,
             trace=recorded,
-            as_json=as_json,
+            as_json=outputs.as_json,
         )
     except DeviceMemoryError as error:
-        report, failed = error.report, error
+        report, failure = error.report, str(error)
     finally:  # the trace of a run that failed shows where it did
-        if outputs.trace is not None and recorded is not None and recorded.spans:
-            recorded.save(outputs.trace)
+        if shown.trace is not None and recorded is not None and recorded.spans:
+            recorded.save(shown.trace)
 
-    if outputs.timeline is not None and recorded is not None:
-        _draw(recorded, report, script, outputs.timeline)
-    found = checked(record)
-    proved = list(dict.fromkeys((*proved, *evidence.evidence_of_groups(report.carried))))
-    faster = [] if as_json else faster_programs(report, topology)
-    is_random = bool(conditions.jitter or faults.delay_messages)
-    seed = conditions.seed if is_random else None
+    if shown.timeline is not None and recorded is not None:
+        _draw(recorded, report, script, shown.timeline)
+    asked = {**counts.asked, **conditions.asked, "device": _device(cluster.compute)}
+    network = cluster.network or DEFAULT_NETWORK
+    result = run_result(
+        script,
+        report,
+        topology,
+        trace=recorded,
+        seed=conditions.seed if conditions.jitter or faults.delay_messages else None,
+        assumed=assumptions_json([network], cluster.algorithm, asked, {topology.name: assumed}),
+        proved=list(dict.fromkeys((*proved, *evidence.evidence_of_groups(report.carried)))),
+        checked=checked(record),
+        faster=[] if outputs.as_json else faster_programs(report, topology),
+        failure=failure,
+    )
     sys.stdout.flush()
     sys.stderr.flush()
-    delivery.give(
-        _document(report, script, topology.digest(), seed, found, proved) | {"assumptions": written},
-        partial(_print_report, report=report, outputs=outputs, found=found, proved=proved, faster=faster),
-        run_question(script, report),
-        run_answer(report),
-        lambda: run_plots(report, recorded or Trace(), topology),
-        console=stderr_console,
+    files = {"Trace, for https://ui.perfetto.dev": shown.trace, "Timeline": shown.timeline}
+    return replace(result, files={what: path for what, path in files.items() if path is not None})
+
+
+def _finished(script: str, num_processes: int) -> Result:
+    """Return that *script* has run for real; what it printed is all there is to be shown."""
+    return Result(
+        question=f"Does {script} run for real, as {counted(num_processes, 'process', 'processes')}?",
+        answer="It has run to its end.",
+        method="measured",
+        model="processes of this machine, our algorithms over Gloo or NCCL",
     )
-    if failed is not None:
-        raise failed
-    if found is not None and not found.holds:
-        raise CheckError(found.text)
 
 
 def _device(compute: str) -> str | None:
@@ -230,49 +218,3 @@ def _draw(recorded: Trace, report: VirtualReport, script: str, path: Path) -> No
     title = timeline_title(Path(script).name, report)
     plot = plot_streams if is_of_streams(recorded) else plot_timeline
     plot(recorded, report, path, title=title, note=assumptions(report))
-
-
-def _document(
-    report: VirtualReport,
-    script: str,
-    digest: str,
-    seed: int | None,
-    found: ReplicaCheck | None,
-    proved: Sequence[Evidence],
-) -> dict[str, Any]:
-    from testbed.options import evidence
-    from testbed.report.virtual import assumptions
-
-    return document(
-        method="simulated",
-        model=assumptions(report),
-        seed=seed,
-        topologies={f"{report.network} x {report.num_ranks}": digest},
-        script=script,
-        **report.to_json(),
-        **({} if found is None else {"replicas": found.to_json()}),
-        **evidence.as_json(proved),
-    )
-
-
-def _print_report(
-    console: Console,
-    report: VirtualReport,
-    outputs: OutputOptions,
-    found: ReplicaCheck | None,
-    proved: Sequence[Evidence],
-    faster: Sequence[str],
-) -> None:
-    from testbed.report.virtual import print_report
-
-    print_report(console, report)
-    for line in faster:
-        console.print(f"{line}.", style="yellow", markup=False)
-    for one in proved:
-        console.print(f"{one}.", style="dim", markup=False)
-    if found is not None and found.holds:
-        console.print(found.text, markup=False, soft_wrap=True)
-    if outputs.trace is not None:
-        console.print(f"Trace, for https://ui.perfetto.dev: {outputs.trace}", markup=False, soft_wrap=True)
-    if outputs.timeline is not None:
-        console.print(f"Timeline: {outputs.timeline}", markup=False, soft_wrap=True)

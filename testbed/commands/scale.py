@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.arguments import parse_rank_powers
+from testbed.options.annotations import WORLD_SIZES
+from testbed.options.arguments import parse_ranks
 from testbed.options.assumptions import StepAssumptionOptions, assumptions_json
 from testbed.options.command import command
 from testbed.output.table import progress
@@ -17,13 +18,15 @@ from testbed.result import Result
 
 EXAMPLES = """\b
 Examples:
-  testbed scale --network ethernet-25g --network my_cluster.toml --ranks 1-256
+  testbed scale --network ethernet-25g --network my_cluster.toml --ranks 1-256x2
   testbed scale --network ethernet-25g --ranks 64 --strategy all
   testbed scale --profile my_model.json --bucket-cap-mb 50 --plot scaling.png
 """
 
 DEFAULT_NETWORKS = ("nvlink-400g", "switch-100g", "ethernet-25g")
 ALL = "all"
+MAX_SIZES = 128
+"""World sizes of one command."""
 DEFAULT_STRATEGIES = ("after_backward", "wait_free")
 
 
@@ -41,8 +44,9 @@ def scale(
         ),
     ] = None,
     ranks: Annotated[
-        str, typer.Option(metavar="LIST", help="World sizes: 1-1024 (its powers of two), or a list.")
-    ] = "1-1024",
+        str,
+        typer.Option(metavar="LIST", help=WORLD_SIZES),
+    ] = "1-1024x2",
     bucket_cap_mb: Annotated[float, typer.Option(metavar="MB", help="Size of a bucket, in MiB.")] = 25.0,
     strategy: Annotated[
         list[str] | None,
@@ -91,7 +95,12 @@ def scale(
 
     if not 0 < bucket_cap_mb < float("inf"):
         raise UsageError(f"--bucket-cap-mb {bucket_cap_mb:g}: expected a number above 0")
-    sizes = parse_rank_powers(ranks)
+    sizes = parse_ranks(ranks)
+    if len(sizes) > MAX_SIZES:
+        raise UsageError(
+            f"--ranks {ranks}: {len(sizes)} world sizes, at most {MAX_SIZES} are predicted at once; "
+            f"{sizes[0]}-{sizes[-1]}x2 takes twice as many each time"
+        )
     profiles = [load_profile(name) for name in profile or ["resnet50"]]
     networks = [load_network(name, ideal=counts.ideal) for name in network or DEFAULT_NETWORKS]
     wanted = strategy or DEFAULT_STRATEGIES

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from testbed.commands.network import default_ranks
-from testbed.errors import reporting_errors
-from testbed.options.annotations import HtmlFile
+from testbed.errors import UsageError
 from testbed.options.arguments import parse_sizes
-from testbed.output.folder import check_writable, document
+from testbed.options.command import command
+from testbed.output.folder import check_writable
 from testbed.output.table import progress
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from collectives.synthesis import Synthesis
-    from sim.topology import Topology
-    from testbed.pages import Delivery
+from testbed.result import Result
 
 EXAMPLES = """\b
 Examples:
@@ -29,13 +23,8 @@ Examples:
   testbed simulate forest.json,ring --network mine.toml --ranks 8 --nbytes 1G
 """
 
-MODEL = (
-    "every message takes the network's own route and shares its links fairly (max-min); the optimum is that "
-    "of programs that do not reduce in switches"
-)
 
-
-@reporting_errors
+@command
 def synthesize(
     network: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="A preset (testbed network) or a network file.")
@@ -71,9 +60,7 @@ def synthesize(
             metavar="FILE.json", help="Write the program; FILE.json is an algorithm wherever a name is."
         ),
     ] = None,
-    html: HtmlFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+) -> Result:
     """Make a program for this network: trees or paths, so that its fullest link carries as little as can be.
 
     The program is proved, simulated, and compared with the optimum and with the programs that ship; if one
@@ -81,11 +68,8 @@ def synthesize(
     """
     from collectives.synthesis.synthesis import synthesize as made_for
     from sim import load_network
-    from testbed.errors import UsageError
-    from testbed.pages import Delivery
+    from testbed.report.synthesized import synthesis_result
 
-    delivery = Delivery(as_json, html)
-    delivery.check()
     sizes = parse_sizes(nbytes, 2, "--nbytes")
     if len(sizes) != 1:
         raise UsageError(f"--nbytes: a program is made for one size, got {nbytes!r}")
@@ -103,12 +87,11 @@ def synthesize(
         made = made_for(topology, collective.replace("-", "_"), sizes[0], root=root, tell=advance)
     if output is not None:
         made.best_schedule().save(output)
-    _report(made, topology, output, delivery)
+    return synthesis_result(made, topology, output)
 
 
 def _check_solvers() -> None:
     """Refuse where what solves linear programs is not installed; say what goes without the other solver."""
-    from testbed.errors import UsageError
     from testbed.extras import how_to_install, is_installed
 
     if not is_installed("scipy"):
@@ -116,31 +99,3 @@ def _check_solvers() -> None:
     if not is_installed("z3"):
         missing = how_to_install("no few steps are looked for, for small buffers: that needs z3", "synthesis")
         print(missing, file=sys.stderr)
-
-
-def _report(made: Synthesis, topology: Topology, output: Path | None, delivery: Delivery) -> None:
-    from testbed.report.synthesized import answer, as_body, lines
-
-    saved: dict[str, Any] = {} if output is None else {"output": str(output)}
-    result = document(
-        method=["proved", "simulated"],
-        model=MODEL,
-        topologies={topology.name: topology.digest()},
-        **as_body(made, topology),
-        **saved,
-    )
-    title, *facts = lines(made, topology)
-
-    def show(console: Console) -> None:
-        console.print(title, style="bold", markup=False, soft_wrap=True)
-        console.print()
-        for line in facts:
-            console.print(line, markup=False, soft_wrap=True)
-        console.print(
-            f"\nProved for {topology.num_ranks} ranks. Simulated: {MODEL}.", style="dim", markup=False
-        )
-        if output is not None:
-            which = f" ({made.best}, as it ships)" if made.shipped_is_faster else ""
-            console.print(f"Program: {output}{which}", markup=False, soft_wrap=True)
-
-    delivery.give(result, show, title, answer(made))

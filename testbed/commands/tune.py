@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.errors import UsageError, reporting_errors
-from testbed.options.annotations import HtmlFile
+from testbed.errors import UsageError
 from testbed.options.arguments import MAX_RANKS
 from testbed.options.assumptions import StepAssumptionOptions, assumptions_json
-from testbed.options.groups import grouped
-from testbed.output.folder import document
+from testbed.options.command import command
 from testbed.output.table import progress, seconds
+from testbed.result import Result
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ddp.tuning.trials import Trial
 
 EXAMPLES = """\b
@@ -31,8 +28,7 @@ Examples:
 ALL = "all"
 
 
-@reporting_errors
-@grouped
+@command
 def tune(
     profile: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="What a rank computes; see testbed profile.")
@@ -59,9 +55,7 @@ def tune(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the curve too: .png, .svg or .pdf.")
     ] = None,
-    html: HtmlFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+) -> Result:
     """Find the buckets, strategy and algorithm that make a training step shortest.
 
     Prints the arguments to paste into torch's DistributedDataParallel, or ours. Predicted, not measured.
@@ -77,14 +71,9 @@ def tune(
     from sim import load_network
     from testbed.benchmarking.candidates import split_names
     from testbed.options import evidence
-    from testbed.pages import Delivery
-    from testbed.report.scaling import carrier_table, faster_lines
-    from testbed.report.tuning import LEGEND, model_of, paste, row_of, search_lines, tuning_tables
-    from testbed.result.terminal import show_part
+    from testbed.report.tuning import model_of, tuning_result
     from testbed.studies.carriers import carriers_of
 
-    delivery = Delivery(as_json, html)
-    delivery.check()
     own = load_profile(profile)
     description = load_network(network, ideal=counts.ideal)
     topology = description.topology(ranks)
@@ -124,76 +113,18 @@ def tune(
             if not search.started:
                 raise
             found = search.result()
-    used = found.best.options.algorithm
     travels = {
         ("all_reduce", nbytes) for trial in (found.torch, found.best) for nbytes in trial.nbytes if nbytes
     }
-    carriers = carriers_of(description.name, topology, used, counted, travels)
+    carriers = carriers_of(description.name, topology, found.best.options.algorithm, counted, travels)
     proved = evidence.evidence_for(algorithms, evidence.nodes_of(topology))
-    assumed = model_of(next(iter(algorithms)), str(counted))
-    if plot is not None:
-        from testbed.report.plots.tuning_plot import plot_tuning
+    assumptions = assumptions_json([network], algorithm, counts.asked, {description.name: counted})
+    model = model_of(next(iter(algorithms)), str(counted))
+    result = tuning_result(found, own, topology, carriers, proved, counted, assumptions, model)
+    if plot is None:
+        return result
+    from testbed.report.plots.tuning_plot import plot_tuning
 
-        title = f"Bucket caps of {own.name} on {description.name}, {ranks} ranks"
-        plot_tuning(found, plot, title=title, note=f"Simulated: {assumed}.")
-    from testbed.pages.of_tuning import tuning_answer, tuning_plots
-
-    def show_result(console: Console) -> None:
-        console.print(f"{own.name} on {description.name}, {ranks} ranks\n", style="bold")
-        if not found.complete:
-            console.print("Interrupted: the best so far.\n", style="yellow")
-        for shown in tuning_tables(found):
-            console.print(shown)
-            console.print()
-        if (carried := carrier_table(carriers)) is not None:
-            show_part(console, carried)
-            console.print()
-        for line in paste(found, carriers):
-            console.print(line, soft_wrap=True, markup=False)
-        console.print()
-        for line in search_lines(found):
-            console.print(line, style="dim")
-        for line in faster_lines(carriers):
-            console.print(f"{line}.", style="yellow", markup=False)
-        reasons = {reason: (name, when) for name, when, reason in reversed(found.refused)}
-        for reason, (name, when) in reversed(reasons.items()):
-            console.print(f"Left out: {name}, {when}: {reason}", style="dim", markup=False)
-        console.print(LEGEND, style="dim")
-        console.print(f"Simulated: {assumed}.", style="dim")
-        for one in proved:
-            console.print(f"{one}.", style="dim", markup=False)
-        console.print(f"Profile {own.name}: {own.source}; {own.device}.", style="dim")
-        if plot is not None:
-            console.print(f"Plot: {plot}")
-
-    delivery.give(
-        document(
-            method="simulated",
-            model=assumed,
-            transport_model=counted.software.transport.name,
-            assumptions=assumptions_json([network], algorithm, counts.asked, {description.name: counted}),
-            topologies={f"{description.name} x {ranks}": topology.digest()},
-            profiles=[{"name": own.name, "source": own.source, "device": own.device}],
-            complete=found.complete,
-            default=row_of(found, found.default),
-            torch_one_cap=row_of(found, found.one_cap()),
-            torch=row_of(found, found.torch),
-            best=row_of(found, found.best),
-            paste=paste(found, carriers),
-            carriers=[asdict(carrier) for carrier in carriers],
-            searches=[
-                {"algorithm": pair[0], "strategy": pair[1], "search": how}
-                for pair, how in found.searches.items()
-            ],
-            refused=[
-                {"algorithm": name, "strategy": when, "reason": reason}
-                for name, when, reason in found.refused
-            ],
-            rows=[row_of(found, trial) for trial in found.trials],
-            **evidence.as_json(proved),
-        ),
-        show_result,
-        f"Which buckets suit {own.name} on {ranks} ranks of {description.name}?",
-        tuning_answer(found),
-        lambda: tuning_plots(found),
-    )
+    title = f"Bucket caps of {own.name} on {description.name}, {ranks} ranks"
+    plot_tuning(found, plot, title=title, note=f"Simulated: {model}.")
+    return replace(result, files={"Plot": plot})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError
+from testbed.options.annotations import WORLD_SIZES
 from testbed.options.arguments import MAX_COUNT, parse_ranks
 from testbed.options.command import command
 from testbed.output.table import counted, progress
@@ -45,7 +46,8 @@ def verify(
         ),
     ] = None,
     ranks: Annotated[
-        str, typer.Option(metavar="LIST", help="World sizes: 8, 2-64 (every one), 2,4,8.")
+        str,
+        typer.Option(metavar="LIST", help=WORLD_SIZES),
     ] = "2-64",
     collective: Annotated[
         str | None,

@@ -65,7 +65,7 @@ class Tally:
         lost: which seeds were not judged, and why.
         seconds: of real time.
         stopped: why not all seeds were tried; empty if they were.
-        interrupted: the exit code where that was Ctrl-C or SIGTERM; else 0.
+        interrupted: by what, where that was Ctrl-C or SIGTERM.
     """
 
     endings: Counter[str] = field(default_factory=Counter)
@@ -74,7 +74,7 @@ class Tally:
     lost: list[str] = field(default_factory=list)
     seconds: float = 0.0
     stopped: str = ""
-    interrupted: int = 0
+    interrupted: KeyboardInterrupt | None = None
 
     @property
     def runs(self) -> int:
@@ -89,7 +89,9 @@ class Tally:
     @property
     def exit_code(self) -> int:
         """Of a command: 0 only where something was checked, all of it, and nothing was wrong."""
-        return self.interrupted or int(bool(self.violated or self.lost or not self.checked))
+        if self.interrupted is not None:
+            return exit_code_of_interrupt(self.interrupted)
+        return int(bool(self.violated or self.lost or not self.checked))
 
     @property
     def rate(self) -> float:
@@ -150,7 +152,7 @@ def explore(
                 tally.seconds = time.monotonic() - began
                 watch(tally)
     except KeyboardInterrupt as interrupt:
-        tally.stopped, tally.interrupted = "interrupted", exit_code_of_interrupt(interrupt)
+        tally.stopped, tally.interrupted = "interrupted", interrupt
     except LaunchError as error:
         if not tally.runs:
             raise

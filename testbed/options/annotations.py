@@ -28,3 +28,5 @@ HtmlFile: TypeAlias = Annotated[
 TraceFile: TypeAlias = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write what happened when, for https://ui.perfetto.dev.")
 ]
+WORLD_SIZES = "World sizes: 8, 2,4,8, 2-64 (every one), 1-1024x2 (doubling)."
+"""What `testbed.options.arguments.parse_ranks` reads."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from testbed.errors import UsageError
@@ -22,18 +21,40 @@ MAX_LENGTH = 4000
 MAX_BYTES = 1 << 50
 """Of a buffer: a pebibyte, with which times still fit into the figures that follow from them."""
 
+_RANKS = re.compile(r"(\d{1,20})(?:-(\d{1,20})(?:x(\d{1,20}))?)?", re.ASCII)
+
 MAX_COUNT = 10**9
 """Of what is counted on the command line: iterations, seeds and the like."""
 
 
 def parse_ranks(text: str) -> list[int]:
-    """Return the world sizes that *text* lists: ``8``, ``2-64`` (every one), ``2,4,8-10``."""
-    return _parse_list(text, lambda low, high: list(range(low, high + 1)))
+    """Return the world sizes that *text* lists: ``8``, ``2-64`` (every one), ``1-1024x2``, ``2,4,8-10``.
 
+    ``1-1024x2`` is 1, then twice as many each time, up to 1024.
 
-def parse_rank_powers(text: str) -> list[int]:
-    """Return the world sizes that *text* lists, a range ``1-1024`` meaning its powers of two."""
-    return _parse_list(text, _powers_of_two)
+    Raises:
+        UsageError: it cannot be read.
+    """
+    ranks: set[int] = set()
+    for part in text.split(","):
+        found = _RANKS.fullmatch(part.strip())
+        if found is None:
+            raise UsageError(
+                f"--ranks {_short(text)}: expected a number, a list or a range, such as 8, 2,4,8, 2-64 or "
+                "1-1024x2 (1, 2, 4 … 1024)"
+            )
+        low, high, factor = (None if number is None else int(number) for number in found.groups())
+        assert low is not None
+        high = low if high is None else high
+        if low < 1 or high < low or high > MAX_RANKS or (factor is not None and factor < 2):
+            raise UsageError(
+                f"--ranks {_short(text)}: expected 1 to {MAX_RANKS}, the smaller first, and a factor of 2 or "
+                f"more, got {part.strip()}"
+            )
+        while low <= high:
+            ranks.add(low)
+            low = low + 1 if factor is None else low * factor
+    return sorted(ranks)
 
 
 def parse_sizes(text: str, factor: int = 2, option: str = "--sizes") -> list[int]:
@@ -102,11 +123,6 @@ def _bounded(size: int, option: str) -> int:
     return size
 
 
-def _powers_of_two(low: int, high: int) -> list[int]:
-    powers = [1 << exponent for exponent in range(high.bit_length())]
-    return sorted({low, high, *(power for power in powers if low <= power <= high)})
-
-
 def _short(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:100]}…"
 
@@ -114,23 +130,6 @@ def _short(text: str) -> str:
 def is_number(text: str) -> bool:
     """Return whether *text* is a whole number, of no more digits than one that can be meant has."""
     return text.isdecimal() and len(text) <= 20
-
-
-def _parse_list(text: str, expand: Callable[[int, int], list[int]]) -> list[int]:
-    ranks: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not is_number(first) or (dash and not is_number(last)):
-            raise UsageError(
-                f"--ranks {_short(text)}: expected a number, a list or a range, such as 8, 2,4,8 or 2-64"
-            )
-        low, high = int(first), int(last) if dash else int(first)
-        if low < 1 or high < low or high > MAX_RANKS:
-            raise UsageError(
-                f"--ranks {_short(text)}: expected 1 to {MAX_RANKS}, the smaller first, got {part.strip()}"
-            )
-        ranks.update(expand(low, high))
-    return sorted(ranks)
 
 
 def parse_compute_model(text: str) -> ComputeModel | None:

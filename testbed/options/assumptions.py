@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
 import typer
 
@@ -178,8 +178,9 @@ Inefficiencies: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
-        help="What a step loses besides, separated by commas: contention, late, launches, copies, optimizer, "
-        "input:time=80ms; all: those that apply; none.  [all; none with --ideal]",
+        help="What a step loses besides, separated by commas: contention (of NCCL's channels: "
+        "contention:channels=24), late, launches, copies, optimizer, input:time=80ms; all: those that apply; "
+        "none.  [all; none with --ideal]",
     ),
 ]
 OnDevice: TypeAlias = Annotated[
@@ -216,6 +217,8 @@ def inefficiencies_of(text: str | None) -> list[str] | None:
 @dataclass(frozen=True)
 class AssumptionOptions:
     """Options for what is counted besides the links: by default, as in a real run."""
+
+    PANEL: ClassVar = "Software"
 
     model: TimedBy = None
     transport_model: TransportModel = None
@@ -284,6 +287,7 @@ def assumptions_json(
             "model": one.model,
             "transport_model": one.software.transport.name,
             "inefficiencies": list(one.software.inefficiencies),
+            **({"device": one.device, "device_for": one.device_for} if "device" in asked else {}),
         }
         for name, one in on.items()
     }

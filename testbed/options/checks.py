@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -28,6 +28,8 @@ class OrdersName(StrEnum):
 @dataclass(frozen=True)
 class CheckOptions:
     """Options for checks of values, which need data and a thread for each rank."""
+
+    PANEL: ClassVar = "Checks"
 
     check: Annotated[
         list[CheckName] | None,

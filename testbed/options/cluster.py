@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -97,6 +97,8 @@ class ClusterOptions:
 @dataclass(frozen=True)
 class OutputOptions:
     """Options for what is shown and written, beside the report."""
+
+    PANEL: ClassVar = "Output"
 
     output: Annotated[
         str,

@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, get_type_hints
 
 import typer
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Outputs:
     """How a command gives its result; from Python it only returns it."""
+
+    PANEL: ClassVar = "Output"
 
     html: HtmlFile = None
     csv: Annotated[
@@ -57,15 +59,13 @@ class Outputs:
 
     def give(self, result: Result, console: Callable[[], Console] | None = None) -> None:
         """Give *result*: in files, and as JSON or on the terminal that *console* returns."""
+        from collectives.formats.whole_file import write_whole
+
         files: dict[str, Path] = {}
         if self.html is not None:
-            from testbed.result.page import write_page
-
-            write_page(self.html, result)
+            write_whole(self.html, result.to_html())
             files["Page"] = self.html
         if self.csv is not None:
-            from collectives.formats.whole_file import write_whole
-
             write_whole(self.csv, result.to_csv())
             files["Rows"] = self.csv
         if self.as_json:
@@ -73,9 +73,7 @@ class Outputs:
 
             print_json(result.document())
             return
-        from testbed.result.terminal import show
-
-        show(replace(result, files={**result.files, **files}), None if console is None else console())
+        replace(result, files={**result.files, **files}).show(None if console is None else console())
 
 
 class Command(Protocol):
@@ -88,13 +86,15 @@ class Command(Protocol):
         """Carry it out with *options*, by the names that the shell has for them."""
 
 
-def command(function: Callable[..., Result], *, console: Callable[[], Console] | None = None) -> Command:
+def command(
+    function: Callable[..., Result | None], *, console: Callable[[], Console] | None = None
+) -> Command:
     """Return *function* as a command.
 
     Args:
-        function: returns a result; its parameters have the annotations of typer.  A keyword-only parameter
-            that is a dataclass stands for an option for each field; one of `Outputs` is for a command that
-            must know, while it works, how its result is given.
+        function: returns a result, or None where another process does; its parameters have the annotations
+            of typer.  A keyword-only parameter that is a dataclass stands for an option for each field; one
+            of `Outputs` is for a command that must know, while it works, how its result is given.
         console: returns the terminal for the result, where it is not stdout.
     """
     takes_outputs = any(hint is Outputs for hint in get_type_hints(function, include_extras=True).values())
@@ -111,17 +111,22 @@ def command(function: Callable[..., Result], *, console: Callable[[], Console] |
         except Interrupted as interrupted:
             outputs.give(interrupted.result, console)
             raise interrupted.by from None
+        if result is None:
+            return
         outputs.give(result, console)
         if result.failure is not None:
-            raise CheckError(result.failure) if result.failure else typer.Exit(1)
+            code = result.exit_code
+            raise CheckError(result.failure, code) if result.failure else typer.Exit(code)
 
     signature = inspect.signature(flat)
     in_shell.__signature__ = signature.replace(return_annotation=None)  # type: ignore[attr-defined]
 
     @functools.wraps(function)
-    def from_python(*args: Any, **kwargs: Any) -> Result:
+    def from_python(*args: Any, **kwargs: Any) -> Result | None:
         given = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
         result = flat(**_arguments(signature, args, kwargs))
+        if result is None:
+            return None
         return replace(result, command=f"testbed.{function.__name__}({', '.join(given)})")
 
     from_python.__signature__ = signature  # type: ignore[attr-defined]
@@ -129,11 +134,11 @@ def command(function: Callable[..., Result], *, console: Callable[[], Console] |
     return typing.cast("Command", from_python)
 
 
-def _with_outputs(function: Callable[..., Result]) -> Callable[..., Result]:
+def _with_outputs(function: Callable[..., Result | None]) -> Callable[..., Result | None]:
     """Return *function* with a parameter for how its result is given, of which it knows nothing."""
 
     @functools.wraps(function)
-    def called(*args: Any, outputs: Outputs, **kwargs: Any) -> Result:
+    def called(*args: Any, outputs: Outputs, **kwargs: Any) -> Result | None:
         return function(*args, **kwargs)
 
     hints = get_type_hints(function, include_extras=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -23,6 +23,8 @@ _STRAGGLER = re.compile(r"(\d{1,20}):(\d{1,20}(?:\.\d{1,20})?)?(?:\+(.+))?", re.
 @dataclass(frozen=True)
 class ConditionOptions:
     """Options for slow ranks, and for links that change or fail."""
+
+    PANEL: ClassVar = "Faults"
 
     jitter: Jitter = None
     seed: Annotated[
@@ -61,6 +63,8 @@ class ConditionOptions:
 @dataclass(frozen=True)
 class FaultOptions:
     """Options for ranks that die and messages that are late."""
+
+    PANEL: ClassVar = "Faults"
 
     kill_rank: Annotated[
         list[str] | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -20,6 +20,8 @@ class FoldName(StrEnum):
 @dataclass(frozen=True)
 class GpuOptions:
     """Options for ranks that compute on a GPU, which ``--compute`` names."""
+
+    PANEL: ClassVar = "GPU"
 
     fake: Annotated[
         bool,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from copy import copy
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 T = TypeVar("T")
 
@@ -15,7 +16,7 @@ def grouped(command: Callable[..., T]) -> Callable[..., T]:
     """Let *command* be called with the fields of its dataclasses, as the command line gives them.
 
     A keyword-only parameter of *command* that is a dataclass stands for one option for each field, of the
-    field's name, annotation and default.
+    field's name, annotation and default.  Its ``PANEL`` is the heading of these options in ``--help``.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {
@@ -47,7 +48,15 @@ def _options_of(kind: Any) -> list[inspect.Parameter]:
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=hints[field.name],
+            annotation=_in_panel(hints[field.name], getattr(kind, "PANEL", None)),
         )
         for field in fields(kind)
     ]
+
+
+def _in_panel(annotation: Any, panel: str | None) -> Any:
+    """Return the *annotation* of an option, which ``--help`` shows under the heading *panel*."""
+    kind, option = get_args(annotation)
+    option = copy(option)
+    option.rich_help_panel = panel
+    return Annotated[kind, option]

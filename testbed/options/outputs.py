@@ -56,6 +56,10 @@ INPUTS = ("--from", "--table", "--calibration", "--assumptions")
 """Options with the path of a file that is read."""
 
 
+PANELS = ("Arguments", "Question", "Software", "GPU", "Faults", "Checks", "Workers", "Output")
+"""Headings of options, in their order."""
+
+
 class CheckedCommand(TyperCommand):
     """A command that begins only where its values can be, and its outputs are no inputs and of their kind."""
 
@@ -64,6 +68,28 @@ class CheckedCommand(TyperCommand):
         reporting_errors(check_values)(self, ctx.params)
         reporting_errors(check_outputs)(self, ctx.params)
         return super().invoke(ctx)
+
+    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """Write the options under headings: the question, what it is answered with, the output."""
+        panels: dict[str, list[tuple[str, str]]] = {name: [] for name in PANELS}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                panels.setdefault(_panel_of(self.name or "", parameter), []).append(record)
+        for name, records in panels.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
+
+
+def _panel_of(command: str, parameter: Any) -> str:
+    """Return the heading of *parameter*."""
+    if parameter.param_type_name == "argument":
+        return "Arguments"
+    named = getattr(parameter, "rich_help_panel", None)
+    if named is None and suffixes_of(command, parameter.opts[0]) is not None:
+        return "Output"
+    return named or "Question"
 
 
 def suffixes_of(command: str, option: str) -> Sequence[str] | None:

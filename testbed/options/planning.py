@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
 from testbed.errors import UsageError
+from testbed.options.annotations import WORLD_SIZES
 from testbed.options.arguments import MAX_RANKS, parse_ranks, parse_sizes
 from testbed.options.assumptions import (
     AssumptionsFile,
@@ -57,7 +58,10 @@ class QuestionOptions:
             "nodes=8,32; may be repeated.",
         ),
     ] = None
-    ranks: Annotated[str | None, typer.Option(metavar="LIST", help="World sizes: 64,256 or 2-8.")] = None
+    ranks: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help=WORLD_SIZES),
+    ] = None
     strong: Annotated[
         bool,
         typer.Option(
@@ -190,6 +194,8 @@ class QuestionOptions:
 @dataclass(frozen=True)
 class SweepOptions:
     """Options for where the points of a sweep are worked out, and what is known already."""
+
+    PANEL: ClassVar = "Workers"
 
     workers: Annotated[
         int | None,

@@ -48,7 +48,7 @@ _TIMED = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """A question, and a row for each of its points.
 
@@ -61,6 +61,9 @@ class Plan:
     question: Question
     rows: tuple[Row, ...]
     answers: tuple[Answer, ...]
+
+    def __repr__(self) -> str:
+        return f"Plan({self.question.in_words()!r}, {len(self.rows)} rows)"
 
     @property
     def sentences(self) -> list[str]:

@@ -1,58 +1,80 @@
-"""Times of a collective: on a terminal, and as JSON."""
+"""Result of timings of a collective: in the columns of nccl-tests, or algorithms side by side."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from testbed.benchmarking.benchmark import BenchRequest, Result, TransportName, spell
+from testbed.benchmarking.benchmark import BenchRequest, Timings, TransportName, spell
+from testbed.benchmarking.measure import Row
 from testbed.options import evidence
-from testbed.output.folder import document
-from testbed.output.table import counted
+from testbed.output.table import counted, seconds, spell_size
 from testbed.report.times import LEGEND, fastest_table, nccl_table, time_tables
+from testbed.result import Fitted, Part, Plot, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from collectives.catalogue.admission import Evidence
 
+PAGE_WIDTH = 130
+"""Columns that a page has room for, by which tables are divided."""
+COLUMNS = (
+    *asked("collective", "algorithm", "size_bytes", "count", "type", "redop", "root"),
+    *found("time_us", "algbw_gbs", "busbw_gbs", "wrong", "seconds", "engine", "chosen", "floor_us"),
+    *found("simulated_us", "error_percent"),
+)
+REFUSED = (*asked("algorithm"), *found("reason"))
 
-def bench_document(request: BenchRequest, result: Result) -> dict[str, Any]:
-    """Return *result* of *request* as ``--json`` prints it."""
-    return document(
-        method=result.method,
-        model="; ".join(result.models),
-        topologies={topology.name: topology.digest() for topology in result.topologies},
-        transport=request.transport.value,
-        transport_model=None if request.assumed is None else request.assumed.software.transport.name,
-        assumptions=request.assumptions,
-        ranks=request.num_ranks,
-        collective=request.collective,
-        rows=[row.as_json() for row in result.rows],
-        refused=[{"algorithm": own.algorithm, "reason": own.reason} for own in result.refusals],
-        **evidence.as_json(_proved(request)),
+
+def bench_result(request: BenchRequest, timings: Timings, *, interrupted: bool = False) -> Result:
+    """Return *timings* of *request*; it fails where an element came out wrong."""
+    refused = [{"algorithm": own.algorithm, "reason": own.reason} for own in timings.refusals]
+    proved = _proved(request)
+    return Result(
+        question=title(request, timings),
+        answer=answer(timings.rows),
+        method=timings.method,
+        model="; ".join(timings.models),
+        topologies={topology.name: topology.digest() for topology in timings.topologies},
+        assumptions=request.assumptions or {},
+        rows=Rows(COLUMNS, [row.as_json() for row in timings.rows]),
+        tables={"refused": Rows(REFUSED, refused)},
+        asked=("transport", "transport_model", "ranks", "collective"),
+        body={
+            "transport": request.transport.value,
+            "transport_model": None if request.assumed is None else request.assumed.software.transport.name,
+            "ranks": request.num_ranks,
+            "collective": request.collective,
+            "interrupted": interrupted,
+            **evidence.as_json(proved),
+        },
+        parts=list(_parts(request, timings, proved)),
+        failure=_what_is_wrong(request, timings.rows),
     )
 
 
-def print_bench(console: Console, request: BenchRequest, result: Result) -> None:
-    """Print *result* of *request*: in the columns of nccl-tests, or algorithms side by side."""
-    if len({row.algorithm for row in result.rows}) == 1:
-        console.print(nccl_table(result.rows))
+def _parts(request: BenchRequest, timings: Timings, proved: Sequence[Evidence]) -> Iterator[Part]:
+    if len({row.size_bytes for row in timings.rows}) > 1:
+        yield Plot(partial(_over_sizes, timings.rows), "Time of a call")
+    if len({row.algorithm for row in timings.rows}) == 1:
+        yield nccl_table(timings.rows)
     else:
-        console.print(title(request, result), style="bold", markup=False)
-        for shown in time_tables(result.rows, console.width):
-            console.print()
-            console.print(shown)
-        console.print()
-        console.print(fastest_table(result.rows))
-        console.print()
-        console.print(LEGEND, style="dim", markup=False)
-    console.print()
-    for refusal in result.refusals:
-        console.print(f"Left out: {refusal}.", markup=False)
-    for model in result.models:
-        console.print(f"{model}.", style="dim", markup=False)
-    for one in _proved(request):
-        console.print(f"{one}.", style="dim", markup=False)
+
+        def side_by_side(console: Console | None) -> Sequence[Part]:
+            return list(time_tables(timings.rows, PAGE_WIDTH if console is None else console.width))
+
+        yield Text(title=title(request, timings))
+        yield Fitted(side_by_side)
+        yield fastest_table(timings.rows)
+        yield quiet(LEGEND)
+    yield Text([f"Left out: {refusal}." for refusal in timings.refusals], wrap=True)
+    yield quiet(
+        *(f"{model}." for model in timings.models),
+        *(f"{one}." for one in proved),
+        gap=not timings.refusals,
+    )
 
 
 def _proved(request: BenchRequest) -> list[Evidence]:
@@ -61,9 +83,50 @@ def _proved(request: BenchRequest) -> list[Evidence]:
     return evidence.evidence_for(programs, [(request.num_ranks, request.num_ranks)], request.collective)
 
 
-def title(request: BenchRequest, result: Result) -> str:
+def title(request: BenchRequest, timings: Timings) -> str:
     """Return what was timed, where, and how, in a line."""
-    where = result.topologies[0].name if request.transport is TransportName.SIM else request.transport.value
+    where = timings.topologies[0].name if request.transport is TransportName.SIM else request.transport.value
     what = spell(request.collective).capitalize()
     ranks = counted(request.num_ranks, "rank")
-    return f"{what} on {where}, {ranks}, {result.method[0]}"
+    return f"{what} on {where}, {ranks}, {timings.method[0]}"
+
+
+def answer(rows: Sequence[Row]) -> str:
+    """Return in a sentence what *rows* come to."""
+    largest = max(row.size_bytes for row in rows)
+    timed = [row for row in rows if row.size_bytes == largest]
+    best = min(timed, key=lambda row: row.time_us)
+    others = f", the fastest of {len(timed)}" if len(timed) > 1 else ""
+    return f"{spell_size(largest)} take {seconds(best.time_us / 1e6)} by {best.algorithm}{others}."
+
+
+def _what_is_wrong(request: BenchRequest, rows: Sequence[Row]) -> str | None:
+    """Return which algorithms came out wrong, and in how many elements; None: all are right."""
+    wrong: dict[str, int] = {}
+    for row in rows:
+        if row.wrong:
+            wrong[row.algorithm] = wrong.get(row.algorithm, 0) + row.wrong
+    if not wrong:
+        return None
+    elements = ", ".join(f"{name}: {count} elements" for name, count in wrong.items())
+    return f"{spell(request.collective)} over {request.transport} came out wrong; {elements}"
+
+
+def _over_sizes(rows: Sequence[Row]) -> Any:
+    from testbed.pages.plots.lines import FLOOR, lines
+
+    named: dict[str, list[tuple[float, float]]] = {}
+    floor = sorted({(row.size_bytes, row.floor_us / 1e6) for row in rows if row.floor_us})
+    if floor:
+        named[FLOOR] = list(floor)
+    for row in rows:
+        if row.time_us:
+            named.setdefault(row.algorithm, []).append((row.size_bytes, row.time_us / 1e6))
+    return lines(
+        {name: sorted(points) for name, points in named.items()},
+        x="size of the buffer",
+        y="time of a call",
+        log_y=True,
+        spell_x=lambda size: spell_size(int(size)),
+        spell_y=seconds,
+    )

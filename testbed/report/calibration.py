@@ -1,25 +1,13 @@
-"""Report of a live calibration: measured, found, written, and printed with how well it holds by size."""
+"""Result of a live calibration: constants of links and of software, and how well they hold by size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collectives.formats.whole_file import write_whole
-from testbed.output.figure import check_plot
-from testbed.output.folder import check_writable, document
-from testbed.output.table import (
-    counted,
-    percent,
-    print_json,
-    progress,
-    seconds,
-    spell_size,
-    stdout_console,
-    table,
-)
-from testbed.truth.calibration.live import LiveRequest, described_here, joined, measured_here, start_ranks
+from testbed.output.table import counted, percent, seconds, spell_size
+from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 from testbed.truth.calibration.quantities import MOST_REDUCTION
 
 if TYPE_CHECKING:
@@ -35,73 +23,52 @@ MODEL = (
 )
 
 
-def calibrate_network(request: LiveRequest, output: Path | None, plot: Path | None, *, as_json: bool) -> None:
-    """Measure the network between processes, find its constants, write and print them.
+COLUMNS = (
+    *asked("collective", "algorithm", "nbytes", "groups"),
+    *found("measured_seconds", "spread", "predicted_seconds", "error"),
+)
 
-    Raises:
-        UsageError: what was asked for cannot be measured, or a file cannot be written.
-        LaunchError: a rank failed.
+
+def calibration_result(calibration: Calibration, fitted: Fitted, files: Mapping[str, Path | None]) -> Result:
+    """Return the constants of a network that was measured.
+
+    Args:
+        calibration: what was found.
+        fitted: the fit behind it.
+        files: what was written, by what it is; ``Written`` is the network file.
     """
-    request.check()
-    if output is not None:
-        check_writable(output)
-    if plot is not None:
-        check_plot(plot)
-    if not joined():
-        start_ranks(request)
-        return
-    measured = measured_here(request)
-    if measured is None:
-        return
-
-    from testbed.report.plots.calibration_plot import plot_calibration
-    from testbed.truth.calibration.network_text import network_toml
-    from testbed.truth.calibration.result import calibration_of
-
-    name = output.stem if output is not None else "calibration"
-    with progress() as advance:
-        advance("finding the constants")
-        calibration, fitted = calibration_of(measured, name=name, network=described_here(request.num_ranks))
-    if output is not None:
-        write_whole(output, network_toml(calibration))
-    if plot is not None:
-        plot_calibration(fitted, plot, title=f"Calibration of {calibration.origin.network}", note=MODEL)
-    if as_json:
-        _print_document(calibration, fitted, output)
-        return
-    print_calibration(calibration)
-    for what, path in (("Written", output), ("Plot", plot)):
-        if path is not None:
-            print(f"{what}: {path}")
-
-
-def _print_document(calibration: Calibration, fitted: Fitted, output: Path | None) -> None:
     from testbed.truth.calibration.fit import SEED
 
-    print_json(
-        document(
-            method=["measured", "simulated"],
-            model=MODEL,
-            seed=SEED,
-            calibration=calibration.as_json(),
-            rows=fitted.as_json(),
-            written=[] if output is None else [str(output)],
-        )
+    written = files["Written"]
+    return Result(
+        question=f"What do links of {calibration.origin.network} carry, and what does software take?",
+        answer=_answer(calibration, fitted),
+        method=["measured", "simulated"],
+        model=MODEL,
+        seed=SEED,
+        rows=Rows(COLUMNS, fitted.as_json()),
+        body={
+            "calibration": calibration.as_json(),
+            "written": [] if written is None else [str(written)],
+        },
+        parts=_parts(calibration),
+        files={what: path for what, path in files.items() if path is not None},
     )
 
 
-def print_calibration(calibration: Calibration) -> None:
-    """Print *calibration* as tables."""
-    console = stdout_console()
+def _answer(calibration: Calibration, fitted: Fitted) -> str:
+    """Return in a sentence what links carry, and how well the constants hold."""
+    rates = ", ".join(
+        f"{kind.replace('_', ' ')} {_rate(shares.rate.value)}" for kind, shares in calibration.classes.items()
+    )
+    return f"Links carry: {rates}; the fit is off by {percent(fitted.residual)} on average."
+
+
+def _parts(calibration: Calibration) -> list[Part]:
     origin = calibration.origin
-    console.print(f"{calibration.name}: {origin.network}", style="bold", markup=False, soft_wrap=True)
-    console.print(table(("links", "constant", "value", INTERVAL), _links(calibration), text_columns=2))
-    console.print()
     software = _software("ours", calibration.programs)
     if calibration.native is not None:
         software += _software("native", calibration.native)
-    console.print(table(("software", "constant", "value", INTERVAL), software, text_columns=2))
-    console.print()
     fits = [
         (
             spell_size(fit.nbytes),
@@ -112,17 +79,19 @@ def print_calibration(calibration: Calibration) -> None:
         )
         for fit in calibration.fits
     ]
-    heads = ("about", "rows", "median error", "worst error", "spread of repetitions")
-    console.print(table(heads, fits, text_columns=1))
-    console.print()
-    console.print(
-        f"Measured: {counted(origin.num_rows, 'pattern')} of {spell_size(origin.smallest)} to "
-        f"{spell_size(origin.largest)} among {counted(origin.num_ranks, 'rank')} over {origin.transport}, in "
-        f"{origin.seconds:.0f} s; errors are those of the fit.  Other sizes and more flows on a link than "
-        f"{_most_flows(calibration)} are not measured: predictions of them carry the last constants on.",
-        style="dim",
-        markup=False,
-    )
+    return [
+        Text(title=f"{calibration.name}: {origin.network}"),
+        Grid(("links", "constant", "value", INTERVAL), _links(calibration), text_columns=2, gap=False),
+        Grid(("software", "constant", "value", INTERVAL), software, text_columns=2),
+        Grid(("about", "rows", "median error", "worst error", "spread of repetitions"), fits),
+        quiet(
+            f"Measured: {counted(origin.num_rows, 'pattern')} of {spell_size(origin.smallest)} to "
+            f"{spell_size(origin.largest)} among {counted(origin.num_ranks, 'rank')} over "
+            f"{origin.transport}, in {origin.seconds:.0f} s; errors are those of the fit.  Other sizes and "
+            f"more flows on a link than {_most_flows(calibration)} are not measured: predictions of them "
+            "carry the last constants on."
+        ),
+    ]
 
 
 def _most_flows(calibration: Calibration) -> int:

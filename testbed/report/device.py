@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.units import SECOND
 from testbed.output.folder import document
-from testbed.output.table import percent, seconds, stdout_console, table
+from testbed.output.table import percent, seconds, table
+from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,6 +21,14 @@ MODEL = (
     "the roofline of a device file: each operation at the rate of its kind, type and shape; measured with "
     "freed memory kept by the process"
 )
+KERNELS_MODEL = (
+    "a kernel takes a launch and then its arithmetic or bytes at a rate that depends on its kind, type and "
+    "shape; each time is the fastest of several rounds"
+)
+KERNELS = (
+    *asked("operation", "dtype", "work"),
+    *found("shapes", "launch_seconds", "slowest_rate", "fastest_rate", "spread"),
+)
 STEP_HEADS = ("step of", "predicted", "measured", "spread", "error", "memory by default", "product beside")
 STEPS_EXPLAINED = (
     "Measured: the median step, with freed memory kept by the process; spread: of its middle half. Memory by "
@@ -28,14 +38,29 @@ STEPS_EXPLAINED = (
 )
 
 
-def print_device(found: DeviceCalibration, written: Path | None) -> None:
-    """Print what was *found*, and where its file was *written*."""
-    console = stdout_console()
-    console.print(found.machine, style="bold", markup=False, soft_wrap=True)
-    peaks = ", ".join(f"{dtype} {peak / 1e9:,.4g} GFLOP/s" for dtype, peak in found.fitted.peaks.items())
-    memory = f"memory {found.fitted.memory_bandwidth / 1e9:,.4g} GB/s"
-    console.print(f"Fastest: {peaks}, {memory}", markup=False, soft_wrap=True)
-    rows = [
+def device_result(calibrated: DeviceCalibration, written: Path | None) -> Result:
+    """Return what was found of a device, and where its file was *written*."""
+    body = calibrated.as_json()
+    rows = body.pop("rows")
+    fitted = calibrated.fitted
+    peaks = ", ".join(f"{dtype} {peak / 1e9:,.4g} GFLOP/s" for dtype, peak in fitted.peaks.items())
+    fastest = f"Fastest: {peaks}, memory {fitted.memory_bandwidth / 1e9:,.4g} GB/s"
+    return Result(
+        question=f"What do kernels take on {calibrated.machine}?",
+        answer=f"{fastest}.",
+        method="measured",
+        model=KERNELS_MODEL,
+        rows=Rows(KERNELS, rows),
+        asked=("device",),
+        body={"written": [] if written is None else [str(written)], **body},
+        parts=list(_device_parts(calibrated, fastest)),
+        files={} if written is None else {"Written": written},
+    )
+
+
+def _device_parts(calibrated: DeviceCalibration, fastest: str) -> Iterator[Part]:
+    yield Text([fastest], calibrated.machine)
+    cells = [
         (
             own.operation,
             own.dtype,
@@ -45,19 +70,15 @@ def print_device(found: DeviceCalibration, written: Path | None) -> None:
             "GFLOP/s" if own.work == "arithmetic" else "GB/s",
             percent(own.spread),
         )
-        for own in found.fitted.kernels
+        for own in calibrated.fitted.kernels
     ]
     heads = ("kernel", "type", "shapes", "launch", "fastest", "of", "spread")
-    console.print(table(heads, rows, text_columns=2))
-    for name in found.refused:
-        console.print(f"Not carried out here: {name}", markup=False, soft_wrap=True)
-    console.print(
+    yield Grid(heads, cells, text_columns=2, gap=False)
+    yield Text([f"Not carried out here: {name}" for name in calibrated.refused], gap=False)
+    yield quiet(
         "Spread: how far a shape's rounds lie above the fastest, which counts; the median over shapes.",
-        style="dim",
-        markup=False,
+        gap=False,
     )
-    if written is not None:
-        console.print(f"Written: {written}", markup=False, soft_wrap=True)
 
 
 def print_validated(console: Console, found: ValidatedDevice, predictions: Path) -> None:

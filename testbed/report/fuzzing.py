@@ -1,14 +1,21 @@
-"""Report of a fuzzing campaign, on a terminal and as JSON."""
+"""Result of a fuzzing campaign: how many runs ended how, what was wrong, and the smallest test of it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
-
-from rich.console import Console
 
 from testbed.fuzzing.campaign import Judged, Tally
 from testbed.fuzzing.subjects import Shrunk
 from testbed.output.table import counted
+from testbed.result import Part, Result, Rows, Text, asked, found, warning
+
+MODEL = (
+    "a run for each seed, with what it draws, in virtual time, beside the same run without faults; "
+    "computation takes no time unless --compute says so"
+)
+
+COLUMNS = (*asked("ended"), *found("runs", "meaning"))
 
 _MEANING = {
     "finished": "ended as without faults",
@@ -20,47 +27,90 @@ _MEANING = {
 }
 
 
-def print_tally(console: Console, tally: Tally, what: str) -> None:
-    """Print how many runs ended how."""
-    console.print(
-        f"{counted(tally.runs, 'run')} of {what} in {tally.seconds:.1f} s, {tally.rate:.1f} per second",
-        markup=False,
-        soft_wrap=True,
+def fuzzing_result(what: str, tally: Tally, smallest: Shrunk | None) -> Result:
+    """Return what came of a campaign.
+
+    Args:
+        what: the script or the programs.
+        tally: what came of its runs.
+        smallest: the first violation, made as small as it stays wrong.
+    """
+    rows = [
+        {"ended": ended, "runs": number, "meaning": _meaning(ended)}
+        for ended, number in tally.endings.most_common()
+    ]
+    return Result(
+        question=f"What goes wrong with {what} under faults and orders of events that are drawn from seeds?",
+        answer=_answer(tally),
+        method="simulated",
+        model=MODEL,
+        rows=Rows(COLUMNS, rows),
+        asked=("what",),
+        body={
+            "what": what,
+            **_as_json(tally),
+            "smallest": None if smallest is None else smallest.to_json(),
+        },
+        parts=[
+            *_tally_parts(what, tally),
+            *map(_violation, tally.violated),
+            *([] if smallest is None else _shrunk(smallest)),
+        ],
+        failure="" if tally.exit_code else None,
     )
-    for ended, number in tally.endings.most_common():
-        console.print(f"  {number:>9} {_MEANING.get(ended, 'ended in ' + ended)}", markup=False)
-    for reason in tally.refusals:
-        console.print(f"            {reason.splitlines()[0]}", markup=False, soft_wrap=True)
-    for seeds in tally.lost:
-        console.print(f"  not judged: {seeds}", style="bold red", markup=False, soft_wrap=True)
-    if tally.stopped:
-        console.print(f"Stopped: {tally.stopped}.", markup=False, soft_wrap=True)
-    verdict = counted(len(tally.violated), "violation") if tally.violated else "0 violations"
+
+
+def _answer(tally: Tally) -> str:
+    """Return in a sentence what came of a campaign."""
     if not tally.checked:
-        verdict = "Nothing was checked."
-    console.print(verdict, style="bold red" if tally.violated or not tally.checked else "green")
+        return "Nothing was checked."
+    runs = counted(tally.checked, "run")
+    lost = ", and some seeds were not judged" if tally.lost else ""
+    if tally.violated:
+        seeds = ", ".join(str(judged.draw.seed) for judged in tally.violated)
+        return f"{counted(len(tally.violated), 'violation')} in {runs}, of seeds {seeds}{lost}."
+    return f"Nothing goes wrong in {runs}{lost}."
 
 
-def print_violation(console: Console, judged: Judged) -> None:
-    """Print what is wrong with one run, and how it is repeated."""
-    console.print(f"\nseed {judged.draw.seed}:", style="bold", markup=False)
-    for oracle, wrong in judged.violations.items():
-        console.print(f"  {oracle}: {wrong}", markup=False, soft_wrap=True)
+def _tally_parts(what: str, tally: Tally) -> Iterator[Part]:
+    """Yield how many runs ended how."""
+    lines = [f"{counted(tally.runs, 'run')} of {what} in {tally.seconds:.1f} s, {tally.rate:.1f} per second"]
+    lines += [f"  {number:>9} {_meaning(ended)}" for ended, number in tally.endings.most_common()]
+    lines += [f"            {reason.splitlines()[0]}" for reason in tally.refusals]
+    yield Text(lines)
+    yield warning(*(f"  not judged: {seeds}" for seeds in tally.lost), gap=False)
+    if tally.stopped:
+        yield Text([f"Stopped: {tally.stopped}."], gap=False)
+    if not tally.checked:
+        yield warning("Nothing was checked.", gap=False)
+    elif tally.violated:
+        yield warning(counted(len(tally.violated), "violation"), gap=False)
+    else:
+        yield Text(["0 violations"], gap=False)
+
+
+def _meaning(ended: str) -> str:
+    return _MEANING.get(ended, f"ended in {ended}")
+
+
+def _violation(judged: Judged) -> Text:
+    """Return what is wrong with one run, and how it is repeated."""
+    lines = [f"  {oracle}: {wrong}" for oracle, wrong in judged.violations.items()]
     for name, value in judged.draw.to_json().items():
         if name == "faults":
-            for fault in value:
-                console.print(f"  fault        {fault}", markup=False, soft_wrap=True)
+            lines += [f"  fault        {fault}" for fault in value]
         elif name != "seed" and value is not None:
-            console.print(f"  {name:<12} {value}", markup=False, soft_wrap=True)
+            lines.append(f"  {name:<12} {value}")
+    return Text(lines, title=f"seed {judged.draw.seed}:")
 
 
-def print_shrunk(console: Console, shrunk: Shrunk) -> None:
-    """Print the smallest violation as a test."""
-    console.print(f"\nseed {shrunk.judged.draw.seed}, made as small as it stays wrong, for pytest:")
-    console.print(f"\n{shrunk.test}", markup=False, soft_wrap=True, end="")
+def _shrunk(shrunk: Shrunk) -> Iterator[Part]:
+    """Yield the smallest violation as a test."""
+    yield Text([f"seed {shrunk.judged.draw.seed}, made as small as it stays wrong, for pytest:"])
+    yield Text([shrunk.test.removesuffix("\n")])
 
 
-def tally_json(tally: Tally) -> dict[str, Any]:
+def _as_json(tally: Tally) -> dict[str, Any]:
     """Return the tally as JSON types."""
     return {
         "runs": tally.runs,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from testbed.output.table import counted, percent, seconds, spell_size, table
+from testbed.output.table import counted, percent, seconds, spell_size
+from testbed.result import Grid, Part, quiet
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from collectives.virtual import VirtualReport
+    from collectives.virtual.memory.report import MemoryReport
     from collectives.virtual.report import Spent
 
 MOST_CAUSES = 8
@@ -35,8 +35,8 @@ def part(some: float, whole: float) -> str:
     return seconds(some) + (f", {percent(some / whole)}" if whole else "")
 
 
-def print_exposed(console: Console, report: VirtualReport) -> None:
-    """Print by collective and group what the compute stream has waited for."""
+def exposed_parts(report: VirtualReport) -> Iterator[Part]:
+    """Yield by collective and group what the compute stream has waited for."""
     steady = report.steady()
     if steady is None or not report.exposed_by:
         return
@@ -44,36 +44,42 @@ def print_exposed(console: Console, report: VirtualReport) -> None:
         [own.collective, own.group, seconds(own.seconds), percent(own.seconds / steady.seconds)]
         for own in report.exposed_by[:MOST_CAUSES]
     ]
-    console.print()
-    console.print(table(("waited for", "group", "", "of iteration"), rows, text_columns=2))
+    yield Grid(("waited for", "group", "", "of iteration"), rows, text_columns=2)
     if (left := len(report.exposed_by) - MOST_CAUSES) > 0:
-        console.print(f"{left} more took less.", style="dim", markup=False)
+        yield quiet(f"{left} more took less.", gap=False)
 
 
-def device_facts(report: VirtualReport) -> Iterator[tuple[str, str]]:
-    """Yield what part of its peak a device makes of an iteration, and what its memory holds at most."""
+def device_facts(report: VirtualReport) -> dict[str, str]:
+    """Return what part of its peak a device makes of an iteration, and what its memory holds at most."""
+    facts = {}
     if (used := report.utilization) is not None:
-        yield (
-            "MFU",
+        facts["MFU"] = (
             f"{percent(used.mfu)} of {used.peak_flops / 1e12:,.0f} TFLOP/s in {used.dtype}; "
-            f"HFU {percent(used.hfu)}",
+            f"HFU {percent(used.hfu)}"
         )
     if (memory := report.memory) is not None:
         of = "" if memory.limit_bytes is None else f" of {spell_size(memory.limit_bytes)}"
         fits = f"{spell_size(memory.peak_bytes)}{of} at {memory.at}"
-        yield "memory", f"{fits if memory.fits else memory.text}, on rank {memory.rank}"
-        yield "", f"of it {largest(memory.by_category, len(memory.by_category), words=True)}"
-        yield "", f"by module {largest(memory.by_module, MOST_MODULES)}"
+        facts["memory"] = f"{fits if memory.fits else memory.text}, on rank {memory.rank}"
+    return facts
 
 
-def folded_fact(report: VirtualReport) -> Iterator[tuple[str, str]]:
-    """Yield which ranks were carried out once for all that do the same, and which were compared."""
-    if report.folded:
-        yield (
-            "folded",
-            f"{counted(report.num_ranks, 'rank')} as {report.ranks_simulated}: {'; '.join(report.folded)}",
-        )
-        yield "compared", f"{report.compared}; what another one does alone is not seen"
+def memory_details(memory: MemoryReport) -> tuple[str, str]:
+    """Return what the memory of a device holds at most, by category and by module."""
+    return (
+        f"of it {largest(memory.by_category, len(memory.by_category), words=True)}",
+        f"by module {largest(memory.by_module, MOST_MODULES)}",
+    )
+
+
+def folded_facts(report: VirtualReport) -> dict[str, str]:
+    """Return which ranks were carried out once for all that do the same, and which were compared."""
+    return {
+        "folded": (
+            f"{counted(report.num_ranks, 'rank')} as {report.ranks_simulated}: {'; '.join(report.folded)}"
+        ),
+        "compared": f"{report.compared}; what another one does alone is not seen",
+    }
 
 
 def largest(sizes: Mapping[str, int], most: int, *, words: bool = False) -> str:

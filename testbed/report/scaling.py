@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from testbed.options import evidence
-from testbed.output.table import counted, percent, seconds, spell_size
+from testbed.output.table import counted, percent, seconds
+from testbed.report.carriers import carrier_rows, carrier_table, faster_lines
 from testbed.result import Grid, Part, Plot, Result, Rows, asked, found, quiet, warning
 
 if TYPE_CHECKING:
     from collectives.catalogue.admission import Evidence
     from ddp import Profile
-    from testbed.studies.carriers import Carrier
     from testbed.studies.predict import Point, Scaling
 
 COLUMNS = (
     *asked("profile", "network", "strategy", "ranks", "scaling"),
     *found("seconds", "exposed_seconds", "efficiency", "num_buckets", "algorithm", "engine", "model"),
     *found("transport_model", "inefficiencies", "assumed", "each_size_once"),
-)
-OF_CARRIERS = (
-    *asked("network", "ranks", "collective", "smallest_bytes", "largest_bytes"),
-    *found("algorithm", "vendor", "channels", "cards", "cards_of", "faster"),
 )
 OF_PROFILES = (*asked("name"), *found("source", "device"))
 
@@ -36,12 +31,6 @@ LEGEND = (
 
 MAX_SIDE_BY_SIDE = 3
 """Strategies that a table has room for beside each other."""
-
-CHANNELS = re.compile(r",?channels=\d+")
-"""The parameter that has a column of its own."""
-
-MOST_RANKS = 4
-"""World sizes that are listed one by one; of so many, the first and the last."""
 
 
 def scaling_result(
@@ -61,7 +50,7 @@ def scaling_result(
         rows=Rows(COLUMNS, scaling.rows()),
         tables={
             "profiles": profile_rows(profiles),
-            "carriers": Rows(OF_CARRIERS, [asdict(carrier) for carrier in scaling.carriers]),
+            "carriers": carrier_rows(scaling.carriers),
         },
         body=evidence.as_json(proved),
         parts=list(_parts(scaling, profiles, proved)),
@@ -166,63 +155,6 @@ def assumptions(points: Sequence[Point]) -> Iterator[str]:
         low, high = min(point.ranks for point in own), max(point.ranks for point in own)
         sizes = f"{low} to {high} ranks" if low < high else counted(low, "rank")
         yield f"Assumed on {networks}, {sizes}: {what}."
-
-
-def carrier_table(carriers: Sequence[Carrier]) -> Grid | None:
-    """Return what carries the buckets, world sizes that are alike in one line; None where nothing is sent."""
-    lines: dict[tuple[str, ...], list[Carrier]] = {}
-    for one in carriers:
-        lines.setdefault((one.network, one.collective, _sizes(one), *_cells(one)), []).append(one)
-    if not lines:
-        return None
-    several = len({one.collective for one in carriers}) > 1
-    columns = ["network", "ranks", *(["collective"] if several else []), "buckets", "algorithm"]
-    vendors = any(one.vendor for one in carriers)
-    columns += ["NCCL's own"] if vendors else []
-    rows, shown = [], ""
-    for (network, collective, sizes, algorithm, vendor, *figures), own in lines.items():
-        ranks = [one.ranks for one in own]
-        spelt = ", ".join(map(str, ranks)) if len(ranks) < MOST_RANKS else f"{ranks[0]} to {ranks[-1]}"
-        lead = [network if network != shown else "", spelt, *([collective] if several else []), sizes]
-        rows.append([*lead, algorithm, *([vendor] if vendors else []), *figures])
-        shown = network
-    return Grid(
-        [*columns, "channels", "cards"], rows, text_columns=len(columns), title="What carries the buckets"
-    )
-
-
-def faster_lines(carriers: Sequence[Carrier]) -> Iterator[str]:
-    """Yield what would be faster than what is in use, a line for the world sizes of which that is said."""
-    alike: dict[tuple[str, str, str, str], list[Carrier]] = {}
-    for one in carriers:
-        if one.faster is not None:
-            key = one.network, one.collective, one.algorithm, one.faster.algorithm
-            alike.setdefault(key, []).append(one)
-    for (network, collective, algorithm, faster), own in alike.items():
-        gains = sorted(one.faster.seconds_now / one.faster.seconds for one in own if one.faster is not None)
-        times = " to ".join(dict.fromkeys(f"{gain:.2g}" for gain in (gains[0], gains[-1])))
-        largest = sorted(one.largest_bytes for one in own)
-        sizes = " to ".join(dict.fromkeys(map(spell_size, (largest[0], largest[-1]))))
-        ranks = ", ".join(map(str, dict.fromkeys(one.ranks for one in own)))
-        yield (
-            f"Faster on {network}, {ranks} ranks: {faster}, {times} times as fast as {algorithm} for "
-            f"{collective} of {sizes} (--algorithm auto takes it)"
-        )
-
-
-def _sizes(carrier: Carrier) -> str:
-    least, most = spell_size(carrier.smallest_bytes), spell_size(carrier.largest_bytes)
-    if least == most:
-        return least
-    number, unit = least.split()
-    return f"{number if most.endswith(f' {unit}') else least} to {most}"
-
-
-def _cells(carrier: Carrier) -> tuple[str, str, str, str]:
-    """Return the program, what the vendor would run, channels, and cards of a node."""
-    name = CHANNELS.sub("", carrier.algorithm).rstrip(":,")
-    cards = "–" if carrier.cards is None else f"{carrier.cards} of {carrier.cards_of}"
-    return name, carrier.vendor or "–", str(carrier.channels), cards
 
 
 def _question(points: Sequence[Point]) -> str:

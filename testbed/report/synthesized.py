@@ -1,15 +1,23 @@
-"""Report of a synthesis: what was made, what ships, the optimum, and the reason that nothing is faster."""
+"""Result of a synthesis: what was made, what ships, the optimum, and the reason that nothing is faster."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.output.table import counted, percent, seconds, spell_size
+from testbed.result import Facts, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
     from collectives.synthesis import Synthesis
     from sim.topology import Topology
 
+MODEL = (
+    "every message takes the network's own route and shares its links fairly (max-min); the optimum is that "
+    "of programs that do not reduce in switches"
+)
+COLUMNS = (*asked("kind"), *found("algorithm", "seconds", "algbw"))
 _NAMED_LINKS = 4
 _REASONS = {
     "routes": "no program whose messages take this network's routes is faster",
@@ -18,8 +26,44 @@ _REASONS = {
 }
 
 
+def synthesis_result(made: Synthesis, topology: Topology, output: Path | None) -> Result:
+    """Return what was made for *topology*, beside what ships and what no program can go below."""
+    title, facts = heading(made, topology), dict(_facts(made, topology))
+    as_it_ships = output is not None and made.shipped_is_faster
+    return Result(
+        question=title,
+        answer=answer(made),
+        method=["proved", "simulated"],
+        model=MODEL,
+        topologies={topology.name: topology.digest()},
+        rows=Rows(COLUMNS, list(_rows(made))),
+        asked=("collective", "ranks", "nbytes"),
+        body=as_body(made, topology) | ({} if output is None else {"output": str(output)}),
+        files={} if output is None else {"Program": output},
+        parts=[
+            Text(title=title),
+            Facts(facts, width=12),
+            quiet(f"Proved for {topology.num_ranks} ranks. Simulated: {MODEL}."),
+            *([Text([f"What is written is {made.best}, as it ships."], gap=False)] if as_it_ships else []),
+        ],
+    )
+
+
+def _rows(made: Synthesis) -> Iterator[dict[str, Any]]:
+    """Yield a row for each time: of what was made, of what ships, and what none goes below."""
+    times = {
+        "synthesized": (str(made.algorithm), made.seconds),
+        "best_shipped": (str(made.shipped), made.shipped_seconds),
+        "optimum": (None, made.optimum_seconds),
+        "cut": (None, float(made.cut.seconds_per_byte * made.nbytes)),
+    }
+    for kind, (algorithm, time) in times.items():
+        if time is not None:
+            yield {"kind": kind, "algorithm": algorithm, "seconds": time, "algbw": made.nbytes / time}
+
+
 def as_body(made: Synthesis, topology: Topology) -> dict[str, Any]:
-    """Return the result as JSON types; figures are in seconds and bytes per second."""
+    """Return the figures as JSON types: in seconds, bytes and bytes per second."""
     cut = made.cut
     return {
         "collective": made.collective,
@@ -52,27 +96,30 @@ def as_body(made: Synthesis, topology: Topology) -> dict[str, Any]:
     }
 
 
-def lines(made: Synthesis, topology: Topology) -> list[str]:
-    """Return what is said, the answer first."""
+def heading(made: Synthesis, topology: Topology) -> str:
+    """Return what was made, and how good it is, in a line."""
     best = "what ships is as fast" if made.shipped_is_faster else "made for this network"
     ranks = counted(topology.num_ranks, "rank")
     what = f"{made.collective} of {spell_size(made.nbytes)}, {ranks} of {topology.name}"
-    said = [
-        f"{what}: {seconds(made.best_seconds)}, {percent(made.fraction_of_optimum)} of the optimum ({best})",
-        _line("synthesized", made.seconds, made, _shape(made)),
-    ]
+    return (
+        f"{what}: {seconds(made.best_seconds)}, {percent(made.fraction_of_optimum)} of the optimum ({best})"
+    )
+
+
+def _facts(made: Synthesis, topology: Topology) -> Iterator[tuple[str, str]]:
+    """Yield the times by name, each with what it is the time of."""
+    yield "synthesized", _figures(made.seconds, made, _shape(made))
     if made.shipped_seconds is not None:
         ratio = made.shipped_seconds / made.seconds
         compared = f"{ratio:.2f} times as long" if ratio >= 1 else f"{1 / ratio:.2f} times as fast: take it"
-        said.append(_line("best shipped", made.shipped_seconds, made, f"{made.shipped}, {compared}"))
-    said.append(_line("optimum", made.optimum_seconds, made, _reason(made, topology)))
+        yield "best shipped", _figures(made.shipped_seconds, made, f"{made.shipped}, {compared}")
+    yield "optimum", _figures(made.optimum_seconds, made, _reason(made, topology))
     if made.few_trees:
         parts = ", ".join(f"{trees}: {percent(own)}" for trees, own in made.few_trees.items())
-        said.append(f"{'few trees':12}  of the optimum at most, by trees of each root: {parts}")
+        yield "few trees", f"of the optimum at most, by trees of each root: {parts}"
     if made.by == "routes":
         cut_seconds = float(made.cut.seconds_per_byte * made.nbytes)
-        said.append(_line("cut", cut_seconds, made, _of_cut(made, topology)))
-    return said
+        yield "cut", _figures(cut_seconds, made, _of_cut(made, topology))
 
 
 def answer(made: Synthesis) -> str:
@@ -88,8 +135,8 @@ def answer(made: Synthesis) -> str:
     return f"{taken}, the best that ships, {made.shipped}, {ratio:.2f} times as long."
 
 
-def _line(name: str, value: float, made: Synthesis, what: str) -> str:
-    return f"{name:12}  {seconds(value):>8}  {made.nbytes / value / 1e9:7.2f} GB/s  {what}"
+def _figures(value: float, made: Synthesis, what: str) -> str:
+    return f"{seconds(value):>8}  {made.nbytes / value / 1e9:7.2f} GB/s  {what}"
 
 
 def _shape(made: Synthesis) -> str:

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.table import Table
-from rich.text import Text
-
 from testbed.benchmarking.measure import Row
-from testbed.output.table import spell_size, table
+from testbed.output.table import spell_size
+from testbed.result import Grid
 
 FASTEST = "*"
 LEGEND = f"{FASTEST}: the fastest at this size; sizes are to three digits."
@@ -28,7 +26,7 @@ _UNITS = ((1e6, "s"), (1e3, "ms"), (0.0, "µs"))
 _GAP = 2
 
 
-def nccl_table(rows: Sequence[Row]) -> Table:
+def nccl_table(rows: Sequence[Row]) -> Grid:
     """Return the columns of nccl-tests, and those of ours that these rows have."""
     rooted = any(row.root is not None for row in rows)
     more = [name for name in _MORE if any(getattr(row, name) is not None for row in rows)]
@@ -46,7 +44,7 @@ def nccl_table(rows: Sequence[Row]) -> Table:
         line.append("N/A" if row.wrong is None else str(row.wrong))
         line += [_spell(name, getattr(row, name)) for name in more]
         lines.append(line)
-    return table(columns, lines, text_columns=0)
+    return Grid(columns, lines, text_columns=0)
 
 
 def _spell(name: str, value: str | float) -> str:
@@ -55,7 +53,7 @@ def _spell(name: str, value: str | float) -> str:
     return f"{value:+.1f}" if name == "error_percent" else f"{value:.2f}"
 
 
-def time_tables(rows: Sequence[Row], width: int) -> Iterator[Table]:
+def time_tables(rows: Sequence[Row], width: int) -> Iterator[Grid]:
     """Yield the times of algorithms by size, with the floor, in tables of at most *width* columns."""
     names = sorted({row.algorithm for row in rows})
     best = winners(rows)
@@ -84,13 +82,13 @@ def time_tables(rows: Sequence[Row], width: int) -> Iterator[Table]:
     for first in range(0, len(columns), abreast):
         shown = [lead, *columns[first : first + abreast]]
         heads, *lines = zip(*shown, strict=True)
-        yield table(heads, [[_look(cell, line[0]) for cell in line] for line in lines])
-
-
-def _look(cell: str, name: str) -> str | Text:
-    if cell.startswith(FASTEST):
-        return Text(cell, "bold")
-    return Text(cell, "dim") if name == "floor" else cell
+        fastest = {
+            (number, place)
+            for number, line in enumerate(lines)
+            for place, cell in enumerate(line)
+            if cell.startswith(FASTEST)
+        }
+        yield Grid(heads, lines, bold=frozenset(fastest))
 
 
 def winners(rows: Sequence[Row]) -> dict[int, tuple[str, ...]]:
@@ -118,7 +116,7 @@ def fastest_ranges(rows: Sequence[Row]) -> list[tuple[int, int, tuple[str, ...]]
     return ranges
 
 
-def fastest_table(rows: Sequence[Row]) -> Table:
+def fastest_table(rows: Sequence[Row]) -> Grid:
     """Return who is fastest, in a line per range of sizes."""
     lines = [
         (
@@ -127,6 +125,4 @@ def fastest_table(rows: Sequence[Row]) -> Table:
         )
         for first, last, names in fastest_ranges(rows)
     ]
-    result = table(("sizes", "fastest"), [[size, names] for size, names in lines], text_columns=2)
-    result.columns[-1].no_wrap = False
-    return result
+    return Grid(("sizes", "fastest"), lines, text_columns=2)

@@ -1,25 +1,135 @@
-"""Tables of a search for bucket caps: candidates side by side, the curve over the cap, and what to paste."""
+"""Result of a search for bucket caps: candidates side by side, the curve over the cap, what to paste."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from testbed.output.table import percent, seconds, table
+from testbed.options import evidence
+from testbed.output.table import percent, seconds
+from testbed.report.carriers import carrier_rows, carrier_table, faster_lines
+from testbed.report.scaling import profile_line, profile_rows
+from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, quiet, warning
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from collectives.catalogue.admission import Evidence
+    from collectives.timing import Assumptions
+    from ddp import Profile
     from ddp.tuning.trials import StepOptions, Trial, Tuning
+    from sim import Topology
     from testbed.studies.carriers import Carrier
 
 DEFAULT_CAP_MB = 25
 OPTIMIZER_NOTE = "  # with ddp.OverlappedOptimizer"
 MAX_CURVE_ROWS = 14
 MAX_PAIR_ROWS = 12
+MIN_CURVE_POINTS = 3
+PAIR = asked("strategy", "algorithm")
+COLUMNS = (
+    *PAIR,
+    *asked("bucket_cap_mb", "bucket_cap_mb_list"),
+    *found("seconds", "exposed_seconds", "gain", "bucket_nbytes", "engine"),
+)
 LEGEND = (
     "step: time of an iteration; exposed: of it, communication that the compute waits for; gain: of the step."
 )
+
+
+def tuning_result(
+    tuning: Tuning,
+    profile: Profile,
+    topology: Topology,
+    carriers: Sequence[Carrier],
+    proved: Sequence[Evidence],
+    counted: Assumptions,
+    assumptions: Mapping[str, Any],
+    model: str,
+) -> Result:
+    """Return what was found for *profile* on *topology*: choices, the curve over the cap, what to paste."""
+    of_pairs = [
+        {"algorithm": pair[0], "strategy": pair[1], "search": how} for pair, how in tuning.searches.items()
+    ]
+    refused = [{"algorithm": name, "strategy": when, "reason": why} for name, when, why in tuning.refused]
+    return Result(
+        question=f"Which buckets suit {profile.name} on {topology.num_ranks} ranks of {topology.name}?",
+        answer=answer(tuning),
+        method="simulated",
+        model=model,
+        topologies={f"{topology.name} x {topology.num_ranks}": topology.digest()},
+        assumptions=assumptions,
+        rows=Rows(COLUMNS, [row_of(tuning, trial) for trial in tuning.trials]),
+        tables={
+            "profiles": profile_rows([profile]),
+            "carriers": carrier_rows(carriers),
+            "searches": Rows((*PAIR, *found("search")), of_pairs),
+            "refused": Rows((*PAIR, *found("reason")), refused),
+        },
+        asked=("transport_model",),
+        body={
+            "transport_model": counted.software.transport.name,
+            "complete": tuning.complete,
+            "default": row_of(tuning, tuning.default),
+            "torch_one_cap": row_of(tuning, tuning.one_cap()),
+            "torch": row_of(tuning, tuning.torch),
+            "best": row_of(tuning, tuning.best),
+            "paste": paste(tuning, carriers),
+            **evidence.as_json(proved),
+        },
+        parts=[
+            *_plots(tuning),
+            Text(title=f"{profile.name} on {topology.name}, {topology.num_ranks} ranks"),
+            *([] if tuning.complete else [warning("Interrupted: the best so far.")]),
+            *tuning_tables(tuning),
+            *([] if (carried := carrier_table(carriers)) is None else [carried]),
+            Text(paste(tuning, carriers)),
+            quiet(*search_lines(tuning)),
+            *_remarks(tuning, carriers),
+            quiet(
+                LEGEND,
+                f"Simulated: {model}.",
+                *(f"{one}." for one in proved),
+                profile_line(profile),
+                gap=False,
+            ),
+        ],
+    )
+
+
+def _remarks(tuning: Tuning, carriers: Sequence[Carrier]) -> Iterator[Part]:
+    """Yield what would be faster, and what was left out: the first of those with the same reason."""
+    yield warning(*(f"{line}." for line in faster_lines(carriers)), gap=False)
+    reasons = {reason: (name, when) for name, when, reason in reversed(tuning.refused)}
+    left_out = reversed(reasons.items())
+    yield quiet(*(f"Left out: {name}, {when}: {why}" for why, (name, when) in left_out), gap=False)
+
+
+def answer(tuning: Tuning) -> str:
+    """Return in a sentence what is best, and what it gains."""
+    best, default = tuning.best, tuning.default
+    how = f"{best.options.algorithm} with {best.options.strategy} in {len(best.nbytes)} buckets"
+    gain = tuning.gain(best)
+    if gain <= 0:
+        return f"Nothing is faster than torch's default, a step of {seconds(default.seconds)}."
+    return (
+        f"A step of {seconds(best.seconds)} by {how}, {percent(gain)} less than torch's default, which takes "
+        f"{seconds(default.seconds)}."
+    )
+
+
+def _plots(tuning: Tuning) -> Iterator[Plot]:
+    """Yield the step over one cap for all buckets."""
+    own = tuning.torch.options
+    curve = [(cap, trial.seconds) for cap, trial in tuning.curve(own.algorithm, own.strategy)]
+    if len(curve) >= MIN_CURVE_POINTS:
+        draw = partial(_over_caps, f"{own.algorithm}, {own.strategy}", curve)
+        yield Plot(draw, "One cap for all buckets", "The axis of the step does not begin at 0.")
+
+
+def _over_caps(name: str, curve: Sequence[tuple[float, float]]) -> Any:
+    from testbed.pages.plots.lines import lines
+
+    return lines({name: curve}, x="cap of a bucket (MiB)", y="step", spell_x="{:.3g}".format, spell_y=seconds)
 
 
 def model_of(torch_algorithm: str, assumed: str) -> str:
@@ -30,20 +140,20 @@ def model_of(torch_algorithm: str, assumed: str) -> str:
     )
 
 
-def tuning_tables(found: Tuning) -> Iterator[Table]:
+def tuning_tables(tuning: Tuning) -> Iterator[Grid]:
     """Yield the choices side by side, algorithms and strategies if there are several, and the curve."""
     columns = ("", "algorithm", "strategy", "buckets", "step", "exposed", "gain")
-    yield table(columns, [_row(found, name, trial) for name, trial in _choices(found)], text_columns=3)
-    pairs = found.pairs()
+    yield Grid(columns, [_row(tuning, name, trial) for name, trial in _choices(tuning)], text_columns=3)
+    pairs = tuning.pairs()
     if len(pairs) > 1:
-        rows = [_row(found, "", trial)[1:] for trial in pairs[:MAX_PAIR_ROWS]]
+        rows = [_row(tuning, "", trial)[1:] for trial in pairs[:MAX_PAIR_ROWS]]
         title = "Best of each algorithm and strategy" + (
             f" (the first {MAX_PAIR_ROWS} of {len(pairs)})" if len(pairs) > MAX_PAIR_ROWS else ""
         )
-        yield table(columns[1:], rows, text_columns=2, title=title)
-    own = found.torch.options
+        yield Grid(columns[1:], rows, text_columns=2, title=title)
+    own = tuning.torch.options
     title = f"One cap for all buckets: {own.algorithm}, {own.strategy}"
-    yield table(("cap (MiB)", "buckets", "step", "exposed"), _curve_rows(found), text_columns=0, title=title)
+    yield Grid(("cap (MiB)", "buckets", "step", "exposed"), _curve_rows(tuning), text_columns=0, title=title)
 
 
 def arguments(options: StepOptions) -> str:
@@ -53,7 +163,7 @@ def arguments(options: StepOptions) -> str:
     return "" if options.bucket_cap_mb is None else f"bucket_cap_mb={options.bucket_cap_mb:.10g}"
 
 
-def paste(found: Tuning, carriers: Sequence[Carrier] = ()) -> list[str]:
+def paste(tuning: Tuning, carriers: Sequence[Carrier] = ()) -> list[str]:
     """Return the lines to paste: torch's DDP with one cap, with a list, and ours.
 
     On real processes nobody has described the network, so what NCCL chooses is called ``native`` there, and
@@ -63,10 +173,10 @@ def paste(found: Tuning, carriers: Sequence[Carrier] = ()) -> list[str]:
     from ddp.reduction.strategies.strategy import Barrier
 
     torch_ddp = "torch.nn.parallel.DistributedDataParallel(module{})"
-    lines = [torch_ddp.format(_after_comma(arguments(found.one_cap().options)))]
-    if found.torch.options.bucket_cap_mb_list:
-        lines.append(torch_ddp.format(_after_comma(arguments(found.torch.options))) + "  # torch 2.13")
-    own = found.best.options
+    lines = [torch_ddp.format(_after_comma(arguments(tuning.one_cap().options)))]
+    if tuning.torch.options.bucket_cap_mb_list:
+        lines.append(torch_ddp.format(_after_comma(arguments(tuning.torch.options))) + "  # torch 2.13")
+    own = tuning.best.options
     algorithm = own.algorithm
     if algorithm == "nccl":
         algorithm = "native"
@@ -78,10 +188,10 @@ def paste(found: Tuning, carriers: Sequence[Carrier] = ()) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def search_lines(found: Tuning) -> list[str]:
+def search_lines(tuning: Tuning) -> list[str]:
     """Return how was searched, a line for the algorithms and strategies that were searched alike."""
     alike: dict[str, dict[str, list[str]]] = {}
-    for (algorithm, strategy), how in found.searches.items():
+    for (algorithm, strategy), how in tuning.searches.items():
         alike.setdefault(how, {}).setdefault(strategy, []).append(algorithm)
     return [
         "Searched: "
@@ -91,7 +201,7 @@ def search_lines(found: Tuning) -> list[str]:
     ]
 
 
-def row_of(found: Tuning, trial: Trial) -> dict[str, Any]:
+def row_of(tuning: Tuning, trial: Trial) -> dict[str, Any]:
     """Return *trial* as a JSON row."""
     own = trial.options
     return {
@@ -101,7 +211,7 @@ def row_of(found: Tuning, trial: Trial) -> dict[str, Any]:
         "bucket_cap_mb_list": list(own.bucket_cap_mb_list) or None,
         "seconds": trial.seconds,
         "exposed_seconds": trial.exposed_seconds,
-        "gain": found.gain(trial),
+        "gain": tuning.gain(trial),
         "bucket_nbytes": list(trial.nbytes),
         "engine": trial.engine,
     }
@@ -111,34 +221,34 @@ def _after_comma(text: str) -> str:
     return f", {text}" if text else ""
 
 
-def _choices(found: Tuning) -> Iterator[tuple[str, Trial]]:
-    yield "torch's default", found.default
-    if found.one_cap() is not found.default:
-        yield "torch's DDP, one cap", found.one_cap()
-    if found.torch.options.bucket_cap_mb_list:
-        yield "torch's DDP, a list of caps", found.torch
-    if found.best is not found.torch:
-        yield "best of all", found.best
+def _choices(tuning: Tuning) -> Iterator[tuple[str, Trial]]:
+    yield "torch's default", tuning.default
+    if tuning.one_cap() is not tuning.default:
+        yield "torch's DDP, one cap", tuning.one_cap()
+    if tuning.torch.options.bucket_cap_mb_list:
+        yield "torch's DDP, a list of caps", tuning.torch
+    if tuning.best is not tuning.torch:
+        yield "best of all", tuning.best
 
 
-def _row(found: Tuning, name: str, trial: Trial) -> tuple[str, ...]:
+def _row(tuning: Tuning, name: str, trial: Trial) -> tuple[str, ...]:
     own = trial.options
     figures = str(len(trial.nbytes)), seconds(trial.seconds), seconds(trial.exposed_seconds)
-    gain = found.gain(trial)
+    gain = tuning.gain(trial)
     return name, own.algorithm, own.strategy, *figures, percent(gain if abs(gain) >= 5e-4 else 0.0)
 
 
-def _curve_rows(found: Tuning) -> list[tuple[str, ...]]:
-    own = found.torch.options
-    curve = found.curve(own.algorithm, own.strategy)
+def _curve_rows(tuning: Tuning) -> list[tuple[str, ...]]:
+    own = tuning.torch.options
+    curve = tuning.curve(own.algorithm, own.strategy)
     shown: list[tuple[float, Trial]] = []
-    best = found.one_cap()
+    best = tuning.one_cap()
     for cap, trial in curve:
         factor = (curve[-1][0] / curve[0][0]) ** (1 / MAX_CURVE_ROWS)
         if not shown or trial is best or cap >= factor * shown[-1][0]:
             shown.append((cap, trial))
     rows = [(cap, f"{cap:.6g}{' best' if trial is best else ''}", trial) for cap, trial in shown]
-    rows.append((DEFAULT_CAP_MB, "default 25, first 1", found.default))
+    rows.append((DEFAULT_CAP_MB, "default 25, first 1", tuning.default))
     return [
         (name, str(len(trial.nbytes)), seconds(trial.seconds), seconds(trial.exposed_seconds))
         for _, name, trial in sorted(rows, key=lambda row: row[0])

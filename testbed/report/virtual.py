@@ -1,22 +1,45 @@
-"""Report of a script on rank threads: an iteration, its parts, and the links."""
+"""Result of a script on rank threads: an iteration, its parts, and the links."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from testbed.output.table import counted, seconds, spell_size, table
-from testbed.report.gpu import device_facts, exposed_facts, folded_fact, part, print_exposed
+from testbed.options import evidence
+from testbed.output.table import counted, percent, seconds, spell_size
+from testbed.report.gpu import (
+    device_facts,
+    exposed_facts,
+    exposed_parts,
+    folded_facts,
+    memory_details,
+    part,
+)
 from testbed.report.links import alike_links, link_cells
 from testbed.report.simulation import MODELS
+from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, quiet, warning
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from collectives.catalogue.admission import Evidence
     from collectives.virtual import VirtualReport
     from collectives.virtual.carried import Carried
+    from collectives.virtual.parameters.replicas import ReplicaCheck
+    from sim import Trace
     from sim.scenario.rank_overhead import RankOverhead
     from sim.topology import Topology
+
+_SPENT = found("seconds", "compute_seconds", "exposed_seconds", "host_seconds")
+_OF_ITERATION = (*_SPENT, *found("slowest_rank_seconds", "median_rank_seconds"))
+ITERATIONS = (*asked("iteration"), *_OF_ITERATION)
+TABLES = {
+    "iterations": _OF_ITERATION,
+    "ranks": _SPENT,
+    "exposed_by": (*asked("collective", "group"), *found("seconds")),
+    "carried": (*asked("collective", "ranks"), *found("algorithm", "smallest_bytes", "largest_bytes")),
+    "links": (*asked("name"), *found("bandwidth", "nbytes", "utilisation", "saturated_seconds")),
+}
+"""Tables of a report besides the iterations, by name, with their columns."""
 
 TOP = 6
 """Groups of links, and programs, that are shown."""
@@ -37,28 +60,134 @@ MOST_THINGS = 8
 """Things that a notice lists."""
 
 
-def print_report(console: Console, report: VirtualReport) -> None:
-    """Print *report*: figures, links, what they rest on, and notices."""
-    ranks = counted(report.num_ranks, "rank")
-    console.print()
-    console.print(f"{ranks} on {report.network}, in virtual time", style="bold", markup=False)
-    console.print()
-    for name, text in (*facts_of(report).items(), *device_facts(report), *folded_fact(report)):
-        console.print(f"{name:10}  {text}", markup=False, soft_wrap=True)
-    print_exposed(console, report)
+def run_result(
+    script: str,
+    report: VirtualReport,
+    topology: Topology,
+    *,
+    trace: Trace | None = None,
+    seed: int | None = None,
+    assumed: Mapping[str, Any],
+    proved: Sequence[Evidence] = (),
+    checked: ReplicaCheck | None = None,
+    faster: Sequence[str] = (),
+    failure: str | None = None,
+) -> Result:
+    """Return what *script* has taken on *topology*.
+
+    Args:
+        script: its path or name.
+        report: of its run.
+        topology: on which it ran.
+        trace: what happened when, for the timeline of a page.
+        seed: of what was random.
+        assumed: what *report* assumes, as commands accept it again.
+        proved: evidence for algorithms that are not shipped.
+        checked: whether replicas stayed alike, where that was asked for.
+        faster: what would carry its collectives faster, in words.
+        failure: what has ended it.
+    """
+    body = {"script": script, **report.to_json(), **evidence.as_json(proved)}
+    if checked is not None:
+        body["replicas"] = checked.to_json()
+        if failure is None and not checked.holds:
+            failure = checked.text
+    rows = [{"iteration": number, **own} for number, own in enumerate(body["iterations"], 1)]
+    tables = {name: Rows(columns, body.pop(name)) for name, columns in TABLES.items() if name in body}
+    return Result(
+        question=f"What does {script} take on {counted(report.num_ranks, 'rank')} of {report.network}?",
+        answer=answer(report),
+        method="simulated",
+        model=assumptions(report),
+        seed=seed,
+        topologies={f"{report.network} x {report.num_ranks}": topology.digest()},
+        assumptions=assumed,
+        rows=Rows(ITERATIONS, rows),
+        tables=tables,
+        asked=("script", "num_ranks", "network", "conditions"),
+        body=body,
+        parts=[
+            *_plots(report, trace, topology),
+            *_figures(report),
+            *_links(report),
+            *_what_is_assumed(report),
+            warning(*(f"{line}." for line in faster), gap=False),
+            quiet(*(f"{one}." for one in proved), gap=False),
+            *([Text([checked.text], gap=False)] if checked is not None and checked.holds else []),
+        ],
+        failure=failure,
+    )
+
+
+def answer(report: VirtualReport) -> str:
+    """Return in a sentence what an iteration takes, and what of it is computation."""
+    steady = report.steady()
+    if steady is None:
+        return f"{seconds(report.seconds)} until the last rank has finished."
+    said = f"An iteration takes {seconds(steady.seconds)}"
+    if steady.seconds and any(spent.compute_seconds for spent in report.ranks):
+        said += f", of which computation is {percent(steady.compute_seconds / steady.seconds)}"
+        waited = steady.exposed_seconds - (steady.host_seconds or 0.0)
+        said += f" and exposed communication {percent(waited / steady.seconds)}"
+    if report.memory is not None:
+        said += f", and {report.memory.peak_bytes / 2**30:.1f} GiB of memory"
+    return f"{said}."
+
+
+def _plots(report: VirtualReport, trace: Trace | None, topology: Topology) -> Iterator[Plot]:
+    """Yield the timeline of the last iteration, and the load of the links."""
+    if trace is not None:
+        note = (
+            "The last iteration; ranks that look alike share a row. Drag to move it; the tools beside it "
+            "zoom by the wheel or by a box; a piece tells what it is."
+        )
+        yield Plot(partial(_timeline, report, trace), "Timeline", note)
+    note = "The half of a line at a vertex is what leaves it; utilisation over the whole run."
+    yield Plot(partial(_load, report, topology), "Load of the links", note)
+
+
+def _timeline(report: VirtualReport, trace: Trace) -> Any:
+    from testbed.pages.plots.timeline import rank_rows, timeline
+    from testbed.report.plots.timeline_plot import ends_of
+
+    rows = rank_rows(trace, {rank: ends_of(report, rank) for rank in range(report.num_ranks)})
+    return timeline(rows) if rows else None
+
+
+def _load(report: VirtualReport, topology: Topology) -> Any:
+    from testbed.pages.plots.load import link_load
+
+    return link_load(report.links, topology)
+
+
+def _figures(report: VirtualReport) -> Iterator[Part]:
+    """Yield the figures, below what the script has printed."""
+    yield Text(title=f"\n{counted(report.num_ranks, 'rank')} on {report.network}, in virtual time")
+    yield Facts({**facts_of(report), **device_facts(report)})
+    if (memory := report.memory) is not None:
+        yield Text([f"{'':12}{line}" for line in memory_details(memory)], gap=False)
+    if report.folded:
+        yield Facts(folded_facts(report), gap=False)
+    yield from exposed_parts(report)
+
+
+def _links(report: VirtualReport) -> Iterator[Part]:
     groups = alike_links(report.links)
     if groups:
         cells = [link_cells(alike) for alike in groups[:TOP]]
         columns = ("link", "", "", "used", "bytes", "bandwidth")
-        console.print()
-        console.print(table(columns, [[*row[:4], *row[5:]] for row in cells], text_columns=3))
+        yield Grid(columns, [[*row[:4], *row[5:]] for row in cells], text_columns=3)
     if left := sum(map(len, groups[TOP:])):
-        console.print(f"{left} more links carried less.", style="dim", markup=False)
-    console.print(f"\n{assumptions(report)}", style="dim", markup=False)
-    for own in report.carried[:TOP]:
-        console.print(f"{_carried(own)}.", style="dim", markup=False)
-    for notice in report.notices:
-        console.print(f"Note: {_shortened(notice)}.", style="dim", markup=False)
+        yield quiet(f"{left} more links carried less.", gap=False)
+
+
+def _what_is_assumed(report: VirtualReport) -> Iterator[Part]:
+    """Yield what the figures rest on, by what collectives went, and notices."""
+    yield quiet(
+        assumptions(report),
+        *(f"{_carried(own)}." for own in report.carried[:TOP]),
+        *(f"Note: {_shortened(notice)}." for notice in report.notices),
+    )
 
 
 def _carried(own: Carried) -> str:

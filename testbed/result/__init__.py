@@ -2,17 +2,18 @@
 
 result    a result, its rows and their columns
 parts     what is shown of it: text, facts, tables, plots
-terminal  a result on a terminal
-page      a result as one HTML file
-flat      its rows as CSV, and for a DataFrame
+terminal  parts on a terminal
+page      a result as one page of HTML
+flat      rows as CSV, and as a DataFrame
 """
 
-from testbed.result.parts import Facts, Grid, Part, Plot, Text, quiet, warning
+from testbed.result.parts import Facts, Fitted, Grid, Part, Plot, Text, quiet, warning
 from testbed.result.result import Column, Interrupted, Result, Rows, asked, found
 
 __all__ = [
     "Column",
     "Facts",
+    "Fitted",
     "Grid",
     "Interrupted",
     "Part",

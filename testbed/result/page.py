@@ -1,4 +1,4 @@
-"""A result as one HTML file, which needs no network and prints well.
+"""A result as one page of HTML, which needs no network and prints well.
 
 Bokeh draws the plots, and embeds itself: some 1 MB of each page that has one.
 """
@@ -13,12 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collectives.formats.whole_file import write_whole
 from testbed.errors import UsageError
 from testbed.extras import how_to_install, is_installed
 from testbed.output.folder import check_writable
-from testbed.result.parts import Facts, Grid, Part, Plot, Text, is_empty
-from testbed.result.result import Result
+from testbed.result.parts import Facts, Grid, Laid, Part, Plot, Text, fitted
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -40,40 +38,41 @@ def check_page(path: Path) -> None:
     check_writable(path)
 
 
-def write_page(path: Path, result: Result) -> None:
-    """Write *result* to *path*, whole or not at all.
+def rendered(question: str, answer: str, parts: Sequence[Part], document: Mapping[str, Any]) -> str:
+    """Return a result as HTML: question, answer, plots, the other parts, and how it was got.
 
-    Raises:
-        OSError: *path* cannot be written.
+    Args:
+        question: in words.
+        answer: in one sentence.
+        parts: in their order.
+        document: the result as JSON types, which says how it was got (`testbed.output.folder.document`).
     """
-    write_whole(path, page_of(result))
-
-
-def page_of(result: Result) -> str:
-    """Return *result* as HTML: question, answer, plots, the other parts, and how it was got."""
-    plots = [(part, part.draw()) for part in result.parts if isinstance(part, Plot)]
-    plots = [(plot, model) for plot, model in plots if model is not None]
-    others = [part for part in result.parts if not isinstance(part, Plot)]
-    script, drawn, resources = _embedded([model for _, model in plots])
-    parts = [_as_mapping(plot, own) for (plot, _), own in zip(plots, drawn, strict=True)]
-    parts += [_as_mapping(part) for part in _unsaid(result, others)]
-    whole = result.document()
+    laid = _unsaid(question, answer, parts)
+    models = {id(part): part.draw() for part in laid if isinstance(part, Plot)}
+    drawn = {part: model for part, model in models.items() if model is not None}
+    script, figures, resources = _embedded(list(drawn.values()))
+    figure_of = dict(zip(drawn, figures, strict=True))
+    shown = [
+        _as_mapping(part, figure_of.get(id(part), ""))
+        for part in laid
+        if not isinstance(part, Plot) or id(part) in drawn
+    ]
     return _template("page").render(
-        result=result,
-        parts=parts,
+        question=question,
+        answer=answer,
+        parts=shown,
         script=script,
         resources=resources,
-        facts=_facts(whole),
-        command=whole["command"],
+        facts=_facts(document),
+        command=document["command"],
     )
 
 
-def fragment(result: Result) -> str:
-    """Return *result* as HTML within a notebook: the answer, and the parts but for plots."""
-    parts = [part for part in result.parts if not isinstance(part, Plot)]
-    return _template("fragment").render(
-        result=result, parts=[_as_mapping(part) for part in _unsaid(result, parts)]
-    )
+def fragment(question: str, answer: str, parts: Sequence[Part]) -> str:
+    """Return a result as HTML within a notebook: the answer, and the parts but for plots."""
+    unsaid = _unsaid(question, answer, parts)
+    shown = [_as_mapping(part) for part in unsaid if not isinstance(part, Plot)]
+    return _template("fragment").render(answer=answer, parts=shown)
 
 
 @cache
@@ -82,7 +81,7 @@ def _template(name: str) -> Template:
 
     text = _TEMPLATE.read_text("utf-8")
     parts = text.partition("<!-- parts -->")[2].partition("<!-- end of parts -->")[0]
-    answer = '<p class="answer"><strong>{{ result.answer|units }}</strong></p>'
+    answer = '<p class="answer"><strong>{{ answer|units }}</strong></p>'
     environment = Environment(
         autoescape=True,
         trim_blocks=True,
@@ -109,22 +108,21 @@ def _embedded(models: list[Any]) -> tuple[str, tuple[str, ...], str]:
     return script, tuple(drawn), Resources(mode="inline", components=["bokeh"]).render()
 
 
-def _as_mapping(part: Part, drawn: str = "") -> dict[str, Any]:
+def _as_mapping(part: Laid, drawn: str = "") -> dict[str, Any]:
     kind = {Text: "text", Facts: "facts", Grid: "grid", Plot: "plot"}[type(part)]
     return {"kind": kind, "part": part, "drawn": drawn}
 
 
-def _unsaid(result: Result, parts: Sequence[Part]) -> list[Part]:
-    """Return *parts* without a beginning that only repeats the question, the answer, or both."""
-    kept = [part for part in parts if not is_empty(part)]
-    if kept and kept[0] == Text(title=result.question):
-        del kept[0]
-    first = kept[0] if kept else None
+def _unsaid(question: str, answer: str, parts: Sequence[Part]) -> list[Laid]:
+    """Return *parts* without a beginning that only repeats question or answer, or both."""
+    kept = [part for part in fitted(parts, None) if part != Text(title=question)]
+    first = next((part for part in kept if not isinstance(part, Plot)), None)
     if isinstance(first, Text) and not first.title:
-        if " ".join(first.lines) == result.answer:
-            del kept[0]
-        elif list(first.lines[:1]) == [result.answer]:
-            kept[0] = replace(first, lines=first.lines[1:])
+        place = kept.index(first)
+        if " ".join(first.lines) == answer:
+            del kept[place]
+        elif list(first.lines[:1]) == [answer]:
+            kept[place] = replace(first, lines=first.lines[1:])
     return kept
 
 

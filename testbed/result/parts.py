@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-Tone = Literal["plain", "quiet", "warning"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Tone = Literal["plain", "quiet", "warning", "verbatim"]
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,8 @@ class Text:
     Attributes:
         lines: one a paragraph; one of several lines with columns in it stays as it is.
         title: above them.
-        tone: *quiet* is small print, *warning* is what to look at first.
+        tone: *quiet* is small print, *warning* is what to look at first, *verbatim* is of a file and stays
+            as it is to the byte.
         wrap: whether lines are broken also where nobody has said how wide the output is.
         gap: whether a terminal leaves a line blank before it.
     """
@@ -30,10 +34,18 @@ class Text:
 
 @dataclass(frozen=True)
 class Facts:
-    """Figures by name, such as ``time``: ``10.1 ms``."""
+    """Figures by name, such as ``time``: ``10.1 ms``.
+
+    Attributes:
+        facts: figures in words, by name.
+        title: above them.
+        width: columns of a terminal for the names; a longer name takes what it needs.
+        gap: whether a terminal leaves a line blank before them.
+    """
 
     facts: Mapping[str, str]
     title: str = ""
+    width: int = 10
     gap: bool = True
 
 
@@ -46,7 +58,7 @@ class Grid:
         rows: a cell for each column.
         text_columns: number of columns that are text.
         title: above it.
-        bold: rows that stand out, by their number.
+        bold: rows that stand out, by their number, and cells, by those of row and column.
         narrow: what a terminal shows that has no room for it.
         gap: whether a terminal leaves a line blank before it.
     """
@@ -55,9 +67,20 @@ class Grid:
     rows: Sequence[Sequence[str]]
     text_columns: int = 1
     title: str = ""
-    bold: frozenset[int] = frozenset()
+    bold: frozenset[int | tuple[int, int]] = frozenset()
     narrow: Grid | None = None
     gap: bool = True
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Parts that depend on the room there is.
+
+    Attributes:
+        fit: returns them for a terminal; for None, a page, where all has room.
+    """
+
+    fit: Callable[[Console | None], Sequence[Part]]
 
 
 @dataclass(frozen=True)
@@ -76,7 +99,16 @@ class Plot:
     gap: bool = field(default=False, init=False)
 
 
-Part: TypeAlias = Text | Facts | Grid | Plot
+Laid: TypeAlias = Text | Facts | Grid | Plot
+Part: TypeAlias = Laid | Fitted
+
+
+def fitted(parts: Sequence[Part], console: Console | None) -> list[Laid]:
+    """Return *parts* that say something, for *console* or for a page."""
+    laid: list[Laid] = []
+    for part in parts:
+        laid += fitted(part.fit(console), console) if isinstance(part, Fitted) else [part]
+    return [part for part in laid if not is_empty(part)]
 
 
 def is_empty(part: Part) -> bool:

@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.output.folder import Method, document
+from testbed.output.table import stdout_console
+from testbed.result.flat import csv_text, data_frame
+from testbed.result.page import fragment, rendered
 from testbed.result.parts import Part
+from testbed.result.terminal import as_text, show_parts
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from rich.console import Console
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,8 @@ class Result:
         topologies: digest of each topology that was simulated, by name.
         files: what else was written, by what it is.
         command: what repeats it, where that is not the command line of this process.
-        failure: what does not hold, so that the command ends with exit code 1; None: all does.
+        failure: what does not hold, so that the command ends with *exit_code*; None: all does.
+        exit_code: of the command where something does not hold.
     """
 
     question: str
@@ -119,6 +125,7 @@ class Result:
     files: Mapping[str, Path] = field(default_factory=dict)
     command: str = ""
     failure: str | None = None
+    exit_code: int = 1
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON types, with what repeats it."""
@@ -142,8 +149,6 @@ class Result:
 
     def to_csv(self) -> str:
         """Return its rows as CSV."""
-        from testbed.result.flat import csv_text
-
         return csv_text(self.rows)
 
     def to_dataframe(self) -> DataFrame:
@@ -152,20 +157,22 @@ class Result:
         Raises:
             UsageError: pandas is not installed.
         """
-        from testbed.result.flat import data_frame
-
         return data_frame(self.rows)
+
+    def to_html(self) -> str:
+        """Return it as a page: one file of HTML, with plots, which needs no network."""
+        return rendered(self.question, self.answer, self.parts, self.document())
+
+    def show(self, console: Console | None = None) -> None:
+        """Print it on *console*, by default on stdout."""
+        show_parts(console or stdout_console(), self.parts, self.files)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: answer and parts, without plots."""
-        from testbed.result.page import fragment
-
-        return fragment(self)
+        return fragment(self.question, self.answer, self.parts)
 
     def __str__(self) -> str:
-        from testbed.result.terminal import as_text
-
-        return as_text(self)
+        return as_text(self.parts, self.files)
 
     def __repr__(self) -> str:
         return f"Result({self.answer!r}, {len(self.rows)} rows)"

@@ -1,51 +1,54 @@
-"""A result on a terminal: its parts one below another, and what else was written."""
+"""Parts on a terminal, one below another."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Words
 
-from testbed.output.table import MIN_WIDTH, stdout_console, table
-from testbed.result.parts import Facts, Grid, Part, Plot, Text, is_empty
-from testbed.result.result import Result
+from testbed.output.table import MIN_WIDTH, table
+from testbed.result.parts import Facts, Grid, Laid, Part, Plot, Text, fitted
 
 _STYLES = {"plain": "", "quiet": "dim", "warning": "yellow"}
 
 
-def show(result: Result, console: Console | None = None) -> None:
-    """Print *result* on *console*, by default on stdout."""
-    console = console or stdout_console()
-    shown = [part for part in result.parts if not isinstance(part, Plot) and not is_empty(part)]
+def show_parts(console: Console, parts: Sequence[Part], files: Mapping[str, Path] | None = None) -> None:
+    """Print *parts* but for plots, and what else was written: *files*, by what they are."""
+    shown = [part for part in fitted(parts, console) if not isinstance(part, Plot)]
     for number, part in enumerate(shown):
         if number and part.gap:
             console.print()
         show_part(console, part)
-    for what, path in result.files.items():
+    for what, path in (files or {}).items():
         console.print(f"{what}: {path}", soft_wrap=True)
 
 
-def as_text(result: Result) -> str:
-    """Return what a terminal shows of *result*."""
-    console = Console(file=io.StringIO(), width=MIN_WIDTH, markup=False, emoji=False, highlight=False)
-    with console.capture() as captured:
-        show(result, console)
-    return captured.get()
+def as_text(parts: Sequence[Part], files: Mapping[str, Path]) -> str:
+    """Return what `show_parts` prints where nobody says how wide the output is."""
+    stream = io.StringIO()
+    console = Console(file=stream, width=MIN_WIDTH, markup=False, emoji=False, highlight=False)
+    show_parts(console, parts, files)
+    return stream.getvalue()
 
 
-def show_part(console: Console, part: Part) -> None:
+def show_part(console: Console, part: Laid) -> None:
     """Print one part of a result."""
     title = getattr(part, "title", "")
     if title and not isinstance(part, Grid):
         console.print(title, style="bold", soft_wrap=True)
     if isinstance(part, Text):
         for line in part.lines:
+            if part.tone == "verbatim":
+                console.file.write(f"{line}\n")
+                continue
             console.print(line, style=_STYLES[part.tone], soft_wrap=part.tone == "plain" and not part.wrap)
     elif isinstance(part, Facts):
         for name, words in part.facts.items():
-            console.print(f"{name:10}  {words}", soft_wrap=True)
+            console.print(f"{name:{part.width}}  {words}", soft_wrap=True)
     elif isinstance(part, Grid):
         console.print(_what_fits(console, part))
 
@@ -61,7 +64,10 @@ def _what_fits(console: Console, grid: Grid) -> Table:
 
 def _table(grid: Grid) -> Table:
     rows = [
-        [Words(cell, "bold") if cell and number in grid.bold else cell for cell in row]
+        [
+            Words(cell, "bold") if cell and {number, (number, place)} & grid.bold else cell
+            for place, cell in enumerate(row)
+        ]
         for number, row in enumerate(grid.rows)
     ]
     return table(grid.columns, rows, text_columns=grid.text_columns, title=grid.title or None)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.errors import CheckError, UsageError
-from testbed.output.folder import document
-from testbed.output.table import counted, print_json, progress, stdout_console
+from testbed.errors import UsageError
+from testbed.output.table import counted, progress
+from testbed.result import Result, Rows, Text, asked, found
 from testbed.scripts.script import check_script
 from testbed.scripts.stopping import stopped_at_once
 
@@ -31,13 +31,11 @@ def run_in_every_order(
     *,
     module: bool,
     limit: int,
-    as_json: bool,
-) -> None:
-    """Run *script* on the ranks of *topology* in every order of events, and print what has come of it.
+) -> Result:
+    """Run *script* on the ranks of *topology* in every order of events, and return what has come of it.
 
     Raises:
         UsageError: there is no such script.
-        CheckError: it fails in an order, or comes to something else than in the first.
         OrdersError: not all orders can be run.
     """
     check_script(script, is_module=module)
@@ -56,19 +54,44 @@ def run_in_every_order(
     except ModuleNotFoundError as error:
         raise UsageError(str(error)) from None
 
+    return _result(script, arguments, topology, exploration)
+
+
+def _result(script: str, arguments: Sequence[str], topology: Topology, exploration: Exploration) -> Result:
+    """Return whether *script* comes to the same in every order; fail with two orders where it does not."""
     ranks = counted(topology.num_ranks, "rank")
-    parting = exploration.parting
-    if as_json:
-        _print_json(exploration, script, topology)
-    elif parting is None:
-        console = stdout_console()
-        told = f"{script}: {ranks} come to the same in {_spelled(exploration.num_orders)}."
-        console.print(told, markup=False, soft_wrap=True)
+    parting, failure = exploration.parting, None
+    answer = f"{script}: {ranks} come to the same in {_spelled(exploration.num_orders)}."
     if parting is not None:
         fails = parting.order.outcome.error is not None
-        what = "it fails in one" if fails else f"{parting.what} depends on it"
-        lines = [*parting.lines(), "As a test:", *_as_test(script, arguments, topology)]
-        raise CheckError("\n".join([f"{script}: the order of events matters: {what}", *lines]))
+        answer = f"{script}: the order of events matters: " + (
+            "it fails in one" if fails else f"{parting.what} depends on it"
+        )
+        failure = "\n".join([answer, *parting.lines(), "As a test:", *_as_test(script, arguments, topology)])
+    found_of_all = {
+        "ranks": topology.num_ranks,
+        "orders": exploration.num_orders,
+        "complete": parting is None,
+    }
+    return Result(
+        question=f"Does {script} come to the same on {ranks} in every order of events?",
+        answer=answer,
+        method="simulated",
+        model=MODEL,
+        rows=Rows(
+            (*asked("script", "ranks"), *found("orders", "complete")), [{"script": script, **found_of_all}]
+        ),
+        asked=("script", "ranks"),
+        body={
+            "script": script,
+            **found_of_all,
+            "parting": None
+            if parting is None
+            else {"order": parting.number, "what": parting.what, "orders": parting.lines()},
+        },
+        parts=[Text([answer])] if parting is None else [],
+        failure=failure,
+    )
 
 
 def _spelled(num_orders: int) -> str:
@@ -85,20 +108,3 @@ def _as_test(script: str, arguments: Sequence[str], topology: Topology) -> list[
         f"    def test_{name}_does_not_depend_on_the_order_of_events(virtual_cluster):",
         f'        virtual_cluster(ranks={topology.num_ranks}, orders="all").run({given})',
     ]
-
-
-def _print_json(exploration: Exploration, script: str, topology: Topology) -> None:
-    parting = exploration.parting
-    print_json(
-        document(
-            method="simulated",
-            model=MODEL,
-            script=script,
-            ranks=topology.num_ranks,
-            orders=exploration.num_orders,
-            complete=parting is None,
-            parting=None
-            if parting is None
-            else {"order": parting.number, "what": parting.what, "orders": parting.lines()},
-        )
-    )

@@ -147,7 +147,8 @@ def _with_cards(carrier: Carrier, algorithm: Algorithm, topology: Topology) -> C
                 (pattern.source < topology.ranks_per_node) & (pattern.destination >= topology.ranks_per_node)
             )
             if leaving.size:
-                routes = topology.routes(pattern.source[leaving], pattern.destination[leaving])
+                ends = pattern.source[leaving], pattern.destination[leaving]
+                routes = topology.routes(*ends, pattern.channel[leaving])
                 used.update(np.intersect1d(routes, cards[cards >= 0]).tolist())
     except NotExactError:
         return carrier

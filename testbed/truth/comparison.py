@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from testbed.benchmarking.benchmark import BenchRequest, Result, TransportName
+from testbed.benchmarking.benchmark import BenchRequest, Timings, TransportName
 from testbed.benchmarking.measure import ITEM_SIZES
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ _MODELS = {TransportName.GLOO: "gloo", TransportName.SHM: "shm"}
 
 
 def with_simulation(
-    result: Result, request: BenchRequest, topology: Topology | None, calibration: Calibration | None = None
-) -> Result:
+    timings: Timings, request: BenchRequest, topology: Topology | None, calibration: Calibration | None = None
+) -> Timings:
     """Simulate what was measured: on *topology*, or on a switch fitted to the measurement itself.
 
     Over Gloo and shared memory steps are completed as they do there, and Gloo's *native* is what it runs (see
@@ -29,7 +29,7 @@ def with_simulation(
     """
     from testbed.truth.calibration.one_switch import fit_switch
 
-    rows = result.rows
+    rows = timings.rows
     sizes, times = [row.size_bytes for row in rows], [row.time_us for row in rows]
     who, seconds = _simulated_seconds(request, calibration)
     if topology is None:
@@ -42,14 +42,14 @@ def with_simulation(
     predicted = [seconds(size, network) * 1e6 for size in sizes]
     errors = [100 * (own / time - 1) for own, time in zip(predicted, times, strict=True)]
     return replace(
-        result,
+        timings,
         rows=[
             replace(row, simulated_us=own, error_percent=error)
             for row, own, error in zip(rows, predicted, errors, strict=True)
         ],
-        method=[*result.method, "simulated"],
+        method=[*timings.method, "simulated"],
         models=[
-            *result.models,
+            *timings.models,
             f"Simulated: {who} on {origin}",
             f"Mean absolute error over {len(errors)} sizes: {sum(map(abs, errors)) / len(errors):.1f} %",
         ],

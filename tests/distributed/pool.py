@@ -1,9 +1,10 @@
 """A pool of worker processes in which several-process tests run, started once per session.
 
-Importing torch costs each process a second or two, so the workers are kept and reused.  A test
-hands the pool a module-level function ``fn(rank, world_size, *args)``; the pool runs it on the
-first ``world_size`` workers inside a fresh default group of exactly that many ranks, over Gloo if
-no other backend is asked for, and returns the results in rank order:
+Importing torch costs a process two seconds, so one process imports it, from which all workers are forked
+while it has one thread; and workers are kept and reused.  A test hands the pool a module-level
+function ``fn(rank, world_size, *args)``; the pool runs it on the first ``world_size`` workers inside a fresh
+default group of exactly that many ranks, over Gloo if no other backend is asked for, and returns the results
+in rank order:
 
     def sum_of_ranks(rank: int, world_size: int) -> float:
         tensor = torch.tensor([float(rank)])
@@ -15,8 +16,7 @@ no other backend is asked for, and returns the results in rank order:
 
 The function's module is loaded in the worker from its file, so test modules need not be on the
 path.  A rank that raises, dies or does not come back in time fails the run by name; its worker is
-replaced, because nobody knows what it left behind.  This file is also the program that the
-workers execute.
+replaced, because nobody knows what it left behind.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ import ctypes
 import faulthandler
 import gc
 import importlib.util
+import multiprocessing
 import os
 import pickle
 import signal
-import socket
-import subprocess
 import sys
 import time
 import traceback
@@ -38,10 +37,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-ROOT = Path(__file__).resolve().parents[2]
 GRACE_SECONDS = 5.0
 """That the others have when a rank has raised where none should."""
 MEETING_SECONDS = 60.0
@@ -152,7 +150,7 @@ class WorkerPool:
                     deadline = min(deadline, time.monotonic() + grace)
             if not arrived:
                 for rank in pending.values():
-                    workers[rank].process.send_signal(signal.SIGUSR1)
+                    workers[rank].show_stack()
                     outcomes[rank] = Failure(rank, "timed out", "its stack is on stderr")
         return [outcomes[rank] for rank in range(len(workers))]
 
@@ -173,39 +171,44 @@ class _Worker:
     """One process and the socket to it."""
 
     def __init__(self, store_port: int) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno()), str(store_port)],
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
-            )
-        self.connection = Connection(ours.detach())
+        forking = multiprocessing.get_context("forkserver")
+        forking.set_forkserver_preload(["torch.distributed.nn.functional", "torch.distributed.optim"])
+        self.connection, theirs = forking.Pipe()
+        self._process = forking.Process(target=_serve, args=(theirs, store_port))
+        with theirs, patch.dict(os.environ, GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1"):
+            self._process.start()  # the first time, what forks starts with these variables, too
 
     def receive(self, rank: int) -> Any:
         try:
             succeeded, payload = self.connection.recv()
         except (EOFError, ConnectionResetError):
-            return Failure(rank, "died", f"exit code {self.process.wait()}")
+            self._process.join()
+            return Failure(rank, "died", f"exit code {self._process.exitcode}")
         return pickle.loads(payload) if succeeded else Failure(rank, "raised", payload)
+
+    def show_stack(self) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, signal.SIGUSR1)
 
     def stop(self) -> None:
         self.connection.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(0.2)
-        self.process.kill()
-        self.process.wait()
+        self._process.join(0.2)
+        self._process.kill()
+        self._process.join()
 
 
 def _serve(connection: Connection, store_port: int) -> None:
-    """Run what the pool sends until it closes the socket."""
+    """Run what the pool sends until it closes the connection."""
+    _die_with_parent()
+    faulthandler.register(signal.SIGUSR1)
     import torch
     import torch.distributed as dist
     import torch.distributed.nn.functional  # its defaults capture the group that there is on import
 
     torch.set_num_threads(1)
     store = dist.TCPStore("127.0.0.1", store_port, is_master=False)
-    num_modules = 0
+    gc.freeze()
+    num_modules = len(sys.modules)
     while True:
         try:
             call, (backend, prefix, rank, world_size, timeout), arguments = connection.recv()
@@ -262,10 +265,3 @@ def _die_with_parent() -> None:
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    _die_with_parent()
-    faulthandler.register(signal.SIGUSR1)
-    sys.path[0] = str(ROOT)
-    _serve(Connection(int(sys.argv[1])), int(sys.argv[2]))

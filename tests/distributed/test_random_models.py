@@ -123,13 +123,13 @@ OURS_ALONE = {
 
 
 @pytest.mark.parametrize(
-    ("place", "num_examples", "sizes"), [("gloo", 8, (1, 2, 3, 4)), ("threads", 25, (1, 2, 4, 8))]
+    ("place", "share", "sizes"), [("gloo", 1 / 5, (1, 2, 3, 4)), ("threads", 2 / 5, (1, 2, 4, 8))]
 )
 def test_random_models_train_bit_for_bit_as_with_torch(
-    pool: WorkerPool, place: str, num_examples: int, sizes: tuple[int, ...]
+    pool: WorkerPool, place: str, share: float, sizes: tuple[int, ...]
 ) -> None:
     @settings(
-        max_examples=num_examples,
+        max_examples=round(share * settings.default.max_examples),
         phases=[Phase.explicit, Phase.reuse, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )

@@ -112,8 +112,11 @@ def read_ranks(content: bytes) -> None:
     found = parse_ranks(text)
     wanted: set[int] = set()
     for part in text.split(","):
-        ends = [int(end) for end in part.split("-")]
-        wanted.update(range(ends[0], ends[-1] + 1))
+        ends, _, factor = part.partition("x")
+        low, high = (int(end) for end in (ends.split("-") * 2)[:2])
+        while low <= high:
+            wanted.add(low)
+            low = low * int(factor) if factor else low + 1
     same(found, sorted(wanted), "ranks")
 
 

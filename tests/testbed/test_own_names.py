@@ -40,7 +40,7 @@ except ImportError as error:
     print(error)
 """
 CASES = [
-    pytest.param(NAMES, "file", id="all-file"),
+    pytest.param(NAMES, "file", marks=pytest.mark.costly, id="all-file"),
     *(
         pytest.param((name,), form, marks=pytest.mark.slow, id=f"{name}-{form}")
         for name in NAMES

@@ -18,6 +18,7 @@ import numpy as np
 
 from collectives.errors import NotSupportedError
 from collectives.program import Algorithm, Local, Operation, Step, as_step
+from collectives.program.program import moved
 from collectives.program.rank_array import Deferred, LazyArray
 
 
@@ -97,7 +98,7 @@ def embed(
             chunk: Any = operation.chunk
             over_ranks = isinstance(chunk, np.ndarray | LazyArray)
             chunk = Deferred(partial(place, chunk)) if over_ranks else place(chunk)
-            placed.append(type(operation)(first, chunk, operation.num_chunks * width, taking_part))
+            placed.append(moved(operation, first, chunk, operation.num_chunks * width, taking_part))
         yield tuple(placed)
 
 

@@ -30,7 +30,7 @@ class Observer(Protocol):
         """Note that *rank* has come to *step*: pauses, then passes messages, then reduces, then is *done*."""
 
     def matched(
-        self, ranks: tuple[int, int], steps: tuple[int, int], nbytes: int, arrival: simpy.Event
+        self, ranks: tuple[int, int], steps: tuple[int, int], nbytes: int, arrival: simpy.Event, channel: int
     ) -> None:
         """Note that a message sets out now, both sides having posted it.
 
@@ -39,6 +39,7 @@ class Observer(Protocol):
             steps: of the source and of the destination.
             nbytes: its size.
             arrival: fires when its last byte has arrived.
+            channel: the connection that carries it.
         """
 
 
@@ -145,14 +146,18 @@ class MeetingPoint:
         about = partial(sender.describe, sent)
 
         def set_out(_: simpy.Event | None = None) -> None:
-            arrival = self.network.transfer(*places, nbytes, about)
+            arrival = self.network.transfer(*places, nbytes, about, operation.channel)
             assert arrival.callbacks is not None
             if self.observer is not None:
                 self.observer.matched(
-                    (source, destination), (sender.number, receiver.number), nbytes, arrival
+                    (source, destination),
+                    (sender.number, receiver.number),
+                    nbytes,
+                    arrival,
+                    operation.channel,
                 )
             if self.transport_model.reduces == "arriving":
-                receiver.sets_out(received, self.network.latency_ps(*places))
+                receiver.sets_out(received, self.network.latency_ps(*places, operation.channel))
             arrival.callbacks.append(receiver.on_arrival())
             arrival.callbacks.append(sender.on_taken(sent))
 

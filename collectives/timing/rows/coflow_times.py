@@ -59,10 +59,15 @@ class CoflowTimes:
 
     @classmethod
     def between(
-        cls, topology: Topology, hosts: Int64Array, source: Int64Array, destination: Int64Array
+        cls,
+        topology: Topology,
+        hosts: Int64Array,
+        source: Int64Array,
+        destination: Int64Array,
+        channel: int | Int64Array = 0,
     ) -> CoflowTimes:
         """Return the times of messages from *source* to *destination*; rank r is at ``hosts[r]``."""
-        coflow = Coflow.between(topology, hosts[source], hosts[destination])
+        coflow = Coflow.between(topology, hosts[source], hosts[destination], channel)
         return cls(coflow, source, destination, len(hosts), _is_unique(source) and _is_unique(destination))
 
     def select(self, messages: Int64Array) -> CoflowTimes:

@@ -194,7 +194,7 @@ class _RowTimes:
         """
         if self._whole is None or self._pattern is not pattern:
             self.leave()
-            ends = pattern.source, pattern.destination
+            ends = pattern.source, pattern.destination, pattern.channel
             self._pattern, self._whole = pattern, CoflowTimes.between(self._topology, self._hosts, *ends)
         whole = self._whole
 

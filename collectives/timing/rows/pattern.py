@@ -14,7 +14,7 @@ import numpy as np
 
 from collectives.errors import NotExactError
 from collectives.program.chunking import Chunking
-from collectives.program.program import Algorithm, Local, Operation, Send, Step
+from collectives.program.program import Algorithm, Local, Operation, Send, Step, moved
 from collectives.program.rank_array import Deferred, RankArray
 from collectives.timing.rows.sizes import MostlyEqual, Rotating, Sizes
 from sim.units import Int64Array
@@ -47,6 +47,7 @@ class Pattern:
     Attributes:
         source: rank that sends each message, shape (messages,).
         destination: rank that receives it.
+        channel: the connection that carries it.
 
     Raises:
         NotExactError: sends and receives do not match within the row.
@@ -65,6 +66,8 @@ class Pattern:
             np.array_equal(self.source, sender[other]) and np.array_equal(self.destination, receiver[other])
         ):
             raise NotExactError("sends and receives do not match step by step; use engine='events'")
+        channels = np.array([_channel(row[position]) for position in self._sends], dtype=np.int64)
+        self.channel = channels[sending[order]]
         self._sent_as = self._message_of(self.source, sending[order], len(self._sends))
         self._received_as = self._message_of(self.destination, receiving[other], len(self._receives))
         one_each = len(self._sends) == len(self._receives) == 1
@@ -77,6 +80,7 @@ class Pattern:
         return len(row) == len(self._row) and all(
             type(new) is type(old)
             and (isinstance(new, Local) or (_same(_peer(new), _peer(old)) and _same(new.when, old.when)))
+            and _channel(new) == _channel(old)
             for new, old in zip(row, self._row, strict=True)
         )
 
@@ -264,6 +268,10 @@ def _peer(operation: Operation) -> Any:
     return operation.source if isinstance(operation, Local) else operation.peer
 
 
+def _channel(operation: Operation) -> int:
+    return 0 if isinstance(operation, Local) else operation.channel
+
+
 def length_of(operation: Operation) -> int | None:
     """Return how many chunks *operation* moves, if that is one number for all ranks."""
     length: Any = operation.num_chunks
@@ -283,11 +291,12 @@ def _same(new: Any, old: Any) -> bool:
 def _stack(steps: Iterable[Step]) -> Iterator[Operation]:
     """Yield the n-th operations of all ranks' steps, kind by kind, as operations over arrays."""
     for column in zip_longest(*steps):
-        for kind in {type(operation) for operation in column if operation is not None}:
+        kinds = [own and (type(own), _channel(own)) for own in column]
+        for kind in dict.fromkeys(kind for kind in kinds if kind):
             fields = np.zeros((3, len(column)), dtype=np.int64)
-            mask = np.array([type(operation) is kind for operation in column])
+            mask = np.array([other == kind for other in kinds])
             for rank in np.flatnonzero(mask):
                 operation = column[rank]
                 fields[:, rank] = _peer(operation), operation.chunk, operation.num_chunks
-            arrays: Any = (*fields, mask)
-            yield kind(*arrays)
+            first, chunk, num_chunks = fields
+            yield moved(operation, first, chunk, num_chunks, mask)

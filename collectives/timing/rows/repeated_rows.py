@@ -70,6 +70,7 @@ class SiblingPattern:
     Attributes:
         source: rank that sends each message, those of the first group first.
         destination: rank that receives it.
+        channel: the connection that carries it.
     """
 
     def __init__(self, pattern: Pattern, group_size: int, num_groups: int) -> None:
@@ -78,6 +79,7 @@ class SiblingPattern:
         first = np.repeat(np.arange(num_groups) * group_size, len(pattern.source))
         self.source = np.tile(pattern.source, num_groups) + first
         self.destination = np.tile(pattern.destination, num_groups) + first
+        self.channel = np.tile(pattern.channel, num_groups)
 
     def nbytes(self, row: Step, chunking: Chunking) -> Sizes:
         """Return the size of each message of *row* of one group, for all; see `Pattern.nbytes`."""

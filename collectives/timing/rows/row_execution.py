@@ -164,7 +164,7 @@ class RowExecution:
         step, pattern, sized, _ = pulled
         if pattern is not self._pattern:
             self._pattern = pattern
-            self._whole = self._messages(pattern.source, pattern.destination)
+            self._whole = self._messages(pattern)
 
         messages, num_messages = self._whole, len(pattern.source)
         some, sizes = without_empty(sized, num_messages)
@@ -191,9 +191,10 @@ class RowExecution:
         self._num_pulled += 1
         return True
 
-    def _messages(self, source: Int64Array, destination: Int64Array) -> RowMessages:
+    def _messages(self, pattern: Pattern | SiblingPattern) -> RowMessages:
         topology, hosts = self._network.topology, self._hosts
-        coflow = Coflow.between(topology, hosts[source], hosts[destination])
+        source, destination = pattern.source, pattern.destination
+        coflow = Coflow.between(topology, hosts[source], hosts[destination], pattern.channel)
         return RowMessages(coflow, source, destination, len(hosts), lasting=True)
 
 

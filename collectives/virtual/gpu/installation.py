@@ -30,7 +30,9 @@ def installed() -> Iterator[None]:
     attention.register()
     scalars.register()
     cuda_only.register()
-    gc.freeze()  # looking through all modules for garbage takes as long as a thousand operations
+    freezes = not gc.get_freeze_count()  # what others have frozen stays so
+    if freezes:
+        gc.freeze()  # looking through all modules for garbage takes as long as a thousand operations
     with (
         cuda_is_there(_current_index, _num_devices),
         replaced([*replacements(), *table.replacements()]),
@@ -38,7 +40,8 @@ def installed() -> Iterator[None]:
         try:
             yield
         finally:
-            gc.unfreeze()
+            if freezes:
+                gc.unfreeze()
 
 
 def _current_index() -> int:

@@ -34,12 +34,14 @@ class Footprint:
 
     def __init__(self, topology: Topology, family: Family, algorithm: Algorithm) -> None:
         self._family = family
-        pairs, self.num_messages = _pairs_of(algorithm, family.group_size)
+        (channel, *ends), self.num_messages = _connections_of(algorithm, family.group_size)
         first = np.arange(family.num_groups)[:, None] * family.group_size
-        source, destination = ((first + side).reshape(-1) for side in (pairs[0], pairs[1]))
+        source, destination = ((first + side).reshape(-1) for side in ends)
+        channel = np.tile(channel, family.num_groups)
         reach = np.zeros((0, 1), dtype=np.int64)
         if len(source):
-            reach = Coflow.between(topology, family.members[source], family.members[destination]).reach
+            members = family.members[source], family.members[destination]
+            reach = Coflow.between(topology, *members, channel).reach
 
         crosses = reach < topology.num_links
         message = np.repeat(np.arange(len(source)), crosses.sum(axis=1))
@@ -84,8 +86,8 @@ class Footprint:
         return free
 
 
-def _pairs_of(algorithm: Algorithm, num_ranks: int) -> tuple[Int64Array, int]:
-    """Return who sends to whom, each pair once, shape (2, pairs), and how many messages there are."""
+def _connections_of(algorithm: Algorithm, num_ranks: int) -> tuple[Int64Array, int]:
+    """Return channel, source and destination of connections, each once, and how many messages there are."""
     found: list[Int64Array] = []
     num_messages, last = 0, None
     try:
@@ -97,16 +99,18 @@ def _pairs_of(algorithm: Algorithm, num_ranks: int) -> tuple[Int64Array, int]:
         for pattern, count in patterns:
             num_messages += len(pattern.source) * count
             if pattern is not last:
-                found.append(np.unique(pattern.source * num_ranks + pattern.destination))
+                from_ranks = pattern.channel * num_ranks + pattern.source
+                found.append(np.unique(from_ranks * num_ranks + pattern.destination))
                 last = pattern
     except NotExactError:
         sent = [
-            rank * num_ranks + operation.peer
+            (operation.channel * num_ranks + rank) * num_ranks + operation.peer
             for rank in range(num_ranks)
             for step in algorithm.steps(rank, num_ranks)
             for operation in step
             if isinstance(operation, Send)
         ]
         found, num_messages = [np.array(sent, dtype=np.int64)], len(sent)
-    pairs = np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
-    return np.stack(np.divmod(pairs, num_ranks)), num_messages
+    connections = np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
+    sending, destination = np.divmod(connections, num_ranks)
+    return np.stack([*np.divmod(sending, num_ranks), destination]), num_messages

@@ -4,7 +4,8 @@ Packages that ranks share are looked at when an iteration first ends, and when t
 Noticed are process groups and device meshes, and numbers of a rank by their usual names, where a module holds
 them: in a variable, a class, an attribute of a function, an object of the package's own, or a container in
 one of these.  A number counts from 1 on, since 0 is what many have before they are told, and only where it
-has been set: not as a default of a class.  What else a package may keep of a rank is not seen.
+has been set: not as a default of a class.  What else a package may keep of a rank is not seen, and
+`_KNOW_NO_RANKS` are not looked at.
 """
 
 from __future__ import annotations
@@ -26,6 +27,13 @@ _KINDS = ((ProcessGroup, "a process group"), (DeviceMesh, "a device mesh"))
 _RANKS = frozenset(
     ("rank", "_rank", "local_rank", "_local_rank", "global_rank", "process_index", "local_process_index")
 )
+_KNOW_NO_RANKS = frozenset((
+    "_pytest", "bokeh", "click", "dask", "distributed", "hypothesis", "jinja2", "matplotlib", "mpmath",
+    "narwhals", "networkx", "pandas", "PIL", "pydantic", "pygments", "pytest", "rich", "scipy",
+    "simpy", "sklearn", "sympy", "toolz", "tornado", "typer", "yaml", "z3",
+))  # fmt: skip
+"""Packages of numbers, tables, plots and tests, in which most of the time of a short run would be spent."""
+
 _DEPTH = 3
 _MANY = 1000
 """Containers with more items than this are tables of something else."""
@@ -75,16 +83,20 @@ def found(modules: Iterable[ModuleType], num_ranks: int) -> dict[str, str]:
         modules: to look at.
         num_ranks: of the run.
     """
-    modules = list(modules)
+    modules = [module for module in modules if _package(module) not in _KNOW_NO_RANKS]
     search = _Search({module.__name__ for module in modules}, num_ranks)
     kept: dict[str, str] = {}
     for module in modules:
-        package = module.__name__.partition(".")[0]
+        package = _package(module)
         if package not in kept:
             for what in search.in_module(module):
                 kept[package] = what
                 break
     return kept
+
+
+def _package(module: ModuleType) -> str:
+    return module.__name__.partition(".")[0]
 
 
 class _Search:

@@ -214,5 +214,5 @@ class CoflowAccelerator:
         known = list(remainders)
         for launch in {launch for launch, *_ in known}:
             launch.attempts.num_dissolved += 1
-        for launch, number, ends, rest in known:
-            self._network.resume(launch, number, ends, rest, start_ps)
+        for launch, number, connection, rest in known:
+            self._network.resume(launch, number, connection, rest, start_ps)

@@ -17,6 +17,7 @@ from sim.network.capacity import Capacities
 from sim.network.coflow.coflow import Coflow
 from sim.network.coflow.launch import CoflowLaunch
 from sim.network.flow import amount, end_ps
+from sim.network.launch import Connection
 from sim.network.sharing import max_min_rates
 from sim.units import MAX_PS, Int64Array
 
@@ -52,7 +53,7 @@ class Remainder(NamedTuple):
 
     launch: CoflowLaunch
     number: int
-    ends: tuple[int, int]
+    connection: Connection
     rest: int
 
 
@@ -118,8 +119,8 @@ class ActiveCoflow:
         for one in self.slices:
             for place in range(one.first, one.last):
                 if place in left:
-                    ends = self.coflow.ends[place]
-                    yield Remainder(one.launch, one.number(place), ends, left[place])
+                    connection = self.coflow.connections[place]
+                    yield Remainder(one.launch, one.number(place), connection, left[place])
 
     def _left(self, now_ps: int, capacities: Capacities) -> dict[int, int]:
         """Return what is left at *now_ps* of each message that has not ended, message by message."""

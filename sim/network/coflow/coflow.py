@@ -29,6 +29,7 @@ from sim.errors import UnitError
 from sim.network.capacity import LinkCapacities
 from sim.network.coflow.classes import Classes, Crossings, class_durations_ps
 from sim.network.flow import amount
+from sim.network.launch import Connection
 from sim.topology import Topology
 from sim.units import Int64Array, transfer_ps
 
@@ -44,6 +45,7 @@ class Coflow:
     Attributes:
         source: int64 of shape (m,).
         destination: int64 of shape (m,).
+        channel: of the connection that carries each, int64 of shape (m,).
         links: the links of each message in order, shape (m, h), padded with ``num_links``.
         latency_ps: the sum of the latencies of its links, shape (m,).
         shares: whether two of the messages share a link, or a cable whose directions mind each other.
@@ -53,12 +55,13 @@ class Coflow:
         self,
         source: Int64Array,
         destination: Int64Array,
+        channel: Int64Array,
         links: Int64Array,
         latency_ps: Int64Array,
         capacities: LinkCapacities,
         shares: bool = True,
     ) -> None:
-        self.source, self.destination = source, destination
+        self.source, self.destination, self.channel = source, destination, channel
         self.links = links
         self.latency_ps = latency_ps
         self._capacities = capacities
@@ -67,23 +70,27 @@ class Coflow:
         self._alone = (-1, np.zeros(0, dtype=np.int64))
 
     @classmethod
-    def between(cls, topology: Topology, source: Int64Array, destination: Int64Array) -> Coflow:
+    def between(
+        cls, topology: Topology, source: Int64Array, destination: Int64Array, channel: int | Int64Array = 0
+    ) -> Coflow:
         """Return the coflow from *source* to *destination* places, on the routes of *topology*.
 
         Raises:
             TopologyError: a place that does not exist, or one that sends to itself.
         """
-        routes = topology.routes(source, destination)
+        routes = topology.routes(source, destination, channel)
+        channel = np.broadcast_to(np.asarray(channel, dtype=np.int64), source.shape)
         used = routes >= 0
         latency_ps: Int64Array = np.where(used, topology.link_latency[routes], 0).sum(axis=1)
         links = np.where(used, routes, topology.num_links)
-        return cls(source, destination, links, latency_ps, LinkCapacities.of(topology))
+        return cls(source, destination, channel, links, latency_ps, LinkCapacities.of(topology))
 
     def select(self, messages: Int64Array) -> Coflow:
         """Return the coflow of some of the *messages*."""
         return Coflow(
             self.source[messages],
             self.destination[messages],
+            self.channel[messages],
             self.links[messages],
             self.latency_ps[messages],
             self._capacities,
@@ -91,9 +98,10 @@ class Coflow:
         )
 
     @cached_property
-    def ends(self) -> list[tuple[int, int]]:
-        """Source and destination of each message."""
-        return list(zip(self.source.tolist(), self.destination.tolist(), strict=True))
+    def connections(self) -> list[Connection]:
+        """Source, destination and channel of each message."""
+        columns = self.source.tolist(), self.destination.tolist(), self.channel.tolist()
+        return list(zip(*columns, strict=True))
 
     @cached_property
     def by_latency(self) -> list[tuple[int, Int64Array, Coflow]]:
@@ -213,6 +221,7 @@ class Coflow:
         return Coflow(
             np.concatenate([self.source, other.source]),
             np.concatenate([self.destination, other.destination]),
+            np.concatenate([self.channel, other.channel]),
             np.concatenate([_padded(coflow.links, longest, self.no_link) for coflow in (self, other)]),
             np.concatenate([self.latency_ps, other.latency_ps]),
             self._capacities,

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from sim.network.coflow.coflow import Coflow
+from sim.network.launch import Connection
 from sim.units import Int64Array
 
 Arrived: TypeAlias = Callable[[Int64Array | None], None]
@@ -61,12 +62,12 @@ class CoflowLaunch:
     def __len__(self) -> int:
         return len(self.coflow) if self.numbers is None else len(self.numbers)
 
-    def messages(self) -> Iterable[tuple[int, int, int, int]]:
-        """Return number, source, destination and bytes of each message."""
+    def messages(self) -> Iterable[tuple[int, Connection, int]]:
+        """Return number, connection and bytes of each message."""
         numbers = range(len(self.coflow)) if self.numbers is None else self.numbers.tolist()
         sizes = [self.nbytes] * len(numbers) if isinstance(self.nbytes, int) else self.nbytes.tolist()
-        ends = self.coflow.ends
-        return [(number, *ends[number], size) for number, size in zip(numbers, sizes, strict=True)]
+        connections = self.coflow.connections
+        return [(number, connections[number], size) for number, size in zip(numbers, sizes, strict=True)]
 
     def arrived(self, numbers: list[int]) -> None:
         """Tell that the messages of these *numbers* have arrived, just now."""

@@ -40,6 +40,7 @@ class HardwareTable(Fields):
     ll128: bool = True
     split_tree: bool = True
     same_channels: bool = True
+    gpu: str = ""
 
     def hardware(self) -> Hardware:
         """Return what the table says.

@@ -15,6 +15,7 @@ from sim.topology.kinds.switch_tree import SwitchTree, joint, switch_tree, thinn
 from sim.topology.layout import Links, NetworkLayout, Spreading
 from sim.topology.parameters import Bandwidth, Count, Latency, NumRanks, Ratio, Seed
 from sim.topology.routing import Cut, Ranks, Wiring, choose, cut_around_ranks
+from sim.topology.routing.hashing import connection
 from sim.topology.sharing_table import SharingArgument
 from sim.units import parse_count, parse_time
 
@@ -96,8 +97,8 @@ def cluster(
         uplink_latency: of each link between switches.
         fabric: of which follows the *routing*: ``spray`` of InfiniBand and Spectrum-X, ``ecmp`` of other
             Ethernet.
-        routing: over equal paths: ``spray``, evenly over all; ``ecmp``, one by hash of source and
-            destination; ``static``, one by destination (d-mod-k).
+        routing: over equal paths: ``spray``, evenly over all; ``ecmp``, one by hash of source,
+            destination and channel; ``static``, one by destination (d-mod-k).
         seed: of the hash.
         name: for people.
 
@@ -221,7 +222,12 @@ class ClusterRouting:
         place = node % self.nodes_per_unit * per_node + number // self.rails
         return leaf * self.tree.ports_per_leaf + place
 
-    def walk(self, source: Ranks, destination: Ranks) -> Iterator[Ranks]:
+    @property
+    def by_channel(self) -> bool:
+        """Whether connections of two ranks may take different ways."""
+        return self.tree.ecmp_seed is not None
+
+    def walk(self, source: Ranks, destination: Ranks, channel: Ranks = 0) -> Iterator[Ranks]:
         """Yield the links inside the node, or those to the card, through the tree and from the other card."""
         nodes, ranks = self.nodes, self.nodes.num_ranks
         far = source // nodes.ranks_per_node != destination // nodes.ranks_per_node
@@ -238,7 +244,7 @@ class ClusterRouting:
             yield source
         yield choose(far, 2 * ranks + card, -1 if self.over_pcie else source)
         ports = self._port(card), self._port(far_card)
-        for link in self.tree.walk(self.first_of_tree, *ports, source, destination):
+        for link in self.tree.walk(self.first_of_tree, *ports, connection(source, channel), destination):
             yield choose(far, link, -1)
         arrival = 2 * ranks + nodes.num_nics + far_card
         yield choose(far, arrival, -1 if self.over_pcie else ranks + destination)

@@ -81,8 +81,8 @@ class GraphRouting:
     """A message takes a shortest path; other ranks on it pass it on.
 
     Links are numbered as listed.  Of several shortest paths it takes that whose links come first,
-    or, with a seed, one by hash of source, destination and each vertex on the way (ECMP).  Static
-    routes override both.
+    or, with a seed, one by hash of source, channel, destination and each vertex on the way (ECMP).
+    Static routes override both.
 
     Attributes:
         num_ranks: number of ranks, the first vertices.
@@ -143,10 +143,16 @@ class GraphRouting:
             raise TopologyError(f"{here!r} cannot reach {there!r}: no links lead there")
         return routing
 
-    def walk(self, source: Ranks, destination: Ranks) -> Iterator[Ranks]:
+    @property
+    def by_channel(self) -> bool:
+        """Whether connections of two ranks may take different ways."""
+        return self.ecmp_seed is not None
+
+    def walk(self, source: Ranks, destination: Ranks, channel: Ranks = 0) -> Iterator[Ranks]:
         """Yield the links of the static route or the shortest path."""
         if not isinstance(source, np.ndarray):
-            yield from self._route(source, cast(int, destination))
+            by_hash = 0 if self.ecmp_seed is None else cast(int, channel)
+            yield from self._route(source, cast(int, destination), by_hash)
             return
 
         destination = cast(Int64Array, destination)
@@ -159,7 +165,7 @@ class GraphRouting:
 
         found = source.copy()
         found[list(given)] = destination[list(given)]
-        yield from self._paths.walk(found, destination, self.ecmp_seed)
+        yield from self._paths.walk(found, destination, self.ecmp_seed, channel)
 
     def _given(self, source: Int64Array, destination: Int64Array) -> dict[int, tuple[int, ...]]:
         """Return the static routes among the pairs, by index."""
@@ -169,10 +175,10 @@ class GraphRouting:
         return {index: self.static[pair] for index, pair in pairs if pair in self.static}
 
     @cached_property
-    def _route(self) -> Callable[[int, int], tuple[int, ...]]:
+    def _route(self) -> Callable[[int, int, int], tuple[int, ...]]:
         """Routes of single pairs, kept, as a search takes a while."""
         return lru_cache(maxsize=2**16)(
-            lambda source, destination: tuple(one_pair(self, source, destination))
+            lambda source, destination, channel: tuple(one_pair(self, source, destination, channel))
         )
 
     @cached_property

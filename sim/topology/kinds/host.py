@@ -69,7 +69,9 @@ class HostRouting:
 
     num_ranks: int
 
-    def walk(self, source: Ranks, destination: Ranks) -> Iterator[Ranks]:
+    by_channel = False
+
+    def walk(self, source: Ranks, destination: Ranks, channel: Ranks = 0) -> Iterator[Ranks]:
         """Yield the link on which *source* writes, the memory, and that on which *destination* reads."""
         yield source
         yield 2 * self.num_ranks + 0 * source

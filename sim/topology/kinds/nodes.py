@@ -110,7 +110,9 @@ class NodesRouting:
         """Number of NICs that some rank uses."""
         return -(-self.num_ranks // self.ranks_per_nic)
 
-    def walk(self, source: Ranks, destination: Ranks) -> Iterator[Ranks]:
+    by_channel = False
+
+    def walk(self, source: Ranks, destination: Ranks, channel: Ranks = 0) -> Iterator[Ranks]:
         """Yield the up link, then the down link, inside the node or of the NICs."""
         near = source // self.ranks_per_node == destination // self.ranks_per_node
         nics = 2 * self.num_ranks

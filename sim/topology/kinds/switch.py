@@ -55,7 +55,9 @@ class SwitchRouting:
 
     num_ranks: int
 
-    def walk(self, source: Ranks, destination: Ranks) -> Iterator[Ranks]:
+    by_channel = False
+
+    def walk(self, source: Ranks, destination: Ranks, channel: Ranks = 0) -> Iterator[Ranks]:
         """Yield the up link of *source*, then the down link of *destination*."""
         yield source
         yield self.num_ranks + destination

@@ -27,7 +27,7 @@ from sim.topology.routing import (
     rank_names,
     up_or_down,
 )
-from sim.topology.routing.hashing import spread
+from sim.topology.routing.hashing import connection, spread
 from sim.topology.sharing_table import SharingArgument
 from sim.units import Int64Array
 
@@ -177,10 +177,17 @@ class TreeRouting:
     num_ranks: int
     tree: SwitchTree
 
-    def walk(self, source: Ranks, destination: Ranks) -> Iterator[Ranks]:
+    @property
+    def by_channel(self) -> bool:
+        """Whether connections of two ranks may take different ways."""
+        return self.tree.ecmp_seed is not None
+
+    def walk(self, source: Ranks, destination: Ranks, channel: Ranks = 0) -> Iterator[Ranks]:
         """Yield the links up, as far as the two have no switch in common, and down again."""
         yield source
-        yield from self.tree.walk(2 * self.num_ranks, source, destination, source, destination)
+        yield from self.tree.walk(
+            2 * self.num_ranks, source, destination, connection(source, channel), destination
+        )
         yield self.num_ranks + destination
 
     def link_name(self, link: int) -> str:

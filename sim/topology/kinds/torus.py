@@ -86,7 +86,9 @@ class TorusRouting:
             first += self.num_ranks * min(size - 1, 2)
         return found
 
-    def walk(self, source: Ranks, destination: Ranks) -> Iterator[Ranks]:
+    by_channel = False
+
+    def walk(self, source: Ranks, destination: Ranks, channel: Ranks = 0) -> Iterator[Ranks]:
         """Yield the links of one dimension after another."""
         corner = source
         for size, stride, first in self._dimensions:

@@ -19,8 +19,9 @@ class DetourRouting:
     """A route that would cross an avoided link becomes a shortest path, in links, without any of these.
 
     Other routes stay as they are.  Of several shortest paths one is taken by hash of source,
-    destination and each vertex on the way, so that what a link carried is spread.  Ranks pass
-    messages on where no other way is left.
+    destination and each vertex on the way, so that what a link carried is spread; all channels of
+    two ranks that must leave their way take the same.  Ranks pass messages on where no other way
+    is left.
 
     Attributes:
         base: the routing of the whole network; links keep its numbers.
@@ -37,16 +38,22 @@ class DetourRouting:
             return cls(routing.base, tuple(sorted({*avoided, *routing.avoided})))
         return cls(routing, tuple(sorted(avoided)))
 
-    def walk(self, source: Ranks, destination: Ranks) -> Iterator[Ranks]:
+    @property
+    def by_channel(self) -> bool:
+        """Whether connections of two ranks may take different ways."""
+        return self.base.by_channel
+
+    def walk(self, source: Ranks, destination: Ranks, channel: Ranks = 0) -> Iterator[Ranks]:
         """Yield the links of the usual route, or else of the detour."""
         if not isinstance(source, np.ndarray):
-            usual = [*cast(Iterator[int], self.base.walk(source, destination))]
+            usual = [*cast(Iterator[int], self.base.walk(source, destination, channel))]
             passable = set(usual).isdisjoint(self.avoided)
-            yield from usual if passable else one_pair(self, source, cast(int, destination))
+            ends = source, cast(int, destination), cast(int, channel)
+            yield from usual if passable else one_pair(self, *ends)
             return
 
         destination = cast(Int64Array, destination)
-        turns = [np.asarray(turn) for turn in self.base.walk(source, destination)]
+        turns = [np.asarray(turn) for turn in self.base.walk(source, destination, channel)]
         barred = np.isin(turns, self.avoided).any(axis=0)
         yield from (np.where(barred, -1, turn) for turn in turns)
 

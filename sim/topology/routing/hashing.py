@@ -1,4 +1,10 @@
-"""One of several equal paths for each pair of ranks, by a seeded hash, as switches do (ECMP)."""
+"""One of several equal paths for each connection of two ranks, by a seeded hash, as switches do (ECMP).
+
+What is hashed stands for the addresses and ports of a connection: source, destination and channel.  Two ranks
+have one connection for each channel of a program (`collectives.program.channels`), as NCCL has one with a
+queue pair, and so a port, of its own (``src/transport/net.cc``; NCCL_IB_QPS_PER_CONNECTION is 1); channel 0
+where a program has none.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +18,7 @@ from sim.topology.routing.protocol import Ranks
 from sim.units import parse_count
 
 _MASK = 2**64 - 1
+_RANK_BITS = 32
 
 
 def spread(seed: int, choices: Ranks, *keys: Ranks) -> Ranks:
@@ -26,6 +33,11 @@ def spread(seed: int, choices: Ranks, *keys: Ranks) -> Ranks:
     if isinstance(state, np.ndarray):
         return (state % np.asarray(choices, dtype=np.uint64)).astype(np.int64)
     return int(state % choices)
+
+
+def connection(source: Ranks, channel: Ranks) -> Ranks:
+    """Return the key of a rank's end of its connection *channel*; that of channel 0 is the rank."""
+    return source + (channel << _RANK_BITS)
 
 
 def _mixed(state: Any) -> Any:

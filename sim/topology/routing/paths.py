@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from sim.topology.routing.hashing import spread
-from sim.topology.routing.protocol import Wiring
+from sim.topology.routing.hashing import connection, spread
+from sim.topology.routing.protocol import Ranks, Wiring
 from sim.units import Int64Array
 
 UNREACHABLE = 2**62
@@ -93,19 +93,23 @@ class ShortestPaths:
         return unreached, unreaching
 
     def walk(
-        self, source: Int64Array, destination: Int64Array, ecmp_seed: int | None = None
+        self,
+        source: Int64Array,
+        destination: Int64Array,
+        ecmp_seed: int | None = None,
+        channel: Ranks = 0,
     ) -> Iterator[Int64Array]:
         """Yield the k-th link of a shortest path of each of m pairs, -1 for a join or past the end.
 
         Every destination must be within reach.  Of several edges that lie on a shortest path the
-        first is taken, or, with a seed, one by hash of source, destination and vertex.
+        first is taken, or, with a seed, one by hash of source, channel, destination and vertex.
         """
         ends, row = np.unique(destination, return_inverse=True)
         if not len(ends):
             return
 
         distance = self._to(ends)
-        at = source.copy()
+        at, sending = source.copy(), np.asarray(connection(source, channel))
         while len(going := np.flatnonzero(at != destination)):
             here = at[going]
             edges, owner = self._edges_of(here)
@@ -114,7 +118,7 @@ class ShortestPaths:
             onward = rest == left - self.length[edges]
             candidates, count = edges[onward], np.bincount(owner[onward], minlength=len(going))
             nth = (
-                0 if ecmp_seed is None else spread(ecmp_seed, count, source[going], destination[going], here)
+                0 if ecmp_seed is None else spread(ecmp_seed, count, sending[going], destination[going], here)
             )
 
             taken = candidates[np.cumsum(count) - count + nth]

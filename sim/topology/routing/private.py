@@ -42,10 +42,16 @@ class PrivateLinksRouting:
             ways += [(rank, link, False) for link in np.flatnonzero(np.isin(wiring.head, behind)).tolist()]
         return cls(base, len(wiring.tail), tuple(ways))
 
-    def walk(self, source: Ranks, destination: Ranks) -> Iterator[Ranks]:
+    @property
+    def by_channel(self) -> bool:
+        """Whether connections of two ranks may take different ways."""
+        return self.base.by_channel
+
+    def walk(self, source: Ranks, destination: Ranks, channel: Ranks = 0) -> Iterator[Ranks]:
         """Yield a private link of *source*, the links of the base, a private link of *destination*."""
         if not isinstance(source, np.ndarray):
-            usual = [link for link in cast(Iterator[int], self.base.walk(source, destination)) if link >= 0]
+            walk = self.base.walk(source, destination, channel)
+            usual = [link for link in cast(Iterator[int], walk) if link >= 0]
             if (way := (source, usual[0], True)) in self._number_of:
                 yield self._number_of[way]
             yield from usual
@@ -53,7 +59,7 @@ class PrivateLinksRouting:
                 yield self._number_of[way]
             return
 
-        turns = [cast(Int64Array, turn) for turn in self.base.walk(source, destination)]
+        turns = [cast(Int64Array, turn) for turn in self.base.walk(source, destination, channel)]
         first, last = np.full(len(source), -1), np.full(len(source), -1)
         for turn in turns:
             first = np.where(first < 0, turn, first)

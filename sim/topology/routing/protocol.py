@@ -21,11 +21,16 @@ class Routing(Protocol):
     must tell apart routings that behave differently, as it goes into the topology's digest.
     """
 
-    def walk(self, source: Ranks, destination: Ranks) -> Iterator[Ranks]:
-        """Yield the links from *source* to *destination* in order.
+    @property
+    def by_channel(self) -> bool:
+        """Whether connections of two ranks may take different ways."""
 
-        With arrays of m pairs it yields arrays of shape (m,), and -1 for a pair that crosses no link
-        at this turn; such turns may lie before and between its links.
+    def walk(self, source: Ranks, destination: Ranks, channel: Ranks = 0) -> Iterator[Ranks]:
+        """Yield the links from *source* to *destination*, by their connection *channel*, in order.
+
+        Only a hash of connections makes a difference between channels.  With arrays of m pairs it yields
+        arrays of shape (m,), and -1 for a pair that crosses no link at this turn; such turns may lie
+        before and between its links.
         """
 
     def link_name(self, link: int) -> str:
@@ -89,9 +94,9 @@ class Wiring:
     opposite: Int64Array | None = None
 
 
-def one_pair(routing: Routing, source: int, destination: int) -> Iterator[int]:
+def one_pair(routing: Routing, source: int, destination: int, channel: int = 0) -> Iterator[int]:
     """Yield what *routing* walks over arrays of one pair."""
-    for links in routing.walk(np.array([source]), np.array([destination])):
+    for links in routing.walk(np.array([source]), np.array([destination]), np.array([channel])):
         yield int(cast(Int64Array, links)[0])
 
 

@@ -7,13 +7,15 @@ import numpy as np
 from sim.topology.routing.protocol import Routing
 from sim.units import Int64Array
 
-_BLOCK = 2**14  # pairs that are routed at once, so that they stay in the processor's cache
+_BLOCK = 2**14  # connections that are routed at once, so that they stay in the processor's cache
 
 
-def route_table(routing: Routing, sources: Int64Array, destinations: Int64Array) -> Int64Array:
-    """Return the links of each of m pairs in order, then -1; int64 of shape (m, longest route)."""
+def route_table(
+    routing: Routing, sources: Int64Array, destinations: Int64Array, channels: Int64Array
+) -> Int64Array:
+    """Return the links of each of m connections in order, then -1; int64 of shape (m, longest route)."""
     blocks = [
-        _block(routing, sources[start : start + _BLOCK], destinations[start : start + _BLOCK])
+        _block(routing, *(ends[start : start + _BLOCK] for ends in (sources, destinations, channels)))
         for start in range(0, len(sources), _BLOCK)
     ]
     links = np.full((max(map(len, blocks), default=0), len(sources)), -1, dtype=np.int64)
@@ -22,9 +24,11 @@ def route_table(routing: Routing, sources: Int64Array, destinations: Int64Array)
     return links.T
 
 
-def _block(routing: Routing, sources: Int64Array, destinations: Int64Array) -> Int64Array:
+def _block(
+    routing: Routing, sources: Int64Array, destinations: Int64Array, channels: Int64Array
+) -> Int64Array:
     """Return the routes of m pairs, at least one, shape (h, m), without the gaps between links."""
-    turns = list(routing.walk(sources, destinations))
+    turns = list(routing.walk(sources, destinations, channels))
     pairs = len(sources)
     links = np.full(len(turns) * pairs, -1, dtype=np.int64)
     slot = np.arange(pairs)

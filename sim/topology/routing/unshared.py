@@ -28,9 +28,14 @@ class UnsharedRouting:
     num_links: int
     num_ranks: int
 
-    def walk(self, source: Ranks, destination: Ranks) -> Iterator[Ranks]:
+    @property
+    def by_channel(self) -> bool:
+        """Whether connections of two ranks may take different ways."""
+        return self.base.by_channel
+
+    def walk(self, source: Ranks, destination: Ranks, channel: Ranks = 0) -> Iterator[Ranks]:
         """Yield the copies, for *source*, of the links of the base."""
-        for link in self.base.walk(source, destination):
+        for link in self.base.walk(source, destination, channel):
             own = source * self.num_links + link
             if isinstance(link, np.ndarray):
                 yield np.where(link >= 0, own, -1)

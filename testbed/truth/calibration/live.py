@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
-import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.errors import UsageError
+import typer
+from pydantic import TypeAdapter
+
+from testbed.errors import UsageError, reporting_errors
 from testbed.output.table import progress
 from testbed.scripts.launch import RankExitError, launch, own_module
+from testbed.scripts.scratch_folder import scratch_folder
 
 if TYPE_CHECKING:
     from testbed.truth.calibration.measurement import Measured
@@ -73,22 +78,45 @@ def num_ranks_of(ranks: int | None) -> int:
     return world_size or ranks or DEFAULT_RANKS
 
 
-def start_ranks(request: LiveRequest) -> None:
-    """Run this very command once per rank, as torchrun would; rank 0 prints.
+def measured(request: LiveRequest) -> Measured | None:
+    """Measure between processes of this machine, or as one of those that torchrun has started.
+
+    Returns:
+        What was found; None on the ranks of torchrun that are not the first.
 
     Raises:
         LaunchError: a rank failed.
         SystemExit: a rank failed and has said why.
     """
-    try:
-        launch([*own_module("testbed"), *sys.argv[1:]], request.num_ranks, port=request.port)
-    except RankExitError as error:
-        if not error.said:
-            raise
-        raise SystemExit(error.exit_code) from None
+    if joined():
+        return _measured_here(request)
+    with scratch_folder() as folder:
+        path = Path(folder) / "measured.json"
+        command = [*own_module("testbed.truth.calibration.live"), str(path), json.dumps(asdict(request))]
+        try:
+            launch(command, request.num_ranks, port=request.port)
+        except RankExitError as error:
+            if not error.said:
+                raise
+            raise SystemExit(error.exit_code) from None
+        return _documents().validate_json(path.read_bytes())
 
 
-def measured_here(request: LiveRequest) -> Measured | None:
+def _measure_as_rank(path: Path, request: str) -> None:
+    """Measure as one of the processes of `measured`; the first writes what was found to *path*."""
+    found = _measured_here(LiveRequest(**json.loads(request)))
+    if found is not None:
+        path.write_bytes(_documents().dump_json(found))
+
+
+def _documents() -> TypeAdapter[Measured]:
+    """Return what writes and reads measurements as JSON."""
+    from testbed.truth.calibration.measurement import Measured
+
+    return TypeAdapter(Measured)
+
+
+def _measured_here(request: LiveRequest) -> Measured | None:
     """Measure as one of several processes; return what was found on rank 0, None elsewhere."""
     import torch
     import torch.distributed as dist
@@ -114,7 +142,11 @@ def measured_here(request: LiveRequest) -> Measured | None:
 
 def described_here(num_ranks: int) -> str:
     """Return in words what was measured."""
-    ranks_per_node = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    ranks_per_node = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if joined() else num_ranks
     if ranks_per_node >= num_ranks:
         return f"{num_ranks} processes of {platform.node() or 'one machine'}"
     return f"{-(-num_ranks // ranks_per_node)} nodes of {ranks_per_node} processes"
+
+
+if __name__ == "__main__":
+    typer.run(reporting_errors(_measure_as_rank))

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from collectives import (
+    Algorithm,
     Copy,
     NotSupportedError,
     UnknownAlgorithmError,
@@ -16,7 +18,8 @@ from collectives import (
     simulate,
     verify,
 )
-from collectives.algorithms import hierarchical, tree
+from collectives.algorithms import ALGORITHMS, hierarchical, tree
+from collectives.algorithms.hierarchical import _sent
 from collectives.algorithms.shared.embedding import Group, embed
 from sim import Topology
 
@@ -30,6 +33,23 @@ def test_a_smaller_last_node_costs_no_more_than_a_full_one(world_size: int, rank
     full = size * nodes
     assert proof.num_steps == 2 * (size - 1) + 2 * (nodes - 1)
     assert math.isclose(proof.max_bytes_sent_fraction, 2 * (full - 1) / full)
+
+
+@given(
+    part=st.sampled_from(
+        [own for own in ALGORITHMS if own.array_form and "root" not in own.parameter_names()]
+    ),
+    world_size=st.integers(1, 24),
+)
+def test_what_each_rank_sends_is_counted_of_all_at_once_as_of_each_by_itself(
+    part: Algorithm, world_size: int
+) -> None:
+    try:
+        one_by_one = _sent(replace(part, array_form=False), world_size)
+    except NotSupportedError:
+        reject()
+
+    assert _sent(part, world_size) == one_by_one
 
 
 def test_nodes_of_nodes_are_proved() -> None:

@@ -30,6 +30,9 @@ from sim.topology.kinds.graph import LinkSpec
 pytest.importorskip("scipy")
 pytest.importorskip("z3")
 
+HALVES = ("reduce_scatter", "all_gather")
+"""Of an all-reduce, which is made of both."""
+
 
 def two_racks() -> Topology:
     """Return racks of three and two ranks, with unequal links, behind a thin trunk."""
@@ -41,7 +44,10 @@ def two_racks() -> Topology:
     return Topology.graph(ranks=ranks, switches=["a", "b"], links=links)
 
 
-@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize(
+    "collective",
+    [pytest.param(name, marks=pytest.mark.costly if name in HALVES else ()) for name in COLLECTIVES],
+)
 def test_a_program_is_proved_and_no_faster_than_the_optimum(collective: str) -> None:
     topology = two_racks() if collective.startswith("all") else graph_of(1)
     root = 3 if collective in ("broadcast", "reduce") else 0

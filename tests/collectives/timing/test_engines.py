@@ -16,6 +16,7 @@ from collectives import NotExactError, NotSupportedError, Recv, RecvReduce, Redu
 from collectives.algorithms import ALGORITHMS
 from collectives.execution.transport_model import IDEAL, TRANSPORT_MODELS, TransportModel
 from collectives.program import Algorithm, algorithm
+from collectives.program.channels import in_channels
 from collectives.program.chunking import Chunking
 from collectives.program.contracts import CONTRACTS
 from collectives.program.placement import on_nodes
@@ -99,6 +100,8 @@ def cases(draw: st.DrawFn, *, events_only: bool = False) -> Case:
     places = draw(st.permutations(range(topology.num_ranks)))
     hosts = places[: draw(st.integers(1, len(places)))] if draw(st.booleans()) else sorted(places)
     chosen = draw(st.sampled_from(ALGORITHMS))
+    if draw(st.booleans()):
+        chosen = in_channels(chosen, draw(st.integers(2, 3)))
     sizes = st.integers(0, 10**6)
     calls = draw(st.lists(sizes, min_size=1, max_size=2))
     if CONTRACTS[chosen.collective].equal_parts:

@@ -23,6 +23,7 @@ TENSOR_PARALLEL = TrainingScript("tp", 4, ("perceptron", "layer norm"), extras=f
 KEPT_WHOLE = TrainingScript("fsdp1 grad op", 2, ("batch norm",), precision="policy")
 """FSDP1 looks at the memory of its flat parameter."""
 NORMS = ("encoder", "layer norm", "group norm", "rms norm")
+SHORT = ("ddp", "fsdp2", "1f1b", "our ddp", "copied")
 IN_SIXTEEN_BITS = {
     system: TrainingScript(system, 2, NORMS, optimizer="fused", precision="policy", steps=3)
     for system in ("fsdp1", "fsdp2")
@@ -38,7 +39,10 @@ def check_without_data(script: TrainingScript | StockScript) -> None:
     assert without.report.iterations == with_data.report.iterations
 
 
-@pytest.mark.parametrize("name", STOCK_SCRIPTS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in SHORT else pytest.mark.costly) for name in STOCK_SCRIPTS],
+)
 def test_a_stock_script_takes_as_long_without_data_as_with_data(name: str) -> None:
     check_without_data(STOCK_SCRIPTS[name])
 

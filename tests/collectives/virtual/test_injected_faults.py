@@ -61,7 +61,7 @@ def test_delays_of_messages_follow_their_seed_and_change_times_but_never_results
     assert (first.times_ps == other.times_ps) == (seeds[0] == seeds[1])
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(death_ps=st.integers(0, 300_000_000), victim=st.integers(0, 3), slow=st.booleans())
 def test_a_rank_killed_at_any_time_is_named_with_that_time_or_was_through_by_then(
     death_ps: int, victim: int, slow: bool
@@ -101,7 +101,7 @@ def test_a_rank_that_dies_while_it_computes_has_lived_until_then_and_not_longer(
     assert lived.count(1) == 4
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(death_ns=st.integers(1, 40_000).filter(lambda death_ns: death_ns % 8000), victim=st.integers(0, 2))
 def test_of_what_a_dead_rank_had_posted_only_messages_under_way_arrive(death_ns: int, victim: int) -> None:
     def work(rank: int) -> int:

@@ -59,7 +59,7 @@ class Sum(nn.Module):
     cap_bytes=st.sampled_from([1, 100, 400, 10**6]),
     data=st.data(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings.default.max_examples // 3, deadline=None)
 def test_every_gradient_is_reduced_once_and_in_one_order_whatever_the_delays_of_ranks(
     sizes: list[int], num_ranks: int, strategy: str, cap_bytes: int, data: st.DataObject
 ) -> None:

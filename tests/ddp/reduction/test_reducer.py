@@ -262,7 +262,9 @@ class ReducerMachine(RuleBasedStateMachine):
 
 
 TestReducerMachine = ReducerMachine.TestCase
-TestReducerMachine.settings = settings(stateful_step_count=60, max_examples=80, deadline=None)
+TestReducerMachine.settings = settings(
+    stateful_step_count=60, max_examples=2 * settings.default.max_examples, deadline=None
+)
 
 
 @given(layouts(), st.sampled_from(NAMES), st.integers(1, 5), st.integers(0, 2**32))

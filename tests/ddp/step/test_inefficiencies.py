@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from math import pi, sqrt
@@ -10,15 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import NotSupportedError
+from collectives import NotSupportedError, simulate
+from collectives.timing import Assumptions
 from ddp import Profile, simulate_step
 from ddp.errors import UnknownInefficiencyError
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy
 from ddp.step.inefficiencies import TERMS, expected_maximum
 from sim import Device, Straggler, load_device, load_network
+from sim.files.device_file import device_names, device_of
 from sim.files.inefficiency_table import inefficiency_table
 from sim.topology import Topology
+from sim.topology.files.network_file import preset_names
 
 MS = 10**9
 SWITCH = Topology.switch(num_ranks=8, bandwidth="100Gbps", latency="2us")
@@ -44,6 +48,27 @@ def test_computation_beside_communication_takes_longer_by_the_table() -> None:
 
     first, second = step.buckets  # the first is under way until after the second is complete
     assert second.launched_ps - first.launched_ps == -(-MS * slower.numerator // slower.denominator)
+
+
+@given(st.integers(1, 64), st.sampled_from(["a100", "h100", "b200"]))
+def test_beside_channels_computation_has_the_other_multiprocessors(channels: int, device: str) -> None:
+    have = load_device(device).multiprocessors
+    assert have is not None
+    profile = Profile.uniform(num_buckets=2, bucket_bytes=100 * MIB, seconds_per_bucket=0.001)
+
+    step = simulate_step(
+        profile,
+        topology=SWITCH,
+        bucket_cap_mb=100,
+        inefficiencies=[f"contention:channels={channels}"],
+        transport_model="nccl",
+        device=device,
+    )
+
+    first, second = step.buckets
+    alone = simulate("ring", nbytes=100 * MIB, topology=SWITCH, transport_model="nccl")
+    assert second.launched_ps - first.launched_ps == -(-MS * have // (have - channels))
+    assert first.end_ps - first.start_ps == alone.time_ps  # collectives are not slowed down by computation
 
 
 def test_what_is_computed_before_or_after_communication_is_not_slowed_down() -> None:
@@ -85,13 +110,38 @@ def test_gradients_are_copied_back_where_a_strategy_hands_them_to_the_optimizer(
     assert bool(copied_back) != resolve_strategy(strategy).updates_parameters
 
 
-@pytest.mark.parametrize("network", ["aws-p4d", "aws-p6-b200", "dgx-h100", "gb200-nvl72"])
-def test_every_generation_of_gpus_has_a_device(network: str) -> None:
-    step = simulate_step(
-        PROFILE, topology=load_network(network).topology(16), inefficiencies="all", algorithm="auto"
-    )
+@pytest.mark.parametrize("network", preset_names())
+def test_a_step_computes_on_the_device_of_its_network_and_says_where_another_stands_for_it(
+    network: str,
+) -> None:
+    topology = load_network(network).topology(8)
+    assumed = Assumptions.of_a_real_run(topology)
 
+    step = simulate_step(PROFILE, network=network, num_ranks=8)
+
+    said = step.in_words(assumed)
+    if topology.hardware is None:
+        assert step.without_device == ("copies", "optimizer")
+        assert "not counted without a device: copies, optimizer" in said
+        return
     assert {"copies", "optimizer"} < {*step.inefficiencies}
+    if topology.hardware.gpu in device_names():
+        assert (assumed.device, assumed.device_for) == (topology.hardware.gpu, "")
+        assert "nearest" not in said
+    else:
+        assert f"computed on {assumed.device}, nearest to {topology.hardware.gpu}" in said
+    named = simulate_step(PROFILE, network=network, num_ranks=8, device=assumed.device)
+    assert named.time_ps == step.time_ps
+    assert "nearest" not in named.in_words(assumed.with_(device=assumed.device))
+
+
+def test_gpus_that_nobody_names_have_the_device_of_their_generation() -> None:
+    assert DGX.hardware is not None
+    unnamed = replace(DGX, hardware=replace(DGX.hardware, gpu=""))
+
+    assert device_of(replace(DGX.hardware, gpu="")) == ("h100", "generation hopper")
+    assert "on h100, nearest to generation hopper" in str(Assumptions.of_a_real_run(unnamed))
+    assert unnamed.digest() == DGX.digest()
 
 
 def test_an_optimizer_follows_the_last_bucket_on_one_rank_and_on_many() -> None:
@@ -175,6 +225,12 @@ def test_all_is_what_applies() -> None:
         ("copies", {}, "switch does not say on what its ranks compute"),
         ("input", {}, "input:time=80ms"),
         ("contention", {"transport_model": "gloo"}, "go on when their rank calls"),
+        ("contention:channels=8", {}, "does not say on what its ranks compute"),
+        ("contention:channels=8", {"device": "laptop-cpu"}, "laptop-cpu states no multiprocessors"),
+        *(
+            (f"contention:channels={wrong}", {"device": "h100"}, "from 1 to 64 on 132 multiprocessors, got")
+            for wrong in ("0", "65", "many", "-1", "1.5")
+        ),
     ],
 )
 def test_a_term_that_was_named_and_does_not_apply_is_refused(

@@ -10,7 +10,7 @@ from pathlib import Path
 import networkx
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 from collectives import simulate
@@ -19,7 +19,7 @@ from sim.topology import Topology
 from sim.topology.description import parse_network
 from sim.units import SECOND
 from tests.sim.fluid import fluid
-from tests.sim.networks import clusters, names, pairs_of
+from tests.sim.networks import clusters, names, networks, pairs_of
 
 ROOT = Path(__file__).parents[3]
 H100 = {"ranks_per_node": 8, "intra_bandwidth": "450GB/s", "nic_bandwidth": "400Gbps", "nodes_per_leaf": 4}
@@ -73,6 +73,33 @@ def test_shifted_ranks_share_an_uplink_as_much_as_there_are_too_few(leaves, host
     moving = ranks[(ranks + shift) % len(ranks) != ranks]
 
     assert load(topology, moving, (moving + shift) % len(ranks)).max(initial=0) <= -(-hosts // spines)
+
+
+@given(networks(), st.data())
+def test_a_connection_keeps_its_way_and_channel_0_takes_that_of_its_ranks(topology, data):
+    pairs = pairs_of(topology) or reject()
+    connections = data.draw(st.lists(st.tuples(st.sampled_from(pairs), st.integers(0, 63)), min_size=1))
+    ends, channels = np.array([pair for pair, _ in connections]), [channel for _, channel in connections]
+
+    ways = [tuple(way[way >= 0].tolist()) for way in topology.routes(*ends.T, channels)]
+
+    assert ways == [topology.route(*pair, channel) for pair, channel in connections]
+    assert [topology.route(*pair, 0) for pair in pairs] == [topology.route(*pair) for pair in pairs]
+    if not topology.routing.by_channel:
+        assert ways == [topology.route(*pair) for pair, _ in connections]
+
+
+@pytest.mark.parametrize("routing", ["static", "ecmp", "spray"])
+@given(seed=st.integers(0, 2**64))
+def test_only_a_hash_sends_the_channels_of_two_ranks_over_several_uplinks(routing, seed):
+    shape = {"num_ranks": 32, "ranks_per_node": 1, "intra_bandwidth": RATE, "nic_bandwidth": RATE}
+    cluster = Topology.cluster(**shape, nodes_per_leaf=16, routing=routing, seed=seed)
+
+    for topology in (cluster, leaf_spine(num_ranks=32, routing=routing, seed=seed)):
+        ways = topology.routes([0] * 64, [31] * 64, range(64))
+
+        assert (len({*map(tuple, ways.tolist())}) > 1) == (routing == "ecmp") == topology.routing.by_channel
+        assert len({len(way[way >= 0]) for way in ways}) == 1
 
 
 @given(st.integers(0, 2**64), st.integers(0, 2**64))

@@ -137,7 +137,7 @@ demo --output script.py | cannot write results
 export ring --format msccl | --format msccl is for one world size: add --ranks N
 export tree --collective broadcast --ranks 4 --format msccl | no place for the root of a
 export ring --ranks 4 --format mscclpp --protocol ll | plans are written for simple only
-export ring --ranks 4 --format msccl --json | --json describes a file that is written
+export ring --ranks 4 --format msccl --csv rows.csv | stdout is for what is exported
 export none.json --format nccl-tuner | none.json: no such file; expected what testbed bench
 export none.json --format nccl-tuner --ranks 4 | --ranks is for algorithms
 export number.json --format nccl-tuner | row 0: expected an object, got 1

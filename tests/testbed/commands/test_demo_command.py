@@ -84,7 +84,12 @@ def test_the_folder_holds_every_part_and_a_manifest_that_lists_it(
 def test_with_json_stdout_is_one_document_with_the_parts(told: Callable[..., None], tmp_path: Path) -> None:
     told([1.0], [1.0], [1.0])
 
-    assert {"prove", "train", "predict", "checks"} <= reported(f"demo --output {tmp_path}").keys()
+    document = reported(f"demo --output {tmp_path}")
+
+    assert {"prove", "train", "predict", "checks"} <= document.keys()
+    assert [row["holds"] for row in document["rows"]] == 6 * [True]
+    assert document["answer"] == "All 6 checks hold."
+    assert document["assumptions"]["network"] == list(demo.NETWORKS)
 
 
 @pytest.mark.parametrize(

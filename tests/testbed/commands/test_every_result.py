@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import fcntl
 import json
 import os
@@ -26,29 +27,26 @@ from testbed.output.folder import SCHEMA
 from tests.commands import called, reported
 
 STEP = "--profile resnet50 --network ethernet-25g --strategy wait_free"
-SYNTHESIZE = "synthesize --network aws-p4d --ranks 4 --collective all_gather --nbytes 1M"
 PAGES = {  # a command line, and what its page has of tables and of plots
     "bench": ("bench --transport sim --sizes 1M --ranks 4", 1, 0),
+    "calibrate": ("calibrate --from rows.csv --network dgx-h100 --collective all_reduce --ranks 8", 1, 0),
     "compare": ("compare result.json result.json", 1, 0),
+    "export": ("export ring --ranks 2 --format msccl --output ring.xml", 0, 0),
+    "network": ("network dgx-h100", 1, 0),
+    "env": ("env", 1, 0),
+    "fuzz": ("fuzz ring --seeds 2 --workers 1", 0, 0),
     "plan": (f"plan {STEP} --ranks 8,16 --workers 1", 3, 1),
+    "profile": ("profile train.py", 0, 0),
     "run": ("run --ranks 2 script.py", 1, 1),
+    "same": ("same train.py --ranks 1,2", 1, 0),
     "scale": (f"scale {STEP} --ranks 8,16", 2, 1),
+    "show": ("show ring --ranks 4", 0, 0),
     "simulate": ("simulate ring --ranks 4 --nbytes 1M", 0, 1),
-    "synthesize": (SYNTHESIZE, 0, 0),
+    "synthesize": ("synthesize --network aws-p4d --ranks 4 --collective all_gather --nbytes 1M", 0, 0),
     "tune": (f"tune {STEP} --ranks 2 --algorithm ring", 3, 1),
     "validate": ("validate --table rows.csv --network dgx-h100 --collective all_reduce --ranks 8", 2, 0),
     "verify": ("verify ring --ranks 2-4", 1, 0),
 }
-DOCUMENTS = {
-    "env": "env",
-    "export": "export ring --ranks 2 --format msccl --output ring.xml",
-    "fuzz": "fuzz ring --seeds 2 --workers 1",
-    "network": "network dgx-h100",
-    "profile": "profile train.py",
-    "same": "same train.py --ranks 1,2",
-    "show": "show ring --ranks 4",
-}
-"""A command line of every other command, but for `calibrate` and `demo`, whose own tests have them."""
 COSTLY = {"fuzz", "plan", "run", "same", "tune"}
 TRAIN = """
 import torch
@@ -112,10 +110,8 @@ def commands_with(option: str) -> set[str]:
 
 
 def test_every_command_that_makes_a_page_or_a_document_is_here() -> None:
-    assert commands_with("--html") == PAGES.keys()
-    assert (
-        commands_with("--json") == COMMANDS.keys() == PAGES.keys() | DOCUMENTS.keys() | {"calibrate", "demo"}
-    )
+    assert commands_with("--html") == PAGES.keys() | {"demo"}
+    assert commands_with("--json") == COMMANDS.keys() == PAGES.keys() | {"demo"}
 
 
 def test_the_environment_is_told() -> None:
@@ -126,31 +122,38 @@ def each(names: Iterable[str]) -> list[Any]:
     return [pytest.param(name, marks=[pytest.mark.costly] if name in COSTLY else []) for name in names]
 
 
-def check_that_it_says_how_it_was_got(document: dict[str, Any]) -> None:
+def check_that_it_is_a_result(document: dict[str, Any]) -> None:
+    """Check what every document has: how it was got, an answer in words, rows, and what they assume."""
     assert document["schema"] == SCHEMA
-    assert {"command", "versions", "method", "model", "topologies"} <= document.keys()
+    assert {"command", "versions", "method", "model", "topologies", "seed"} <= document.keys()
     assert {"collective-testbed", "python", "numpy"} <= document["versions"].keys()
     assert document["method"]
-
-
-@pytest.mark.usefixtures("inputs")
-@pytest.mark.parametrize("name", each(DOCUMENTS))
-def test_with_json_all_of_stdout_is_one_document(name: str) -> None:
-    check_that_it_says_how_it_was_got(reported(DOCUMENTS[name]))
+    assert document["question"]
+    assert document["answer"]
+    assert {type(document[name]) for name in ("question", "answer")} == {str}
+    assert isinstance(document["assumptions"], dict)
+    assert document["rows"]
+    fields = {field for row in document["rows"] for field in row}
+    assert {field for field in document["asked"]["rows"] if field in fields}
+    assert all(document.get(name) is not None for name in document["asked"] if name)
 
 
 @pytest.mark.parametrize("name", each(PAGES))
-def test_a_page_has_its_parts_and_asks_no_address_outside_and_stdout_is_one_document(
+def test_a_result_is_one_document_a_page_that_asks_no_address_outside_and_rows(
     name: str, inputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line, tables, plots = PAGES[name]
     monkeypatch.setattr(sys, "argv", ["testbed", *line.split()])
 
     command, *words = line.split()
-    done = CliRunner().invoke(app, [command, "--json", "--html", "page.html", *words])
+    files = ["--html", "page.html", "--csv", "rows.csv.csv"]
+    done = CliRunner().invoke(app, [command, "--json", *files, *words])
 
     assert done.exit_code in {0, 1}, done.output
-    check_that_it_says_how_it_was_got(json.loads(done.stdout))
+    document = json.loads(done.stdout)
+    check_that_it_is_a_result(document)
+    with (inputs / "rows.csv.csv").open(newline="", encoding="utf-8") as rows:
+        assert len(list(csv.DictReader(rows))) == len(document["rows"])
     text = (inputs / "page.html").read_text(encoding="utf-8")
     page = Parsed(text)
     assert page.open == []
@@ -198,8 +201,10 @@ def on_terminal(columns: int, line: str, folder: Path) -> tuple[int, list[str]]:
 @pytest.mark.parametrize("columns", [80, 200])
 @pytest.mark.parametrize(
     "line",
-    ["network dgx-h100", "env", "show ring --ranks 4", SYNTHESIZE]
-    + [PAGES[name][0] for name in ("bench", "compare", "plan", "scale", "simulate", "verify")],
+    [
+        PAGES[name][0]
+        for name in "bench compare env network plan scale show simulate synthesize verify".split()
+    ],
 )
 def test_no_line_is_wider_than_the_terminal(columns: int, line: str, inputs: Path) -> None:
     code, lines = on_terminal(columns, line, inputs)

@@ -40,6 +40,7 @@ def test_without_a_file_it_goes_to_stdout() -> None:
 
     assert xml.startswith('<algo name="ring" proto="LL128"')
     assert json.loads(plan)["collective"] == "allgather"
+    assert reported("export ring --ranks 2 --format msccl --protocol ll128")["text"] == xml
 
 
 @pytest.fixture

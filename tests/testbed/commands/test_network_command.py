@@ -49,5 +49,5 @@ def test_the_number_of_ranks_is_that_of_the_file_or_two_nodes_at_least(name: str
 def test_a_network_is_drawn_where_one_asks_for_it(tmp_path: Path) -> None:
     path = tmp_path / "cluster.svg"
 
-    assert f"Drawn in {path}." in called("network", CLUSTER, "--plot", path).stdout
+    assert called("network", CLUSTER, "--plot", path).stdout.endswith(f"\nPlot: {path}\n")
     assert "<svg" in path.read_text()

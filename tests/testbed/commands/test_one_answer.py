@@ -34,7 +34,7 @@ def rows_of(command: str, **options: object) -> list[dict[str, Any]]:
     return rows
 
 
-@settings(deadline=None, max_examples=5)
+@settings(deadline=None, max_examples=settings.default.max_examples // 10)
 @given(
     NETWORKS,
     st.sampled_from([2, 4, 8, 16]),
@@ -68,6 +68,7 @@ def test_a_step_takes_the_same_by_scale_plan_and_in_python(
     assert scaled["seconds"] == planned["seconds"] == step.seconds
 
 
+@pytest.mark.costly
 @settings(deadline=None, max_examples=2)
 @given(st.sampled_from(["ethernet-25g", "dgx-h100"]), st.sampled_from([2, 8]))
 def test_a_step_that_is_tuned_takes_what_it_is_scaled_to(network: str, ranks: int) -> None:
@@ -79,7 +80,7 @@ def test_a_step_that_is_tuned_takes_what_it_is_scaled_to(network: str, ranks: in
     assert [row["seconds"] for row in tuned] == [scaled["seconds"]]
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=settings.default.max_examples // 4)
 @given(
     NETWORKS,
     st.sampled_from([2, 8, 16]),

@@ -123,6 +123,13 @@ def test_a_script_that_raises_shows_its_traceback_and_keeps_what_was_recorded() 
     assert Path("p.json").exists()
 
 
+def test_a_script_that_exits_after_training_keeps_its_exit_code_and_what_was_recorded() -> None:
+    result = run("train(net, 4)\nsys.exit(3)", code=3)
+
+    assert "median of 2 iterations" in recorded()[1]
+    assert "ended with exit code 3" in result.stderr
+
+
 def test_a_script_that_is_interrupted_leaves_what_was_recorded() -> None:
     result = run("train(net, 4)\nraise KeyboardInterrupt", code=130)
 

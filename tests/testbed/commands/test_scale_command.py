@@ -54,7 +54,11 @@ def test_every_strategy_is_compared_and_headed_by_the_name_that_the_option_takes
 @pytest.mark.parametrize(
     ("network", "counted", "assumed"),
     [
-        ("ethernet-25g", [], "transport model gloo; inefficiencies: late"),
+        (
+            "ethernet-25g",
+            [],
+            "transport model gloo; inefficiencies: late; not counted without a device: copies, optimizer",
+        ),
         ("ethernet-25g", ["--ideal"], "transport model ideal"),
         ("ethernet-25g", ["--inefficiencies", "none"], "transport model gloo"),
         (

@@ -99,5 +99,5 @@ def test_a_script_that_depends_on_the_order_fails_with_two_orders_and_a_test_tha
 def test_orders_are_counted_and_more_than_may_be_tried_are_a_failure() -> None:
     only, more = called(f"{ALL_ORDERS} sum.py"), called(f"{ALL_ORDERS} --max-orders 1 first_come.py", code=1)
 
-    assert "every order of events: there is only one" in only.stdout
+    assert "every order of events: there is only one" in only.stderr
     assert "more than 1 orders" in in_one_line(more.stderr)

@@ -12,10 +12,10 @@ import pytest
 
 from collectives import Copy, Recv, Send, algorithm, resolve_algorithm, verify
 from collectives.program.render import draw
-from testbed.commands.show import cut
 from testbed.errors import UsageError
 from testbed.reference.schedule import schedule_of
 from testbed.reference.schedule_svg import schedule_svg
+from testbed.report.schedule import cut
 from tests.commands import called, reported
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -225,7 +225,7 @@ def test_the_svg_is_written_and_said(tmp_path: Path) -> None:
 
     root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
     assert root.findtext(f"{SVG}title") == "ring all-reduce: 4 ranks, 6 steps"
-    assert result.stdout.endswith(f"Drawn in {path}.\n")
+    assert result.stdout.endswith(f"\nDrawing: {path}\n")
     assert path.stat().st_size < 10_000
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import fuzzing
+from testbed.errors import Terminated
 from testbed.fuzzing.campaign import Tally
 
 
@@ -18,8 +19,8 @@ from testbed.fuzzing.campaign import Tally
         ([Tally(Counter(finished=3)), Tally()], 1),
         ([Tally(Counter(finished=3)), Tally(Counter(refused=3))], 1),
         ([Tally(Counter(finished=3), lost=["seeds 0 to 9"]), Tally(Counter(finished=3))], 1),
-        ([Tally(Counter(finished=3), interrupted=130)], 130),
-        ([Tally(Counter(finished=3), interrupted=143)], 143),
+        ([Tally(Counter(finished=3), interrupted=KeyboardInterrupt())], 130),
+        ([Tally(Counter(finished=3), interrupted=Terminated())], 143),
     ],
 )
 def test_the_exit_code_is_0_only_where_something_of_every_script_was_checked(

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from testbed.benchmarking.measure import Row, row
 from testbed.output.table import spell_size
 from testbed.report.plots.size_plot import plot_times
 from testbed.report.times import fastest_ranges, fastest_table, nccl_table, time_tables, winners
-from tests.testbed.report.test_folder import rendered
+from testbed.result import Part
+from testbed.result.terminal import show_parts
+
+
+def rendered(*parts: Part, width: int = 100) -> str:
+    stream = io.StringIO()
+    show_parts(Console(file=stream, width=width), parts)
+    return stream.getvalue()
 
 
 def rows_of(times: dict[str, list[float]], wrong: int = 0) -> list[Row]:

@@ -13,7 +13,6 @@ from sim import Trace
 from testbed.cli import app
 from testbed.pages.plots.timeline import MOST_HEIGHT, MOST_PIECES, RankRow, rank_rows, spell_alike, timeline
 from testbed.result import Facts, Grid, Result, Text
-from testbed.result.page import fragment, page_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no headless Chromium here")
@@ -47,7 +46,7 @@ def test_no_text_becomes_markup(text: str) -> None:
     parts = [Text((text,)), Facts({text: text}), Grid((text,), ((text,),))]
     result = Result(text, text, "measured", text, parts=parts)
 
-    for shown in (page_of(result), fragment(result)):
+    for shown in (result.to_html(), result._repr_html_()):
         assert shown.count("<script") == 0
         assert shown.count("<p") == 1 + shown.count("<pre")
 

@@ -30,7 +30,7 @@ COUNTED = [
     ("ring", "all_gather"),  # every turn the same
     ("chain", "broadcast"),  # few chunks
     ("bruck", "all_gather"),  # a formula
-    ("double_binary_tree", "broadcast"),  # few chunks in two trees
+    pytest.param("double_binary_tree", "broadcast", marks=pytest.mark.costly),  # few chunks in two trees
     ("tree", "broadcast"),  # no more than one chunk in a turn
     ("tree", "reduce"),
     ("tree", "all_reduce"),

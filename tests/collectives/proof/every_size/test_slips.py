@@ -76,10 +76,9 @@ BY_THEMSELVES = {"bruck", "chain", "direct", "double_binary_tree", "naive", "one
 """Programs whose own source is all that they are made of, or most of it."""
 
 ALL = (*ALGORITHMS, *NATIVE_ALGORITHMS)
+MARKS = {"hierarchical": [pytest.mark.slow], "pat": [pytest.mark.costly]}
 SHIPPED = [
-    pytest.param(
-        own, id=f"{own.collective}-{own.name}", marks=[pytest.mark.slow] * (own.name == "hierarchical")
-    )
+    pytest.param(own, id=f"{own.collective}-{own.name}", marks=MARKS.get(own.name, []))
     for own in ALL
     if own.name in BY_THEMSELVES or (own.name, own.collective) in MADE_OF
 ]

@@ -166,6 +166,7 @@ def test_a_model_of_which_the_last_rank_has_less_is_folded_on_many_ranks() -> No
     assert outcome.report.ranks_simulated < 64  # so many may have a thread each
 
 
+@pytest.mark.costly
 @settings(max_examples=1)
 @given(drawn_models())
 def test_a_model_that_is_drawn_takes_as_long_folded_as_with_a_thread_for_each_rank(model: DrawnModel) -> None:

@@ -33,10 +33,10 @@ def without_data(work: Work, ranks: int) -> VirtualRun:
 
 
 def test_objects_that_are_equal_leave_ranks_folded() -> None:
-    outcome = without_data(lambda rank: gathered("x" * 10_000), 128)
+    outcome = without_data(lambda rank: gathered("x" * 10_000), 72)
 
-    assert outcome.results == [["x" * 10_000] * 128] * 128
-    assert outcome.report.folded == ("ranks 0-127 as rank 0",)
+    assert outcome.results == [["x" * 10_000] * 72] * 72
+    assert outcome.report.folded == ("ranks 0-71 as rank 0",)
 
 
 def test_ranks_of_a_small_run_that_give_other_objects_have_a_thread_each() -> None:
@@ -47,7 +47,7 @@ def test_ranks_of_a_small_run_that_give_other_objects_have_a_thread_each() -> No
 
 def test_ranks_of_a_large_run_that_give_other_objects_are_refused() -> None:
     with pytest.raises(RankError, match="ranks 0 and 1 give other objects to all_gather") as raised:
-        without_data(lambda rank: gathered(rank), 128)
+        without_data(lambda rank: gathered(rank), 72)
 
     assert isinstance(raised.value.__cause__, NotSupportedError)
 

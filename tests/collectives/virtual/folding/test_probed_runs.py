@@ -48,7 +48,7 @@ def outcome(work: Callable[[int], None], fold: bool) -> tuple[object, ...]:
     return ran.times_ps, report.memory.peak_bytes
 
 
-@settings(max_examples=3)
+@settings(max_examples=settings.default.max_examples // 20)
 @given(st.sampled_from(KINDS), st.sampled_from(sorted(SOME)))
 @example(sleeps, "even ranks")
 @example(calls_once_more, "rank 2")

@@ -39,6 +39,12 @@ def trained(folder: Path, *, asked: str = "", device: str = "cpu", fake: bool = 
     return run(script, network=network, compute=Roofline("h100"), fake=fake)
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> VirtualRun:
+    """The training on the CPU that says nothing of a GPU."""
+    return trained(tmp_path_factory.mktemp("plain"))
+
+
 def computed(ran: VirtualRun) -> float:
     steady = ran.report.steady()
     assert steady is not None
@@ -54,15 +60,17 @@ def computed(ran: VirtualRun) -> float:
     ],
 )
 @pytest.mark.parametrize("fake", [False, True], ids=["data", "no data"])
-def test_words_and_questions_about_cuda_change_no_time(tmp_path: Path, asked: str, fake: bool) -> None:
-    silent, said = (trained(tmp_path, asked=text, fake=own) for text, own in (("", False), (asked, fake)))
+def test_words_and_questions_about_cuda_change_no_time(
+    tmp_path: Path, plain: VirtualRun, asked: str, fake: bool
+) -> None:
+    said = trained(tmp_path, asked=asked, fake=fake)
 
-    assert said.times_ps == silent.times_ps
-    assert said.report.iterations == silent.report.iterations
+    assert said.times_ps == plain.times_ps
+    assert said.report.iterations == plain.report.iterations
 
 
-def test_the_report_says_for_what_tensors_of_the_cpu_stood(tmp_path: Path) -> None:
-    plain, on_cuda = (trained(tmp_path, device=device) for device in ("cpu", "cuda"))
+def test_the_report_says_for_what_tensors_of_the_cpu_stood(tmp_path: Path, plain: VirtualRun) -> None:
+    on_cuda = trained(tmp_path, device="cuda")
 
     assert (plain.report.stands_in, on_cuda.report.stands_in) == (True, False)
 
@@ -70,8 +78,10 @@ def test_the_report_says_for_what_tensors_of_the_cpu_stood(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "use", ["torch.ones(1, device='cuda')", "torch.ones(1).cuda()", "torch.cuda.set_device(0)"]
 )
-def test_who_uses_a_device_has_tensors_of_the_cpu_on_the_host(tmp_path: Path, use: str) -> None:
-    both, none = (trained(tmp_path, asked=text) for text in (use, ""))
+def test_who_uses_a_device_has_tensors_of_the_cpu_on_the_host(
+    tmp_path: Path, plain: VirtualRun, use: str
+) -> None:
+    both = trained(tmp_path, asked=use)
 
-    assert computed(both) == 0 < computed(none)
+    assert computed(both) == 0 < computed(plain)
     assert not both.report.stands_in

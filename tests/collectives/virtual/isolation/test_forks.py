@@ -59,8 +59,9 @@ def test_workers_of_a_data_loader_load_what_they_would_load_in_a_process(tmp_pat
         """)
     )
 
+    before = multiprocessing.active_children()  # of other tests
     results = run(path, 2).results
-    left = multiprocessing.active_children()
+    left = set(multiprocessing.active_children()) - set(before)
     alone = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
 
     assert not left

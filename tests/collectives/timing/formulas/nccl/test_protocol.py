@@ -150,6 +150,40 @@ def test_nccl_takes_the_channels_that_leave_nodes_by_different_ranks():
     assert str(chosen.select("all_to_all", LAYER)) == "direct"
 
 
+def test_nccl_takes_all_its_channels_where_each_is_hashed_by_itself():
+    shape = {"num_ranks": 16, "ranks_per_node": 1, "intra_bandwidth": "450GB/s", "nic_bandwidth": "50GB/s"}
+    hardware = Hardware("hopper", one_node=Channels.of(12, "30GB/s"), several_nodes=Channels.of(6, "45GB/s"))
+    hashed, sprayed = (
+        replace(Topology.cluster(**shape, nodes_per_leaf=2, routing=routing), hardware=hardware)
+        for routing in ("ecmp", "spray")
+    )
+
+    rings = [selector_on(one, "nccl").select("broadcast", LAYER) for one in (hashed, sprayed)]
+
+    assert [ring.parameters.get("channels", 1) for ring in rings] == [6, 1]
+
+
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])
+@given(nodes=st.integers(2, 100), size=st.floats(6, 32), per_node=st.sampled_from([1, 8]))
+def test_nccl_takes_pat_where_its_model_expects_that_to_be_faster_than_a_ring(
+    collective, nodes, size, per_node
+):
+    topology, nbytes = Topology.from_file("dgx-h100", 8 * nodes), int(2**size)
+    hosts = range(0, 8 * nodes, 8 // per_node)
+
+    chosen = selector_on(topology, "nccl", hosts).select(collective, nbytes)
+
+    kinds: list[Any] = ["Ring", "PAT"] if per_node == 1 else ["Ring"]
+    expected = [predict_on(topology, hosts, collective, nbytes, kind) for kind in kinds]
+    best = min(expected, key=lambda one: one.seconds).algorithm
+    assert chosen.name == best.lower()
+    if best == "PAT":
+        aggregation, part = chosen.parameters["aggregation"], nbytes / nodes
+        assert aggregation.bit_count() == 1
+        assert aggregation < nodes
+        assert aggregation <= 8 or aggregation * part <= 8 * 8 * 2**19  # channels, and chunks of a buffer
+
+
 def test_nccl_takes_of_rings_and_trees_what_its_model_expects_to_be_faster():
     topology = Topology.from_file("dgx-h100", 64)
     chosen = selector_on(topology, "nccl")

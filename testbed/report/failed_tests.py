@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.output.folder import document
+from collectives.formats.whole_file import write_whole
 from testbed.output.table import counted
-from testbed.pages.html import write_page
-from testbed.pages.page import Page, Part, Plot, Text
 from testbed.pages.plots.timeline import RankRow, rank_rows, timeline
+from testbed.result import Part, Plot, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
     from sim import Trace
 
+COLUMNS = (*asked("test"), *found("said"))
 MAX_PIECES = 40_000
 """Pieces of timelines that a page holds; tests that fail after that have none."""
 MODEL = (
@@ -60,14 +61,17 @@ def write_failures(path: Path, command: str, failed: Sequence[FailedTest], num_t
         answer = f"{len(failed)} of {counted(num_tests, 'test')} failed."
     else:
         answer = f"{counted(num_tests, 'test')} ran, and none failed."
-    whole = document(
+    result = Result(
+        question="Which tests failed, and what did their ranks do?",
+        answer=answer,
         method="simulated",
         model=MODEL,
-        tests=num_tests,
-        rows=[{"test": own.name, "said": list(own.lines)} for own in failed],
+        rows=Rows(COLUMNS, [{"test": own.name, "said": list(own.lines)} for own in failed]),
+        body={"tests": num_tests},
+        command=command,
+        parts=list(_parts(failed)),
     )
-    question = "Which tests failed, and what did their ranks do?"
-    write_page(path, Page(question, answer, whole | {"command": command}, [*_parts(failed)]))
+    write_whole(path, result.to_html())
 
 
 def _parts(failed: Sequence[FailedTest]) -> Iterator[Part]:
@@ -76,11 +80,18 @@ def _parts(failed: Sequence[FailedTest]) -> Iterator[Part]:
         yield Text(list(own.lines), own.name)
         pieces = sum(len(lane) for _, lanes in own.timeline for lane in lanes.values())
         if not pieces or pieces > left:
-            yield Text([_FULL if pieces else _NONE], quiet=True)
+            yield quiet(_FULL if pieces else _NONE)
             continue
         left -= pieces
-        rows = [
+        name = own.name.rpartition("::")[2]
+        yield Plot(partial(_drawn, own.timeline), f"Ranks of {name}", _NOTE)
+
+
+def _drawn(plain: Sequence[Any]) -> Any:
+    """Return the plot of a timeline as `plain_rows` gives it."""
+    return timeline(
+        [
             RankRow(ranks, {track: [tuple(piece) for piece in lane] for track, lane in lanes.items()})
-            for ranks, lanes in own.timeline
+            for ranks, lanes in plain
         ]
-        yield Plot(timeline(rows), f"Ranks of {own.name.rpartition('::')[2]}", _NOTE)
+    )

@@ -1,0 +1,183 @@
+"""Results of networks: those that ship, and one with its links, distances and narrow places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from testbed.output.table import counted, spell_size
+from testbed.result import Facts, Grid, Part, Result, Rows, Text, asked, found, quiet
+
+if TYPE_CHECKING:
+    from sim.topology import Topology
+    from sim.topology.description import NetworkDescription
+
+MODEL = (
+    "links and routes as the network describes them; bandwidths are those for payload, after the "
+    "efficiency that the file states"
+)
+NETWORKS = (*asked("name"), *found("kind", "description", "source"))
+LINKS = (*asked("ends"), *found("count", "bandwidth", "latency_ps", "sharing"))
+
+
+def listing_result() -> Result:
+    """Return the networks that ship, with a row for each."""
+    from sim import load_network, preset_names
+
+    presets = [load_network(name) for name in preset_names()]
+    listed = [
+        {"name": own.name, "kind": own.kind, "description": own.description, "source": own.source.strip()}
+        for own in presets
+    ]
+    shown = [(own.name, own.kind, own.description) for own in presets]
+    return Result(
+        question="Which networks ship?",
+        answer=f"{counted(len(presets), 'network')} ship, from {presets[0].name} to {presets[-1].name}.",
+        method="closed form",
+        model=MODEL,
+        rows=Rows(NETWORKS, listed),
+        tables={"networks": Rows(NETWORKS, listed)},
+        parts=[
+            Grid(("network", "kind", "what it is"), shown, text_columns=3),
+            quiet("testbed network NAME shows one of them; a path shows a file of yours.", gap=False),
+        ],
+    )
+
+
+def network_result(description: NetworkDescription, topology: Topology) -> Result:
+    """Return what is known of a network, with a row for all links that are alike."""
+    facts = _facts(description, topology)
+    links = Rows(LINKS, facts["links"])
+    return Result(
+        question=f"How are {topology.num_ranks} ranks of {topology.name} joined?",
+        answer=_answer(facts),
+        method="closed form",
+        model=MODEL,
+        topologies={topology.name: topology.digest()},
+        rows=links,
+        tables={"links": links},
+        asked=("network", "kind", "description", "source", "ranks"),
+        body={name: value for name, value in facts.items() if name != "links"},
+        parts=list(_parts(topology, facts)),
+    )
+
+
+def _facts(description: NetworkDescription, topology: Topology) -> dict[str, Any]:
+    """Return what is known of the network, as JSON types."""
+    from testbed.studies.network_survey import (
+        bisection,
+        diameter,
+        fabric,
+        link_classes,
+        oversubscription,
+        pairs_of,
+    )
+
+    switches = fabric(topology)
+    pairs = pairs_of(topology)
+    worst = oversubscription(topology)
+    return {
+        "network": topology.name,
+        "kind": description.kind,
+        "description": description.description,
+        "source": description.source.strip(),
+        "ranks": topology.num_ranks,
+        "ranks_per_node": topology.ranks_per_node,
+        "nodes": -(-topology.num_ranks // topology.ranks_per_node),
+        "num_links": topology.num_links,
+        "in_network_reduction": topology.in_network_reduction,
+        "cache": None if topology.cache is None else topology.cache._asdict(),
+        "hardware": None if topology.hardware is None else asdict(topology.hardware),
+        "links": [asdict(own) for own in link_classes(topology)],
+        "diameter": asdict(diameter(topology, pairs)),
+        "bisection": asdict(bisection(topology, pairs)),
+        "oversubscription": None if worst is None else asdict(worst),
+        "fabric": None if switches is None else asdict(switches),
+        "digest": topology.digest(),
+    }
+
+
+def _answer(facts: dict[str, Any]) -> str:
+    """Return in a sentence how far and how narrow it is."""
+    from sim.units import format_bandwidth, format_time
+
+    far, half = facts["diameter"], facts["bisection"]["bandwidth"]
+    apart = f"at most {counted(far['hops'], 'link')} and {format_time(far['latency_ps'])} apart"
+    narrow = "" if half is None else f", and one half sends the other {format_bandwidth(half)} at most"
+    return f"Its {facts['ranks']} ranks are {apart}{narrow}."
+
+
+def _parts(topology: Topology, facts: dict[str, Any]) -> Iterator[Part]:
+    from sim.units import format_bandwidth, format_time
+    from testbed.report.plots.network_sketch import sketch
+
+    rows = [
+        (own["ends"], str(own["count"]), format_bandwidth(own["bandwidth"]), format_time(own["latency_ps"]))
+        for own in facts["links"]
+    ]
+    what = [facts["description"]] if facts["description"] else []
+    yield Text(what, title=f"{facts['network']}, {facts['ranks']} ranks")
+    yield Grid(("links, one way", "count", "bandwidth", "latency"), rows)
+    yield Facts(_lines(facts) | _sharing(facts), width=16)
+    yield Text([sketch(topology)])
+    if facts["source"]:
+        yield Text([facts["source"]])
+
+
+def _sharing(facts: dict[str, Any]) -> dict[str, str]:
+    """Return which parts of links flows get, for links of which they do not always get all."""
+    return {
+        f"sharing, {own['ends']}": "; ".join(
+            f"{way} {', '.join(f'{part:g}' for part in own['sharing'][name])}"
+            for way, name in (("one way", "one_way"), ("both ways", "both_ways"))
+        )
+        + " of the bandwidth, for 1, 2, … flows"
+        for own in facts["links"]
+        if own["sharing"]
+    }
+
+
+def _fabric(switches: dict[str, Any] | None) -> dict[str, str]:
+    """Return in words how the switches of a cluster are arranged, by name."""
+    if switches is None:
+        return {}
+    nodes, cards, pods = switches["nodes_per_leaf"], switches["cards_per_leaf"], switches["pods"]
+    core = switches["core_oversubscription"]
+    above = "one pod" if core is None else f"{pods} pods, oversubscribed {core:.3g} : 1 to the cores"
+    return {
+        "rails": f"{switches['rails']}; the {nodes} nodes of a scalable unit have a leaf for each",
+        "leaves": f"{switches['leaves']}, {cards} cards on each, "
+        f"oversubscribed {switches['oversubscription']:.3g} : 1",
+        "spines": f"{above}; {switches['routing']} over equal paths",
+    }
+
+
+def _cached(cache: dict[str, Any] | None) -> dict[str, str]:
+    """Return in words which buffers move faster through the memory of a host, by name."""
+    if cache is None:
+        return {}
+    size = spell_size(cache["nbytes"])
+    faster = f"{cache['speedup']:.3g} times as fast, copies {cache['copy_speedup']:.3g} times"
+    return {"caches": f"buffers of up to {size}, of all ranks together, move {faster}"}
+
+
+def _lines(facts: dict[str, Any]) -> dict[str, str]:
+    """Return the facts in words, by name."""
+    from sim.units import format_bandwidth, format_time
+
+    far, half, worst = facts["diameter"], facts["bisection"], facts["oversubscription"]
+    flow = "" if half["bandwidth"] is None else f"{format_bandwidth(half['bandwidth'])}, one way: "
+    return {
+        "kind": facts["kind"],
+        "nodes": f"{facts['nodes']}, ranks in each: {facts['ranks_per_node']}",
+        "diameter": f"{far['hops']} links, {format_time(far['latency_ps'])} ({far['method']})",
+        "bisection": f"{flow}{half['method']}",
+        "oversubscription": "no group of ranks has links of its own"
+        if worst is None
+        else f"{worst['ratio']:.3g} : 1, what the ranks of a {worst['group']} send over what can leave it",
+        "switches reduce": "yes" if facts["in_network_reduction"] else "no",
+        **_fabric(facts["fabric"]),
+        **_cached(facts["cache"]),
+        "digest": facts["digest"],
+    }

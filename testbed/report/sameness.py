@@ -1,0 +1,132 @@
+"""Result of one training on several numbers of ranks: whether each is the same as the first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from testbed.output.table import counted
+from testbed.result import Grid, Result, Rows, Text, asked, found
+
+if TYPE_CHECKING:
+    from collectives.virtual.parameters.comparison import Comparison, Difference
+
+MODEL = (
+    "gradients of each step and parameters after it, those on which ranks agree, put together from shards: "
+    "the norm of the difference over the norm; elements whose gradient is below 1e-6 of the model's largest "
+    "are left out as rounding"
+)
+
+COLUMNS = (
+    *asked("ranks"),
+    *found("same", "steps", "steps_of_first", "parameters_compared", "steps_compared"),
+    *found("parting", "largest_difference", "left_out"),
+)
+
+MOST_LEFT_OUT = 3
+"""Parameters of each run that are named where they could not be compared."""
+
+
+def sameness_result(
+    script: str, first: int, comparisons: Mapping[int, Comparison], tolerance: float
+) -> Result:
+    """Return whether *script* trains the same on other numbers of ranks as on the *first*.
+
+    Args:
+        script: its path or name.
+        first: number of ranks with which the others were compared.
+        comparisons: how they compare with it, by number of ranks.
+        tolerance: relative difference of a parameter that is rounding.
+    """
+    failures = [text for count, own in comparisons.items() if (text := _failure(first, count, own))]
+    left_out = dict.fromkeys(text for own in comparisons.values() for text in own.left_out[:MOST_LEFT_OUT])
+    others = ", ".join(map(str, comparisons))
+    return Result(
+        question=f"Is the training of {script} the same on {others} as on {counted(first, 'rank')}?",
+        answer=f"Not the same: {failures[0]}."
+        if failures
+        else f"It is the same on {first} and {others} ranks.",
+        method="simulated",
+        model=MODEL,
+        rows=Rows(COLUMNS, [{"ranks": count, **_as_json(own)} for count, own in comparisons.items()]),
+        asked=("script", "tolerance"),
+        body={
+            "script": script,
+            "tolerance": tolerance,
+            "same": all(own.are_same for own in comparisons.values()),
+        },
+        parts=[
+            _table(first, comparisons),
+            Text([f"Left out: {text}" for text in left_out], gap=False),
+        ],
+        failure="\n".join(failures) if failures else None,
+    )
+
+
+def _table(first: int, comparisons: Mapping[int, Comparison]) -> Grid:
+    columns = ("ranks", f"as on {counted(first, 'rank')}", "in", "difference", "parameters", "steps")
+    rows = []
+    for count, own in comparisons.items():
+        largest = own.largest
+        rows.append(
+            (
+                str(count),
+                "same" if own.are_same else "no",
+                f"{_what(largest)}, step {largest.step}" if largest and largest.relative else "",
+                "" if largest is None else _spell(largest.relative),
+                str(own.compared[0]),
+                str(own.steps[1]),
+            )
+        )
+    return Grid(columns, rows, text_columns=3)
+
+
+def _failure(first: int, count: int, own: Comparison) -> str:
+    """Return in words why a run is not the same as the first; nothing if it is."""
+    runs = f"{first} and {counted(count, 'rank')}"
+    if own.parting is not None:
+        where = f" ({own.parting.place})" if own.parting.place else ""
+        when = f"in step {own.parting.step}{where}" if own.parting.step else "before the first step"
+        why = f"; {own.parting.cause}" if own.parting.cause else ""
+        return f"{runs} part {when}: {own.parting.model}, {_what(own.parting)}{_by(own.parting)}{why}"
+    if own.largest is None:
+        left_out = f": {'; '.join(own.left_out[:MOST_LEFT_OUT])}" if own.left_out else ""
+        return f"{runs}: no parameter could be compared{left_out}"
+    if own.steps[0] != own.steps[1]:
+        return f"{runs} take {own.steps[0]} and {own.steps[1]} steps; give every run the same global batches"
+    return ""
+
+
+def _what(own: Difference) -> str:
+    return f"{'gradient of ' if own.is_gradient else ''}{own.parameter}"
+
+
+def _spell(relative: float) -> str:
+    if not isfinite(relative):
+        return "not finite"
+    return f"{relative:.1e}" if relative else "0"
+
+
+def _by(own: Difference) -> str:
+    return f", by {own.relative:.1e} of its norm" if isfinite(own.relative) else ""
+
+
+def _as_json(own: Comparison) -> dict[str, Any]:
+    return {
+        "same": own.are_same,
+        "steps": own.steps[1],
+        "steps_of_first": own.steps[0],
+        "parameters_compared": own.compared[0],
+        "steps_compared": own.compared[1],
+        "parting": _difference_as_json(own.parting),
+        "largest_difference": _difference_as_json(own.largest),
+        "left_out": list(own.left_out),
+    }
+
+
+def _difference_as_json(own: Difference | None) -> dict[str, Any] | None:
+    if own is None:
+        return None
+    return {**asdict(own), "relative": own.relative if isfinite(own.relative) else None}

@@ -1,0 +1,156 @@
+"""Result of an algorithm's schedule: what it is, what it costs, and the grid of ranks and steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+from testbed.output.table import counted
+from testbed.reference.description import Description, describe, plain
+from testbed.result import Facts, Fitted, Part, Result, Rows, Text, asked, found, quiet
+from testbed.studies.proofs import MODEL
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from collectives import Algorithm, ProgramError, Proof
+    from testbed.reference.schedule import ProgramSchedule
+
+LEGEND = (
+    "c>r sends chunk c to rank r; c+r reduces into chunk c what r sends; c<r overwrites chunk c by what r "
+    "sends; c=s copies chunk s onto chunk c, c+=s reduces it in; 2-5 is a range of "
+    "chunks, s0 the first chunk of scratch; · is nothing."
+)
+COLUMNS = (
+    *asked("sent_in_step", "source", "destination", "chunk", "into"),
+    *found("received_in_step", "num_chunks", "reduces"),
+)
+INDENT = 8
+"""Columns of a terminal before what is said of cost, source and the like."""
+
+
+def schedule_result(
+    algorithm: Algorithm, proof: Proof, schedule: ProgramSchedule, others: Sequence[str]
+) -> Result:
+    """Return the schedule of a proved *algorithm*, with a row for each message.
+
+    Args:
+        algorithm: what is shown.
+        proof: its cost.
+        schedule: what happens in a run.
+        others: collectives that it is there for, too.
+    """
+    from collectives.program.render import draw
+
+    description, drawn = describe(algorithm), asdict(schedule)
+    grid = draw(algorithm, proof.world_size)
+    return Result(
+        question=_question(algorithm, proof.world_size),
+        answer=f"{_cost(proof)[0].upper()}{_cost(proof)[1:]}.",
+        method="proved",
+        model=MODEL,
+        rows=Rows(COLUMNS, drawn["messages"]),
+        asked=("algorithm", "collective", "ranks", "description"),
+        body={
+            "algorithm": proof.algorithm,
+            "collective": proof.collective,
+            "ranks": proof.world_size,
+            "description": asdict(description),
+            "cost": asdict(proof),
+            "schedule": drawn,
+        },
+        parts=[
+            Fitted(partial(_heading, proof, description, others)),
+            Fitted(partial(_grid, grid)),
+            quiet(LEGEND),
+        ],
+    )
+
+
+def fault_result(algorithm: Algorithm, ranks: int, error: ProgramError) -> Result:
+    """Return the schedule of an algorithm that is wrong, as far as it goes, and what *error* says of it."""
+    from collectives.program.render import draw
+
+    parts: list[Part] = []
+    with suppress(Exception):  # what is wrong with the program may also keep it from being drawn
+        parts = [Fitted(partial(_grid, draw(algorithm, ranks)))]
+    fault = "\n".join([str(error), *getattr(error, "__notes__", ())])
+    return Result(
+        question=_question(algorithm, ranks),
+        answer=f"It is wrong: {fault.splitlines()[0].rstrip('.')}.",
+        method="proved",
+        model=MODEL,
+        rows=Rows(COLUMNS),
+        asked=("algorithm", "collective", "ranks"),
+        body={
+            "algorithm": str(algorithm),
+            "collective": algorithm.collective,
+            "ranks": ranks,
+            "fault": fault,
+        },
+        parts=parts,
+        failure=fault.replace("\n", "\n  "),
+    )
+
+
+def _question(algorithm: Algorithm, ranks: int) -> str:
+    what = f"{algorithm} {algorithm.collective}"
+    return f"Who sends which chunk to whom, in which step of {what} on {counted(ranks, 'rank')}?"
+
+
+def _heading(
+    proof: Proof, description: Description, others: Sequence[str], console: Console | None
+) -> Sequence[Part]:
+    """Return what it is, how it works, what it costs and where it comes from."""
+    title = f"{proof.algorithm} {proof.collective}, {counted(proof.world_size, 'rank')}"
+    paragraphs = [plain(own) for own in (description.summary, *description.idea) if own]
+    facts = {"cost": f"{_cost(proof)} (proved)", "source": plain(description.source or "none given")}
+    if description.parameters:
+        facts["with"] = f"{', '.join(name for name, _ in description.parameters)} (NAME:parameter=value,…)"
+    if others:
+        facts["also"] = f"for {', '.join(others)}: --collective NAME"
+    if console is None:
+        return [Text(paragraphs, title), Facts(facts)]
+    filled = [fill(own, console.width) for own in paragraphs]
+    lines = [
+        fill(f"{name:{INDENT - 2}}  {text}", console.width, subsequent_indent=" " * INDENT)
+        for name, text in facts.items()
+    ]
+    return [Text(filled[:1], title), *(Text([own]) for own in filled[1:]), Text(lines, gap=bool(filled))]
+
+
+def _cost(proof: Proof) -> str:
+    sent, bound = proof.max_bytes_sent_fraction, proof.min_bytes_sent_fraction
+    compared = f", {sent / bound:.2f} times the lower bound" if bound else ""
+    return (
+        f"{counted(proof.num_steps, 'step')}, {counted(proof.num_messages, 'message')}; "
+        f"the busiest rank sends {sent:.3f} of the buffer{compared}"
+    )
+
+
+def _grid(grid: str, console: Console | None) -> Sequence[Part]:
+    shown, note = cut(grid, console.width if console is not None and console.is_terminal else None)
+    return [Text([shown]), *([quiet(note)] if note else [])]
+
+
+def cut(grid: str, width: int | None) -> tuple[str, str]:
+    """Return *grid* without the ranks that do not fit into *width*, and a note that says so."""
+    lines = grid.split("\n")
+    needed = max(map(len, lines))
+    if width is None or needed <= width:
+        return grid, ""
+    starts = [column.start() for column in re.finditer(r"rank \d+", lines[0])]
+    ends = [start - 2 for start in starts[1:]]
+    fitting = sum(end <= width for end in ends)
+    advice = f"the whole grid takes {needed} columns: widen the terminal, or send the output to a file"
+    if fitting == 0:
+        shown = [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
+        return "\n".join(shown), f"Cut to the terminal; {advice}."
+    shown = [line[: ends[fitting - 1]].rstrip() for line in lines]
+    left_out = f"{len(starts) - fitting} of {counted(len(starts), 'rank')}"
+    return "\n".join(shown), f"{left_out} not shown; {advice}."
