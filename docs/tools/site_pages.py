@@ -11,6 +11,7 @@ import click
 import typer
 
 from docs.tools.schemas import schemas
+from testbed.options.outputs import PANELS, panel_of
 
 PACKAGES = ("collectives", "collectives.virtual", "sim", "ddp", "testbed.testing")
 """Packages whose public names the reference lists."""
@@ -32,12 +33,15 @@ def commands_page() -> str:
 
 
 def _command_section(command: Any, context: Any) -> str:
-    rows = [
-        row for parameter in command.get_params(context) if (row := _row_of(parameter, context)) is not None
-    ]
+    rows: dict[str, list[str]] = {panel: [] for panel in PANELS}
+    for parameter in command.get_params(context):
+        if (row := _row_of(parameter, context)) is not None:
+            rows.setdefault(panel_of(command.name, parameter), []).append(row)
     lines = [f"## {command.name}\n", *_paragraphs(command.help or "")]
     lines += [f"```text\n{command.get_usage(context)}\n```\n"]
-    lines += ["| option | what it says |", "|---|---|", *rows, ""]
+    for panel, shown in rows.items():
+        if shown:
+            lines += [f"| {panel} | |", "|---|---|", *shown, ""]
     if command.epilog:
         lines += [f"```text\n{command.epilog.replace(chr(8), '').strip(chr(10))}\n```\n"]
     return "\n".join(lines)

@@ -23,9 +23,9 @@ _OPENING = (
     "calibrating part of the collectives in `benchmarks/lab/published/data/` "
     "(`benchmarks/calibrate_presets.py`); which part that is was settled in `split.toml`, before any "
     "of these fits. *Same*: rows of a system that "
-    "calibrated, of sizes that were left out. *Other*: systems of which nothing was fitted to. Error of "
-    "the time in percent: median (worst), by size; *held*: intervals for nine of ten measurements that "
-    "hold theirs."
+    "calibrated, of sizes that were left out. *Other*: held-out systems. Error of "
+    "the time in percent: median (worst), by size; *held*: coverage, the rows "
+    "inside their 90 % interval."
 )
 _FAILS = (
     "Where and why it fails: `eks` is an earlier NCCL (2.18, the scaling table is of 2.28), `abci` a very "
@@ -63,7 +63,7 @@ def print_presets(console: Console, found: Sequence[PresetJudged]) -> None:
     heads = ("preset", "error in %: median (worst)", *CLASSES, "held", "model")
     console.print(table(heads, rows, text_columns=2))
     console.print(
-        "Held: intervals for nine of ten measurements that hold theirs. Rows that no calibration has seen.",
+        "Held: coverage, the rows inside their 90 % interval. Rows that no calibration has seen.",
         style="dim",
         markup=False,
     )
