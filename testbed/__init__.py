@@ -13,33 +13,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from testbed.commands.bench import bench
     from testbed.commands.calibrate import calibrate
     from testbed.commands.compare import compare
     from testbed.commands.demo import demo
     from testbed.commands.env import env
+    from testbed.commands.export import export
     from testbed.commands.fuzz import fuzz
+    from testbed.commands.network import network
     from testbed.commands.plan import plan
     from testbed.commands.profile import profile
     from testbed.commands.run import run
     from testbed.commands.same import same
     from testbed.commands.scale import scale
+    from testbed.commands.show import show
     from testbed.commands.simulate import simulate
+    from testbed.commands.synthesize import synthesize
+    from testbed.commands.tune import tune
     from testbed.commands.verify import verify
 
 __version__ = "1.0.0"
 
 __all__ = [
+    "bench",
     "calibrate",
     "compare",
     "demo",
     "env",
+    "export",
     "fuzz",
+    "network",
     "plan",
     "profile",
     "run",
     "same",
     "scale",
+    "show",
     "simulate",
+    "synthesize",
+    "tune",
     "verify",
 ]
 
