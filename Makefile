@@ -9,7 +9,7 @@ PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,
 # Tests start hundreds of processes, each of which would compile again what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo dist test test-all test-nightly test-every-point durations lint verify fuzz docs truth claims mutate test-torch test-faults test-gpu test-privileged clean
+.PHONY: help demo dist test test-all test-nightly test-every-point durations lint verify fuzz docs site truth claims mutate test-torch test-faults test-gpu test-privileged clean
 
 help:
 	@echo 'make dist             build wheel and source archive, and try both in empty environments'
@@ -22,6 +22,7 @@ help:
 	@echo 'make verify           prove every shipped algorithm for 2 to 64 ranks, and for some up to 1024'
 	@echo 'make fuzz             a million runs of programs, a thousand of scripts, from seeds: an hour on two cores'
 	@echo 'make docs             write docs/algorithms.md, docs/schedules/, docs/architecture.svg and schemas'
+	@echo 'make site             write the documents as a site, with search: site/index.html; half a minute'
 	@echo 'make truth            measure what predictions are held against, and write docs/truth.md (root): three hours'
 	@echo 'make claims           put claims of introductory texts to the test, and write docs/claims.md'
 	@echo 'make test-torch       the tests that torch has of torch.distributed, on our ranks: twenty minutes on two cores'
@@ -44,7 +45,7 @@ test-all: $(STAMP)
 
 # Each part, whatever became of those before it.
 POINTS := more
-NIGHTLY := lint test-every-point test-privileged verify test-torch
+NIGHTLY := lint site test-every-point test-privileged verify test-torch
 test-nightly: $(STAMP)
 	@$(MAKE) --no-print-directory --keep-going POINTS=all $(NIGHTLY)
 
@@ -77,6 +78,11 @@ docs: $(STAMP)
 	$(BIN)/python -m docs.tools.algorithm_docs
 	$(BIN)/python -m docs.tools.architecture
 	$(BIN)/python -m docs.tools.schemas
+
+# What the documents say, and what the code says of options, fields and names; needs no server to be read.
+site: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo site/index.html
 
 # Each program renews its own sections of the page; those of shaped networks need root.
 TRUTH := --document docs/truth.md
@@ -111,7 +117,7 @@ test-privileged: $(STAMP)
 	$(BIN)/python -m pytest -m privileged --points $(POINTS)
 
 clean:
-	rm -rf $(VENV) results build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) results build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 # Made once, and again when the requirements change.
 $(STAMP): pyproject.toml constraints.txt
@@ -119,5 +125,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo 'Installing the pinned versions into $(VENV) (torch is large; this takes a few minutes once) ...'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@rm -rf *.egg-info  # of an earlier install, whose entry points Python would find first
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,dev,site]'
 	@touch $@

@@ -40,6 +40,6 @@ if TYPE_CHECKING:
     from collectives.timing.job import Job as Job
     from collectives.timing.run import Run as Run
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

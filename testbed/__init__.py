@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from testbed.commands.validate import validate
     from testbed.commands.verify import verify
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = [
     "bench",

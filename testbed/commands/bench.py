@@ -57,7 +57,7 @@ def bench(
         TransportName,
         typer.Option(
             help="sim: virtual time; threads: of one process; shm, gloo, nccl: processes, real time. shm is "
-            "memory that the ranks of one host share; its native is Gloo's."
+            "memory that the ranks of one host share; native there is Gloo's own."
         ),
     ] = TransportName.SIM,
     ranks: Annotated[

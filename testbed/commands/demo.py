@@ -64,7 +64,7 @@ def demo(
         typer.Option(metavar="FOLDER", help="Where the results go; files of an earlier demo are replaced."),
     ] = Path("results/demo"),
 ) -> Result:
-    """Prove, train, predict, show: the main job.
+    """Prove an algorithm, train with it, predict its time, show the results.
 
     Proves all-reduce, trains on real digits over Gloo and over a simulated network, predicts how
     training scales, and leaves traces and a plot. About a minute on two cores.

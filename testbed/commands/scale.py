@@ -70,7 +70,7 @@ def scale(
         bool,
         typer.Option(
             "--strong",
-            help="Keep the batch that the fewest ranks have together; else each has that of the profile.",
+            help="Strong scaling: a fixed global batch, that of the fewest ranks; by default weak.",
         ),
     ] = False,
     *,

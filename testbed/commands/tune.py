@@ -42,8 +42,8 @@ def tune(
         typer.Option(
             metavar="LIST|all",
             help="All-reduce algorithms, separated by commas; native: what Gloo (--transport-model gloo) or "
-            "NCCL (--model nccl) runs. torch's own DDP is taken to run the first. By default nccl where the "
-            "network names GPUs, else auto.",
+            "NCCL (--model nccl) runs. torch's default is simulated with the first. By default nccl "
+            "where the network names GPUs, else auto.",
             show_default=False,
         ),
     ] = None,

@@ -75,14 +75,14 @@ class CheckedCommand(TyperCommand):
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None:
-                panels.setdefault(_panel_of(self.name or "", parameter), []).append(record)
+                panels.setdefault(panel_of(self.name or "", parameter), []).append(record)
         for name, records in panels.items():
             if records:
                 with formatter.section(name):
                     formatter.write_dl(records)
 
 
-def _panel_of(command: str, parameter: Any) -> str:
+def panel_of(command: str, parameter: Any) -> str:
     """Return the heading of *parameter*."""
     if parameter.param_type_name == "argument":
         return "Arguments"

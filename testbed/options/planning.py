@@ -64,9 +64,7 @@ class QuestionOptions:
     ] = None
     strong: Annotated[
         bool,
-        typer.Option(
-            "--strong", help="Keep the batch that the fewest ranks have together, besides weak scaling."
-        ),
+        typer.Option("--strong", help="Strong scaling, too: a fixed global batch, that of the fewest ranks."),
     ] = False
     strategy: Annotated[
         list[str] | None,

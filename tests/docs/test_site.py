@@ -1,0 +1,66 @@
+"""The pages of the site that are generated, and what the site makes of links and lists."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import typer
+
+from docs.tools import site_pages
+from docs.tools.schemas import schemas
+from testbed.cli import app
+
+
+def test_every_option_of_every_command_stands_in_the_reference() -> None:
+    page = site_pages.commands_page()
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE))
+    commands = {
+        name: command for name, command in typer.main.get_command(app).commands.items() if not command.hidden
+    }
+
+    assert sections.keys() == commands.keys()
+    for name, command in commands.items():
+        shown = [
+            max(option.opts, key=len) for option in command.params if not getattr(option, "hidden", False)
+        ]
+        assert [option for option in shown if option.startswith("-") and option not in sections[name]] == []
+
+
+def test_every_field_of_every_schema_stands_in_the_reference() -> None:
+    page = site_pages.schemas_page()
+
+    for name, schema in schemas().items():
+        assert f"## {name}\n" in page
+        for part in [schema, *schema.get("$defs", {}).values()]:
+            assert [field for field in part.get("properties", {}) if f"| `{field}` |" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("a | b", r"a \| b"), ("`a|b` <c>", "`a&#124;b` &lt;c&gt;"), ("2 * [x]_y", r"2 \* \[x\]\_y")],
+)
+def test_texts_of_options_are_no_markup(text: str, shown: str) -> None:
+    assert site_pages._escaped(text) == shown
+
+
+def test_lists_tables_and_headings_follow_a_blank_line() -> None:
+    hooks = pytest.importorskip("docs.tools.site_hooks", reason="needs the extra site", exc_type=ImportError)
+    text = "## a\nb\n* c\n  d\n* e\n\nf\n| g |\n|---|\n| h |"
+
+    shown = "## a\n\nb\n\n* c\n  d\n* e\n\nf\n\n| g |\n|---|\n| h |"
+    assert hooks._with_blank_lines(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("page", "is_refused"),
+    [
+        ('<script src="https://a.b/c.js">', True),
+        ('<link rel="stylesheet" href="//a.b/c.css">', True),
+        ('<script src="c.js"><a href="https://a.b">', False),
+    ],
+)
+def test_a_page_asks_no_other_address(page: str, is_refused: bool) -> None:
+    hooks = pytest.importorskip("docs.tools.site_hooks", reason="needs the extra site", exc_type=ImportError)
+
+    assert (hooks._ASKED.search(page) is not None) == is_refused
