@@ -34,12 +34,12 @@ from benchmarks.lab.published.split import (
 from collectives.timing.formulas.measured import LARGE, measured_at
 from sim import load_network
 from sim.measured import MeasuredCurve
-from testbed.truth.published.fit import FittedCurve, Held, fit_curve, fit_curves, spread_of
-from testbed.truth.published.judging import judge
-from testbed.truth.published.kind import INTERVALS
-from testbed.truth.published.measured_row import MeasuredRow
-from testbed.truth.published.network_text import with_measured
-from testbed.truth.published.size_class import CLASSES, size_class
+from testbed.calibration.judge.judging import judge
+from testbed.calibration.judge.kind import INTERVALS
+from testbed.calibration.judge.size_class import CLASSES, size_class
+from testbed.calibration.tables.fit import FittedCurve, Held, fit_curve, fit_curves, spread_of
+from testbed.calibration.tables.measured_row import MeasuredRow
+from testbed.calibration.tables.network_text import with_measured
 
 MIN_ROWS = 3
 """Of a system, for its own spread to say anything."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from testbed.commands.simulate import simulate
     from testbed.commands.synthesize import synthesize
     from testbed.commands.tune import tune
+    from testbed.commands.validate import validate
     from testbed.commands.verify import verify
 
 __version__ = "1.0.0"
@@ -52,6 +53,7 @@ __all__ = [
     "simulate",
     "synthesize",
     "tune",
+    "validate",
     "verify",
 ]
 

@@ -27,7 +27,7 @@ def begin_page(config: pytest.Config, path: Path, option: str) -> None:
         pytest.UsageError: it cannot be written.
     """
     from testbed.errors import UsageError
-    from testbed.pages.html import check_page
+    from testbed.result.page import check_page
 
     try:
         check_page(path)

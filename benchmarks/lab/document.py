@@ -1,75 +1,86 @@
-"""A document of sections, each of which is written by the command that has its figures.
+"""Sections of a document, between two comments that name each: a command's, where the rest is its writer's.
 
-A section stands between two comments that name it; a command renews its own and leaves the others alone.
+``<!-- section shaped -->`` begins a section and ``<!-- end of shaped -->`` ends it.  Headings, what is meant
+by figures, and where and why a model fails stand outside: no command writes them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import fill
 
 from collectives.formats.whole_file import write_whole
+from testbed.errors import UsageError
+from testbed.output.folder import check_writable
+from testbed.result import Grid, Part, Text
 
-OPENING = """# How true the predictions are
-
-What was predicted, what was measured, and where the models fail and why. Each section is written by the
-command that is named in it.
-"""
-
-ORDER = ("shaped", "incast", "published", "devices", "scripts", "training")
-"""Of the sections; others follow by name."""
-
-_SECTION = re.compile(r"<!-- section (?P<name>[\w-]+) -->\n(?P<content>.*?)<!-- end of \1 -->\n", re.DOTALL)
+WIDTH = 115
 
 
-@dataclass(frozen=True)
-class Section:
-    """A part of a document.
+def check_section(path: Path, name: str) -> None:
+    """Check, before any work is done, that the section *name* of the document at *path* can be renewed.
 
-    Attributes:
-        name: a word, by which it is found again.
-        heading: of it.
-        body: Markdown, with headings of the third level and below.
+    Raises:
+        UsageError: it cannot; the message says why.
     """
+    check_writable(path)
+    begin, end = _marks(name)
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    if len(re.findall(_between(name), text, re.DOTALL)) != 1:
+        raise UsageError(f"{path}: expected one section to be renewed, between the lines {begin} and {end}")
 
-    name: str
-    heading: str
-    body: str
 
-    @classmethod
-    def of_lines(cls, name: str, heading: str, lines: Iterable[str]) -> Section:
-        """Return the section of *lines*: paragraphs and items of lists are folded, rows of tables not."""
-        return cls(name, heading, "\n".join(map(_folded, lines)))
+def renew(path: Path, name: str, parts: Sequence[Part]) -> None:
+    """Write *parts* to the document at *path*, in place of what the section *name* has held.
+
+    Raises:
+        UsageError: there is no such section, or it cannot be written.
+    """
+    check_section(path, name)
+    begin, end = _marks(name)
+    section = f"{begin}\n{markdown(parts)}{end}\n"
+    text = path.read_text(encoding="utf-8")
+    write_whole(path, re.sub(_between(name), lambda _: section, text, flags=re.DOTALL))
+
+
+def markdown(parts: Sequence[Part]) -> str:
+    """Return *parts* as Markdown: paragraphs, items of lists, and tables under their titles."""
+    return "\n".join(f"{block}\n" for part in parts for block in _blocks(part))
+
+
+def _blocks(part: Part) -> Iterator[str]:
+    title = getattr(part, "title", "")
+    if isinstance(part, Text):
+        if title:
+            yield f"## {title}"
+        items = [line for line in part.lines if line.startswith("- ")]
+        yield from (_folded(line) for line in part.lines if line not in items)
+        if items:
+            yield "\n".join(map(_folded, items))
+    elif isinstance(part, Grid):
+        if title:
+            yield f"{title}:"
+        ends = ["--:" if number >= part.text_columns else "---" for number in range(len(part.columns))]
+        heads = [" ".join(head.split()) for head in part.columns]
+        yield "\n".join([_row(heads), f"|{'|'.join(ends)}|", *map(_row, part.rows)])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _folded(line: str) -> str:
-    if line.startswith("|"):
-        return line
     indent = "  " if line.startswith("- ") else ""
-    return fill(line, 115, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return fill(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def renew(path: Path, section: Section, opening: str = OPENING) -> None:
-    """Write *section* to the document at *path*, in the place of an older one of its name.
-
-    Args:
-        path: of the document; where there is none, one is begun.
-        section: to be written.
-        opening: of a document that is begun.
-    """
-    text = path.read_text(encoding="utf-8") if path.exists() else opening
-    kept = {found["name"]: found["content"] for found in _SECTION.finditer(text)}
-    kept[section.name] = f"## {section.heading}\n\n{section.body.strip()}\n"
-    head = _SECTION.split(text)[0].rstrip() + "\n"
-    write_whole(path, head + "".join(f"\n{_spell(name, kept[name])}" for name in sorted(kept, key=_place)))
+def _marks(name: str) -> tuple[str, str]:
+    return f"<!-- section {name} -->", f"<!-- end of {name} -->"
 
 
-def _spell(name: str, content: str) -> str:
-    return f"<!-- section {name} -->\n{content}<!-- end of {name} -->\n"
-
-
-def _place(name: str) -> tuple[int, str]:
-    return (ORDER.index(name) if name in ORDER else len(ORDER), name)
+def _between(name: str) -> str:
+    """Return the pattern of a section with its marks."""
+    begin, end = map(re.escape, _marks(name))
+    return f"^{begin}\\n.*?^{end}\\n".replace("^", "(?m:^)")

@@ -1,19 +1,19 @@
-"""Programs of the laboratory: command lines that report errors as those of `testbed` do."""
+"""Programs of the laboratory: commands on a command line of their own."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import typer
 
 from collectives.docstrings import docstring_of
+from testbed.options.command import Command
+from testbed.options.outputs import CheckedCommand
 from testbed.output.plain_text import use_what_streams_know
 from testbed.output.streams import open_closed_streams
 
 
-def program(command: Callable[..., Any], examples: str) -> typer.Typer:
+def program(command: Command, examples: str) -> typer.Typer:
     """Return the program that *command* is, with what its docstring says as its help."""
     app = typer.Typer(
         pretty_exceptions_enable=False,
@@ -21,7 +21,7 @@ def program(command: Callable[..., Any], examples: str) -> typer.Typer:
         add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
-    app.command(help=docstring_of(command), epilog=examples)(command)
+    app.command(cls=CheckedCommand, help=docstring_of(command), epilog=examples)(command.in_shell)
     return app
 
 

@@ -112,14 +112,20 @@ def _num_steps(part: Algorithm, world_size: int) -> int:
 
 
 def _sent(part: Algorithm, world_size: int) -> list[Fraction]:
-    """Return how many buffers each rank sends; of all ranks at once where *part* has an array form."""
+    """Return how many buffers each rank sends."""
+    if type(world_size) is int and part.array_form:  # it is a symbol in proofs for every number of ranks
+        return _sent_at_once(part, world_size)
+    chunks_sent = [
+        sum(send.num_chunks for send in _sends(part.steps(rank, world_size))) for rank in range(world_size)
+    ]
+    return [Fraction(chunks, part.num_chunks(world_size)) for chunks in chunks_sent]
+
+
+def _sent_at_once(part: Algorithm, world_size: int) -> list[Fraction]:
+    """Return how many buffers each rank sends, from the array form of *part*."""
     chunks_sent = np.zeros(world_size, dtype=np.int64)
-    if part.array_form:
-        for send in _sends(part.steps_over_ranks(world_size)):
-            chunks_sent += send.num_chunks if send.when is True else np.where(send.when, send.num_chunks, 0)
-    else:
-        for rank in range(world_size):
-            chunks_sent[rank] = sum(send.num_chunks for send in _sends(part.steps(rank, world_size)))
+    for send in _sends(part.steps_over_ranks(world_size)):
+        chunks_sent += send.num_chunks if send.when is True else np.where(send.when, send.num_chunks, 0)
     num_chunks = part.num_chunks(world_size)
     return [Fraction(chunks, num_chunks) for chunks in chunks_sent.tolist()]
 

@@ -23,6 +23,7 @@ from testbed.benchmarking.candidates import NATIVE, Refusal, choose_candidates
 from testbed.benchmarking.measure import ITEM_SIZES, Row, count_of, size_of
 from testbed.benchmarking.measured_run import measure_threads
 from testbed.benchmarking.rank_process import measure_as_rank, measure_on_ranks
+from testbed.calibration.live.comparison import with_simulation
 from testbed.errors import UsageError
 from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes
 from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions_json
@@ -33,11 +34,10 @@ from testbed.output.folder import check_writable
 from testbed.output.table import progress, spell_size
 from testbed.report.bench import bench_result, title
 from testbed.result import Interrupted, Result
-from testbed.truth.comparison import with_simulation
 
 if TYPE_CHECKING:
     from sim import Topology
-    from testbed.truth.calibration.calibration import Calibration
+    from testbed.calibration.live.calibration import Calibration
 
 EXAMPLES = """\b
 Examples:
@@ -192,7 +192,7 @@ def bench(
         raise UsageError(f"nothing was measured: {'; '.join(map(str, timings.refusals))}")
     result = bench_result(request, timings)
     if plot is not None:
-        from testbed.report.plots.size_plot import plot_times
+        from testbed.plots.size_plot import plot_times
 
         plot_times(timings.rows, plot, title=title(request, timings), note=f"{'; '.join(timings.models)}.")
     if save is not None:
@@ -248,7 +248,7 @@ def _topology(network: str | None, num_ranks: int, ideal: bool) -> Topology:
 def _calibration_of(network: str | None) -> Calibration | None:
     """Return the calibration that the file *network* holds, if it is one that holds any."""
     from sim import load_network
-    from testbed.truth.calibration.calibration import Calibration
+    from testbed.calibration.live.calibration import Calibration
 
     if network is None or not load_network(network).fields.calibration:
         return None

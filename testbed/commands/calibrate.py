@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collectives.formats.whole_file import write_whole
+from testbed.calibration.live.live import DEFAULT_SECONDS, LiveRequest, described_here, measured
 from testbed.errors import UsageError
 from testbed.options.arguments import MAX_RANKS
 from testbed.options.command import command
@@ -16,10 +17,9 @@ from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable
 from testbed.output.table import progress
 from testbed.result import Result
-from testbed.truth.calibration.live import DEFAULT_SECONDS, LiveRequest, described_here, measured
 
 if TYPE_CHECKING:
-    from testbed.truth.published.calibration import TableCalibration
+    from testbed.calibration.tables.calibration import TableCalibration
 
 EXAMPLES = """\b
 Examples:
@@ -127,9 +127,9 @@ def calibrate(
         _refuse("of --device", types=types)
         request = LiveRequest(ranks, seconds or DEFAULT_SECONDS, port, transport)
         return _of_network(request, output, plot)
+    from testbed.calibration.tables.calibration import calibrations_from
+    from testbed.calibration.tables.tables import Said, read_table
     from testbed.report.measured_collectives import table_result
-    from testbed.truth.published.calibration import calibrations_from
-    from testbed.truth.published.tables import Said, read_table
 
     rows = read_table(table_file, Said(collective, ranks, nodes))
     if output is not None and not output.is_dir():
@@ -157,10 +157,10 @@ def _of_network(request: LiveRequest, output: Path | None, plot: Path | None) ->
     if rows is None:
         return None
 
+    from testbed.calibration.live.network_text import network_toml
+    from testbed.calibration.live.result import calibration_of
+    from testbed.plots.calibration_plot import plot_calibration
     from testbed.report.calibration import MODEL, calibration_result
-    from testbed.report.plots.calibration_plot import plot_calibration
-    from testbed.truth.calibration.network_text import network_toml
-    from testbed.truth.calibration.result import calibration_of
 
     name = output.stem if output is not None else "calibration"
     with progress() as advance:
@@ -175,13 +175,13 @@ def _of_network(request: LiveRequest, output: Path | None, plot: Path | None) ->
 
 def _of_device(types: str | None, threads: int, output: Path | None) -> Result:
     """Measure this machine's device, and write its file."""
-    from testbed.report.device import device_result
-    from testbed.truth.calibration.device.calibration import (
+    from testbed.calibration.device.calibration import (
         calibrated,
         calls_of,
         checked_types,
         this_device,
     )
+    from testbed.report.device import device_result
 
     if output is not None:
         check_writable(output)

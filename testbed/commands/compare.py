@@ -35,9 +35,9 @@ def compare(
     A and B are what any command printed with --json. The exit code is 0 where the answers agree, though the
     questions may differ, and 1 where they differ by more than the tolerance.
     """
-    from testbed.comparison import compare as compared
-    from testbed.comparison import read_result
     from testbed.report.compared import chief_figure, compared_result, figures
+    from testbed.result.comparison import compare as compared
+    from testbed.result.comparison import read_result
 
     results = read_result(first), read_result(second)
     comparison = compared(*results, tolerance)

@@ -231,7 +231,7 @@ def _predict(folder: ResultFolder) -> Result:
     from collectives.timing import Assumptions
     from ddp.profiles import Profile
     from sim import load_network
-    from testbed.report.plots.scaling_plot import plot_scaling
+    from testbed.plots.scaling_plot import plot_scaling
     from testbed.report.scaling import LEGEND, scaling_result, scaling_tables
     from testbed.studies.predict import predict
 

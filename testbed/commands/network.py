@@ -66,7 +66,7 @@ def network(
     result = network_result(description, topology)
     if plot is None:
         return result
-    from testbed.report.plots.network_plot import plot_network
+    from testbed.plots.network_plot import plot_network
 
     what = f"{description.description}. " if description.description else ""
     plot_network(topology, plot, note=f"{what}Bandwidths are those for payload.")

@@ -20,8 +20,8 @@ from testbed.options.command import Outputs, command
 from testbed.options.conditions import ConditionOptions, FaultOptions
 from testbed.options.gpu import GpuOptions
 from testbed.output.table import counted, stderr_console
-from testbed.report.plots.streams_plot import is_of_streams, plot_streams
-from testbed.report.plots.timeline_plot import plot_timeline, timeline_title
+from testbed.plots.streams_plot import is_of_streams, plot_streams
+from testbed.plots.timeline_plot import plot_timeline, timeline_title
 from testbed.result import Result
 
 if TYPE_CHECKING:

@@ -128,7 +128,7 @@ def scale(
         evidence.nodes_of(*(own.topology(size) for own in networks for size in sizes)),
     )
     if plot is not None:
-        from testbed.report.plots.scaling_plot import plot_scaling
+        from testbed.plots.scaling_plot import plot_scaling
 
         named = " or ".join(dict.fromkeys(point.algorithm for point in scaling.points))
         title = f"Scaling of data-parallel training: {named}, {bucket_cap_mb:g} MiB buckets"

@@ -109,9 +109,9 @@ def simulate(
     One algorithm at one size is reported in full; several are compared, with the bottleneck of each.
     """
     from sim import load_network
+    from testbed.calibration.live.calibration import origin_of
     from testbed.report.simulation import simulation_result
     from testbed.studies.simulation import SimulationRequest, entries_of, simulated
-    from testbed.truth.calibration.calibration import origin_of
 
     description = load_network(network, ideal=counts.ideal)
     topology = description.topology(default_ranks(description, ranks))
@@ -183,7 +183,7 @@ def _check_outputs(request: SimulationRequest, trace: Path | None, plot: Path | 
         "native",
     ):
         raise UsageError("--plot with one size draws the load of links, of which a closed form says nothing")
-    from testbed.report.plots.network_plot import check_drawable
+    from testbed.plots.network_plot import check_drawable
 
     check_drawable(request.topology)
 
@@ -192,11 +192,11 @@ def _plot(request: SimulationRequest, results: list[Simulated], path: Path) -> N
     from testbed.report.simulation import assumptions, title
 
     if len(request.sizes) > 1:
-        from testbed.report.plots.size_plot import plot_sizes
+        from testbed.plots.size_plot import plot_sizes
 
         plot_sizes(results, path, title=title(request, results), note=assumptions(request))
         return
-    from testbed.report.plots.load_plot import plot_load
+    from testbed.plots.load_plot import plot_load
 
     run = results[0].run
     fullest = run.links.bottleneck

@@ -123,7 +123,7 @@ def tune(
     result = tuning_result(found, own, topology, carriers, proved, counted, assumptions, model)
     if plot is None:
         return result
-    from testbed.report.plots.tuning_plot import plot_tuning
+    from testbed.plots.tuning_plot import plot_tuning
 
     title = f"Bucket caps of {own.name} on {description.name}, {ranks} ranks"
     plot_tuning(found, plot, title=title, note=f"Simulated: {model}.")

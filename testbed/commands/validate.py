@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.errors import UsageError, reporting_errors
-from testbed.options.annotations import HtmlFile
+from testbed.errors import UsageError
 from testbed.options.arguments import MAX_RANKS
+from testbed.options.command import command
 from testbed.output.folder import check_writable
 from testbed.output.table import progress
-from testbed.report.far_off import far_off
+from testbed.result import Result
 
 if TYPE_CHECKING:
-    from testbed.pages import Delivery
+    from testbed.calibration.judge.validation import ValidatedDevice
 
 EXAMPLES = """\b
 Examples:
@@ -25,7 +25,7 @@ Examples:
 """
 
 
-@reporting_errors
+@command
 def validate(
     table_file: Annotated[
         Path | None,
@@ -61,23 +61,18 @@ def validate(
     predictions: Annotated[
         Path, typer.Option(metavar="FILE", help="--device: where predictions stand before measuring.")
     ] = Path("predictions.json"),
-    html: HtmlFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+) -> Result:
     """Hold predictions against measurements: what was predicted, what was measured, and how far apart.
 
     --table: a network against a table of yours. --device: training steps on this machine's processor
     against its device file.
     """
-    from testbed.pages import Delivery
-
-    delivery = Delivery(as_json, html)
-    delivery.check()
     if device is not None:
         if table_file is not None or network is not None:
             raise UsageError("--device judges a device file, and --table a network: name one of them")
-        _of_device(device, threads, predictions, delivery)
-        return
+        from testbed.report.device import validated_result
+
+        return validated_result(judged_device(device, threads, predictions), predictions)
     if (table_file is None) != (network is None):
         raise UsageError("--table FILE and --network NAME|FILE go together: what is judged, and by what")
     if table_file is None or network is None:
@@ -85,17 +80,15 @@ def validate(
             "name --table FILE and --network NAME|FILE, or --device FILE; judging the networks that ship "
             "moved: python -m benchmarks.lab.truth, in a checkout"
         )
-    _of_table(table_file, network, collective, ranks, nodes, delivery)
+    return _of_table(table_file, network, collective, ranks, nodes)
 
 
-def _of_table(
-    path: Path, name: str, collective: str | None, ranks: int | None, nodes: int | None, delivery: Delivery
-) -> None:
+def _of_table(path: Path, name: str, collective: str | None, ranks: int | None, nodes: int | None) -> Result:
     """Judge the network *name* by the measurements of the file at *path*."""
     from sim import load_network
-    from testbed.report.published import print_table, table_document
-    from testbed.truth.published.judging import judge
-    from testbed.truth.published.tables import Said, read_table
+    from testbed.calibration.judge.judging import judge
+    from testbed.calibration.tables.tables import Said, read_table
+    from testbed.report.published import table_result
 
     rows = read_table(path, Said(collective, ranks, nodes))
     network = load_network(name)
@@ -103,28 +96,15 @@ def _of_table(
         judged, refused = judge(rows, network, advance)
     if not judged:
         raise UsageError(f"{name} predicts none of the {len(rows)} rows of {path}: {refused[0].reason}")
-    found = table_document(judged, refused, network.name, str(path))
-    delivery.give(
-        found,
-        lambda console: print_table(console, judged, refused),
-        f"How far is {network.name} from what {path.name} measured?",
-        far_off(found["median_error"], found["worst_error"], found["num_rows"]),
-    )
+    return table_result(judged, refused, network.name, str(path))
 
 
-def _of_device(name: str, threads: int, predictions: Path, delivery: Delivery) -> None:
-    """Judge the device *name* by steps that are measured here, predicted in *predictions*."""
+def judged_device(name: str, threads: int, predictions: Path) -> ValidatedDevice:
+    """Return the device *name* beside steps that are measured here, predicted in the file *predictions*."""
     from sim import load_device
-    from testbed.report.device import print_validated, validated_document
-    from testbed.truth.computation.validation import number_of_tasks, validate_device
+    from testbed.calibration.judge.validation import number_of_tasks, validate_device
 
     described = load_device(name)
     check_writable(predictions)
     with progress(number_of_tasks()) as advance:
-        found = validate_device(described, threads, predictions, advance)
-    delivery.give(
-        validated_document(found, predictions),
-        lambda console: print_validated(console, found, predictions),
-        f"How far are steps that were predicted on {found.device} from those measured here?",
-        far_off(found.median_error, found.worst_error, len(found.rows)),
-    )
+        return validate_device(described, threads, predictions, advance)

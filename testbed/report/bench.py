@@ -113,7 +113,7 @@ def _what_is_wrong(request: BenchRequest, rows: Sequence[Row]) -> str | None:
 
 
 def _over_sizes(rows: Sequence[Row]) -> Any:
-    from testbed.pages.plots.lines import FLOOR, lines
+    from testbed.plots.interactive.lines import FLOOR, lines
 
     named: dict[str, list[tuple[float, float]]] = {}
     floor = sorted({(row.size_bytes, row.floor_us / 1e6) for row in rows if row.floor_us})

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from testbed.calibration.live.quantities import MOST_REDUCTION
 from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
-from testbed.truth.calibration.quantities import MOST_REDUCTION
 
 if TYPE_CHECKING:
-    from testbed.truth.calibration.calibration import Calibration
-    from testbed.truth.calibration.fit import Fitted
-    from testbed.truth.calibration.quantities import Estimate, SoftwareCosts
+    from testbed.calibration.live.calibration import Calibration
+    from testbed.calibration.live.fit import Fitted
+    from testbed.calibration.live.quantities import Estimate, SoftwareCosts
 
 INTERVAL = "95 % interval"
 
@@ -37,7 +37,7 @@ def calibration_result(calibration: Calibration, fitted: Fitted, files: Mapping[
         fitted: the fit behind it.
         files: what was written, by what it is; ``Written`` is the network file.
     """
-    from testbed.truth.calibration.fit import SEED
+    from testbed.calibration.live.fit import SEED
 
     written = files["Written"]
     return Result(

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from testbed.comparison import Comparison, Difference, Pair, ResultFile
-from testbed.comparison.rows import Scalar, is_asked
 from testbed.output.table import counted, seconds
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found
+from testbed.result.comparison import Comparison, Difference, Pair, ResultFile
+from testbed.result.comparison.rows import Scalar, is_asked
 
 MODEL = (
     "rows are matched by the first fields of the question that tell them apart; "

@@ -7,12 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from testbed.output.table import seconds, spell_size
-from testbed.pages.plots.designs import Design, front_plot
-from testbed.pages.plots.lines import lines
-from testbed.pages.plots.shares import shares
 from testbed.planning.answers.answer import MAX_WORKS
 from testbed.planning.answers.crossings import designs
 from testbed.planning.answers.figures import HOUR, expense, pace, seconds_of
+from testbed.plots.interactive.designs import Design, front_plot
+from testbed.plots.interactive.lines import lines
+from testbed.plots.interactive.shares import shares
 from testbed.result import Plot
 
 if TYPE_CHECKING:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sim.units import SECOND
-from testbed.output.folder import document
-from testbed.output.table import percent, seconds, table
+from testbed.calibration.judge.errors import Errors
+from testbed.output.table import percent, seconds
+from testbed.report.far_off import far_off, signed
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from testbed.truth.calibration.device.calibration import DeviceCalibration
-    from testbed.truth.computation.validation import StepRow, ValidatedDevice
+    from testbed.calibration.device.calibration import DeviceCalibration
+    from testbed.calibration.judge.validation import StepRow, ValidatedDevice
 
 MODEL = (
     "the roofline of a device file: each operation at the rate of its kind, type and shape; measured with "
@@ -30,6 +29,11 @@ KERNELS = (
     *found("shapes", "launch_seconds", "slowest_rate", "fastest_rate", "spread"),
 )
 STEP_HEADS = ("step of", "predicted", "measured", "spread", "error", "memory by default", "product beside")
+STEP_COLUMNS = (
+    *asked("case", "description"),
+    *found("predicted_seconds", "measured_seconds", "spread", "error", "default_seconds", "reference"),
+    *found("notices"),
+)
 STEPS_EXPLAINED = (
     "Measured: the median step, with freed memory kept by the process; spread: of its middle half. Memory by "
     "default: the median where the C library hands memory back, which no prediction has. Product beside: how "
@@ -81,47 +85,58 @@ def _device_parts(calibrated: DeviceCalibration, fastest: str) -> Iterator[Part]
     )
 
 
-def print_validated(console: Console, found: ValidatedDevice, predictions: Path) -> None:
-    """Print predicted beside measured steps."""
-    console.print(f"{found.device}: {found.description}", style="bold", markup=False, soft_wrap=True)
-    console.print(table(STEP_HEADS, map(step_cells, found.rows)))
-    console.print(steps_summary(found), markup=False)
-    console.print(STEPS_EXPLAINED, style="dim", markup=False)
-    for notice in dict.fromkeys(notice for row in found.rows for notice in row.notices):
-        console.print(notice, style="dim", markup=False)
-    console.print(
-        f"Predicted beforehand: {predictions}, SHA-256 {found.digest}", markup=False, soft_wrap=True
-    )
-
-
-def validated_document(found: ValidatedDevice, predictions: Path) -> dict[str, Any]:
-    """Return the result document of predicted beside measured steps."""
-    return document(
+def validated_result(validated: ValidatedDevice, predictions: Path) -> Result:
+    """Return predicted beside measured steps; *predictions* is the file in which they stood before."""
+    errors = Errors.of(validated.rows)
+    return Result(
+        question=f"How far are steps that were predicted on {validated.device} from those measured here?",
+        answer=far_off(errors),
         method=["simulated", "measured"],
         model=MODEL,
-        device=found.device,
-        description=found.description,
-        threads=found.threads,
-        predictions={"file": str(predictions), "sha256": found.digest},
-        median_error=found.median_error,
-        worst_error=found.worst_error,
-        rows=[row.as_json() for row in found.rows],
+        assumptions={"device": validated.device},
+        rows=Rows(STEP_COLUMNS, [row.as_json() for row in validated.rows]),
+        asked=("device", "description", "threads"),
+        body={
+            "device": validated.device,
+            "description": validated.description,
+            "threads": validated.threads,
+            "predictions": {"file": str(predictions), "sha256": validated.digest},
+            "median_error": errors and errors.median,
+            "worst_error": errors and abs(errors.worst),
+        },
+        parts=[
+            Text(title=f"{validated.device}: {validated.description}"),
+            steps_table(validated.rows),
+            Text([steps_summary(errors)], wrap=True, gap=False),
+            quiet(
+                STEPS_EXPLAINED,
+                *dict.fromkeys(notice for row in validated.rows for notice in row.notices),
+                gap=False,
+            ),
+            Text([f"Predicted beforehand: {predictions}, SHA-256 {validated.digest}"], gap=False),
+        ],
     )
 
 
-def step_cells(row: StepRow) -> tuple[str, ...]:
-    """Return the cells of a step, below `STEP_HEADS`."""
-    return (
-        row.case,
-        seconds(row.predicted_seconds),
-        seconds(row.measured_seconds),
-        percent(row.spread),
-        f"{100 * row.error:+.1f} %",
-        seconds(row.default_seconds),
-        f"{row.reference:.2f}",
-    )
+def steps_table(rows: Sequence[StepRow], *, described: bool = False) -> Grid:
+    """Return predicted beside measured steps, *described* with what each is of."""
+    cells = [
+        (
+            f"{row.case}: {row.description}" if described else row.case,
+            seconds(row.predicted),
+            seconds(row.measured),
+            percent(row.spread),
+            signed(row.error),
+            seconds(row.default_seconds),
+            f"{row.reference:.2f}",
+        )
+        for row in rows
+    ]
+    return Grid(STEP_HEADS, cells, gap=False)
 
 
-def steps_summary(found: ValidatedDevice) -> str:
+def steps_summary(errors: Errors | None) -> str:
     """Return how far the predictions are off, in a sentence."""
-    return f"Error: median {percent(found.median_error)}, worst {percent(found.worst_error)}."
+    if errors is None:
+        return "No step was predicted."
+    return f"Error: median {percent(errors.median)}, worst {percent(abs(errors.worst))}."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from collectives.formats.whole_file import write_whole
 from testbed.output.table import counted
-from testbed.pages.plots.timeline import RankRow, rank_rows, timeline
+from testbed.plots.interactive.timeline import RankRow, rank_rows, timeline
 from testbed.result import Part, Plot, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:

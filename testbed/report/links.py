@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from testbed.output.table import percent, seconds, spell_size
-from testbed.report.plots.network_layers import spell_names
+from testbed.plots.network_layers import spell_names
 from testbed.result import Grid
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from testbed.output.table import counted, percent
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
-    from testbed.truth.published.calibration import TableCalibration
+    from testbed.calibration.tables.calibration import TableCalibration
 
 MODEL = (
     "the least of three lines (latency + size / bandwidth) for each collective and number of nodes, times "

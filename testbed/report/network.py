@@ -110,7 +110,7 @@ def _answer(facts: dict[str, Any]) -> str:
 
 def _parts(topology: Topology, facts: dict[str, Any]) -> Iterator[Part]:
     from sim.units import format_bandwidth, format_time
-    from testbed.report.plots.network_sketch import sketch
+    from testbed.plots.network_sketch import sketch
 
     rows = [
         (own["ends"], str(own["count"]), format_bandwidth(own["bandwidth"]), format_time(own["latency_ps"]))

@@ -195,7 +195,7 @@ def _plots(points: Sequence[Point]) -> Iterator[Plot]:
 
 
 def _over_ranks(points: Sequence[Point], *, of_efficiency: bool) -> Any:
-    from testbed.pages.plots.lines import lines
+    from testbed.plots.interactive.lines import lines
 
     named: dict[str, list[tuple[float, float]]] = {}
     for point in points:

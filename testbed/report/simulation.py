@@ -228,7 +228,7 @@ def _plots(request: SimulationRequest, results: Sequence[Simulated]) -> Iterator
         yield Plot(partial(_over_sizes, results, is_time=True), "Time")
         yield Plot(partial(_over_sizes, results, is_time=False), "Bus bandwidth")
         return
-    from testbed.pages.plots.load import link_load
+    from testbed.plots.interactive.load import link_load
 
     own = min(results, key=lambda own: own.run.seconds)
     if own.has_links:
@@ -241,7 +241,7 @@ def _plots(request: SimulationRequest, results: Sequence[Simulated]) -> Iterator
 
 
 def _over_sizes(results: Sequence[Simulated], *, is_time: bool) -> Any:
-    from testbed.pages.plots.lines import FLOOR, lines
+    from testbed.plots.interactive.lines import FLOOR, lines
 
     named: dict[str, list[tuple[float, float]]] = {}
     if is_time:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ddp.reduction.bucketing import DEFAULT_CAP_MB
 from testbed.options import evidence
 from testbed.output.table import percent, seconds
 from testbed.report.carriers import carrier_rows, carrier_table, faster_lines
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from sim import Topology
     from testbed.studies.carriers import Carrier
 
-DEFAULT_CAP_MB = 25
 OPTIMIZER_NOTE = "  # with ddp.OverlappedOptimizer"
 MAX_CURVE_ROWS = 14
 MAX_PAIR_ROWS = 12
@@ -127,7 +127,7 @@ def _plots(tuning: Tuning) -> Iterator[Plot]:
 
 
 def _over_caps(name: str, curve: Sequence[tuple[float, float]]) -> Any:
-    from testbed.pages.plots.lines import lines
+    from testbed.plots.interactive.lines import lines
 
     return lines({name: curve}, x="cap of a bucket (MiB)", y="step", spell_x="{:.3g}".format, spell_y=seconds)
 

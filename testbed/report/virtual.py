@@ -147,15 +147,15 @@ def _plots(report: VirtualReport, trace: Trace | None, topology: Topology) -> It
 
 
 def _timeline(report: VirtualReport, trace: Trace) -> Any:
-    from testbed.pages.plots.timeline import rank_rows, timeline
-    from testbed.report.plots.timeline_plot import ends_of
+    from testbed.plots.interactive.timeline import rank_rows, timeline
+    from testbed.plots.timeline_plot import ends_of
 
     rows = rank_rows(trace, {rank: ends_of(report, rank) for rank in range(report.num_ranks)})
     return timeline(rows) if rows else None
 
 
 def _load(report: VirtualReport, topology: Topology) -> Any:
-    from testbed.pages.plots.load import link_load
+    from testbed.plots.interactive.load import link_load
 
     return link_load(report.links, topology)
 

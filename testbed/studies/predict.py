@@ -158,8 +158,8 @@ def predict(
     """
     from collectives.timing import default_algorithm
     from ddp import simulate_step
+    from testbed.calibration.live.calibration import origin_of
     from testbed.studies.carriers import carriers_of
-    from testbed.truth.calibration.calibration import origin_of
 
     points: list[Point] = []
     topologies: dict[str, str] = {}

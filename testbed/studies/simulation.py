@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sim.scenario.conditions import Condition
     from sim.topology import Topology
     from sim.topology.placement import Placement
-    from testbed.truth.calibration.calibration import Origin
+    from testbed.calibration.live.calibration import Origin
 
 _SHOWN_EVERY = 0.2  # seconds between two words on how far a run is
 

@@ -19,8 +19,9 @@ from benchmarks.lab.published.split import calibrating_presets, published_split
 from collectives.timing import default_model, default_transport_model, simulate
 from collectives.timing.formulas.measured import measured_at
 from sim.topology.description import NetworkDescription
-from testbed.truth.published.fit import Held, fit_curves, halves
-from testbed.truth.published.measured_row import MeasuredRow
+from testbed.calibration.judge.errors import Compared
+from testbed.calibration.tables.fit import Held, fit_curves, halves
+from testbed.calibration.tables.measured_row import MeasuredRow
 
 _seconds = attrgetter("seconds")
 
@@ -29,30 +30,16 @@ EDGE = 2**20
 
 
 @dataclass(frozen=True)
-class DefaultBeside:
-    """A row beside the default answer.
+class DefaultBeside(Compared):
+    """A row beside the default answer, in seconds.
 
     Attributes:
         row: what was measured.
-        predicted: seconds, by default.
-        by_model: seconds, by default if the file held no measurements: what NCCL's model makes likely.
-        interval: within which nine of ten measurements are expected, in seconds.
+        by_model: by default if the file held no measurements: what NCCL's model makes likely.
     """
 
     row: MeasuredRow
-    predicted: float
     by_model: float
-    interval: tuple[float, float]
-
-    @property
-    def error(self) -> float:
-        """Predicted over measured - 1."""
-        return self.predicted / self.row.seconds - 1
-
-    @property
-    def held(self) -> bool:
-        """Whether the interval holds the measurement."""
-        return self.interval[0] <= self.row.seconds <= self.interval[1]
 
 
 @dataclass(frozen=True)
@@ -74,7 +61,7 @@ class NodeJudged:
         return {
             "default": [(row.row.nbytes, row.error) for row in self.rows],
             "left_out": [(held.nbytes, held.error) for held in self.left_out],
-            "by_model": [(row.row.nbytes, row.by_model / row.row.seconds - 1) for row in self.rows],
+            "by_model": [(row.row.nbytes, row.by_model / row.measured - 1) for row in self.rows],
         }
 
     def as_json(self) -> dict[str, Any]:
@@ -91,7 +78,7 @@ class NodeJudged:
                     "ranks": row.row.num_ranks,
                     "nbytes": row.row.nbytes,
                     "predicted_seconds": row.predicted,
-                    "measured_seconds": row.row.seconds,
+                    "measured_seconds": row.measured,
                     "error": row.error,
                     "held": row.held,
                 }
@@ -141,7 +128,7 @@ def _beside(network: NetworkDescription, rows: Sequence[MeasuredRow]) -> Iterato
             for one in (topology, unmeasured)
         )
         interval = run.interval_seconds or (run.seconds, run.seconds)
-        yield DefaultBeside(row, run.seconds, by_model.seconds, interval)
+        yield DefaultBeside(run.seconds, row.seconds, row, by_model.seconds, interval=interval)
 
 
 def carried_to_a_later_generation(first: str = "dgx-a100", other: str = "dgx-h100") -> list[Held]:

@@ -19,8 +19,8 @@ from collectives.timing.formulas.measured import measured_at
 from sim import load_network, preset_names
 from sim.topology import Topology
 from sim.topology.description import NetworkDescription
+from testbed.calibration.judge.judging import Judged, Refusal, judge
 from testbed.output.table import Advance, spell_size
-from testbed.truth.published.judging import Judged, Refusal, judge
 
 SIZES = tuple(2**k for k in range(3, 35))
 NODES = (1, 2, 4, 16)

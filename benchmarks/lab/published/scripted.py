@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import csv
 import io
-import math
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.lab.published.shipped import DATA
+from testbed.calibration.judge.errors import Compared, Errors, grouped
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 STEPS = 2
@@ -74,49 +73,28 @@ class ScriptedRow:
 
 
 @dataclass(frozen=True)
-class ScriptedPrediction:
-    """A row beside its prediction.
+class ScriptedPrediction(Compared):
+    """A row beside its prediction, in samples per second and GPU.
 
     Attributes:
         row: that was measured.
-        predicted: samples per second and GPU.
         step_seconds: of an iteration.
         exposed_seconds: of it, what the GPU waited for communication.
     """
 
     row: ScriptedRow
-    predicted: float
     step_seconds: float
     exposed_seconds: float
 
-    @property
-    def error(self) -> float:
-        """Predicted over measured, less one."""
-        return self.predicted / self.row.measured - 1
-
     def as_json(self) -> dict[str, Any]:
         """Return it as a row of a result document."""
-        own = asdict(self)
-        return {**own.pop("row"), **own, "error": self.error}
-
-
-@dataclass(frozen=True)
-class ErrorSummary:
-    """Errors of some rows.
-
-    Attributes:
-        family: which.
-        count: how many.
-        median: of absolute errors.
-        ninth: that nine in ten do not exceed.
-        worst: the largest in absolute value, with its sign.
-    """
-
-    family: str
-    count: int
-    median: float
-    ninth: float
-    worst: float
+        return {
+            **asdict(self.row),
+            "predicted": self.predicted,
+            "step_seconds": self.step_seconds,
+            "exposed_seconds": self.exposed_seconds,
+            "error": self.error,
+        }
 
 
 def scripted_rows() -> list[ScriptedRow]:
@@ -139,27 +117,28 @@ def predict(
     return found
 
 
-def summaries(found: Sequence[ScriptedPrediction]) -> list[ErrorSummary]:
-    """Return errors by script and device, and by role."""
-    families: dict[str, list[ScriptedPrediction]] = {}
-    for one in found:
-        script = one.row.script.removesuffix(".py")
-        families.setdefault(f"{script} on {one.row.device}, {one.row.role}", []).append(one)
-    for script in dict.fromkeys(one.row.script for one in found):
-        families[f"{script.removesuffix('.py')}, all"] = [one for one in found if one.row.script == script]
-    families["DeepLearningExamples, all"] = [one for one in found if one.row.script != "mpt.py"]
-    return [_summary(family, own) for family, own in families.items() if own]
+def families(found: Sequence[ScriptedPrediction]) -> dict[str, list[ScriptedPrediction]]:
+    """Return predictions by script, device and role, by script, and those that are not of MPT."""
+    scripts = {one.row.script: one.row.script.removesuffix(".py") for one in found}
+    groups = {
+        **grouped(found, lambda one: f"{scripts[one.row.script]} on {one.row.device}, {one.row.role}"),
+        **grouped(found, lambda one: f"{scripts[one.row.script]}, all"),
+        "DeepLearningExamples, all": [one for one in found if one.row.script != "mpt.py"],
+    }
+    return {name: own for name, own in groups.items() if own}
 
 
-def _summary(family: str, own: Sequence[ScriptedPrediction]) -> ErrorSummary:
-    errors = sorted(abs(one.error) for one in own)
-    return ErrorSummary(
-        family=family,
-        count=len(own),
-        median=statistics.median(errors),
-        ninth=errors[math.ceil(0.9 * len(errors)) - 1],
-        worst=max((one.error for one in own), key=abs),
-    )
+def summary(family: str, own: Sequence[ScriptedPrediction]) -> dict[str, Any]:
+    """Return the errors of a *family* as JSON types."""
+    errors = Errors.of(own)
+    assert errors is not None
+    return {
+        "family": family,
+        "count": errors.num_rows,
+        "median": errors.median,
+        "ninth": errors.ninth,
+        "worst": errors.worst,
+    }
 
 
 def _predicted(row: ScriptedRow) -> ScriptedPrediction:
@@ -168,7 +147,7 @@ def _predicted(row: ScriptedRow) -> ScriptedPrediction:
         less, less_exposed = _iteration(row, _PASSES - 1)
         more = row.passes - _PASSES
         step, exposed = step + more * (step - less), exposed + more * (exposed - less_exposed)
-    return ScriptedPrediction(row, row.passes * row.samples / step, step, exposed)
+    return ScriptedPrediction(row.passes * row.samples / step, row.measured, row, step, exposed)
 
 
 def _iteration(row: ScriptedRow, passes: int) -> tuple[float, float]:

@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from benchmarks.lab.published.shipped import DATA
-from testbed.truth.published.measured_row import MeasuredRow
-from testbed.truth.published.tables import read_table
+from testbed.calibration.tables.measured_row import MeasuredRow
+from testbed.calibration.tables.tables import read_table
 
 ELSEWHERE = "sizes that another set calibrates"
 """What the smaller rows of a set that calibrates from some size on judge."""

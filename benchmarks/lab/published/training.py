@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
 from typing import Any
@@ -20,62 +20,38 @@ from ddp.profiles import Profile, load_profile
 from ddp.step.simulated_step import simulate_step
 from ddp.step.step_run import StepRun
 from sim.units import SECOND
+from testbed.calibration.judge.errors import Compared, Errors, grouped
 
 
 @dataclass(frozen=True)
-class LostEfficiency:
-    """What a training loses to scaling, as parts of the efficiency of one GPU.
+class LostEfficiency(Compared):
+    """What a training is expected to lose to scaling, and lost: parts of the efficiency of one GPU.
 
     Attributes:
         training: that was measured.
-        measured: lost efficiency.
         ideal: predicted by messages alone.
-        expected: predicted with inefficiencies.
-        inefficiencies: terms that are in it.
+        inefficiencies: terms that are in the prediction.
     """
 
     training: Training
-    measured: float
     ideal: float
-    expected: float
     inefficiencies: tuple[str, ...]
 
     @property
     def error(self) -> float:
         """Expected less measured: negative where the prediction is too good."""
-        return self.expected - self.measured
+        return self.predicted - self.measured
 
-    def row(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return it as a JSON row."""
-        own = asdict(self)
-        return {**own.pop("training"), **own, "error": self.error}
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Lost efficiency of a family of trainings.
-
-    Attributes:
-        family: which.
-        count: how many.
-        measured: median.
-        ideal: median, of messages alone.
-        expected: median.
-        median_error: of absolute differences between expected and measured.
-        ideal_error: the same of messages alone.
-        worst_error: the largest in absolute value, with its sign.
-        within: part of the trainings whose error is at most 3 points.
-    """
-
-    family: str
-    count: int
-    measured: float
-    ideal: float
-    expected: float
-    median_error: float
-    ideal_error: float
-    worst_error: float
-    within: float
+        return {
+            **asdict(self.training),
+            "measured": self.measured,
+            "ideal": self.ideal,
+            "expected": self.predicted,
+            "inefficiencies": list(self.inefficiencies),
+            "error": self.error,
+        }
 
 
 def compared(
@@ -99,11 +75,11 @@ def lost_efficiency(training: Training, pcie_rate: float) -> LostEfficiency:
     """Return *training* beside its prediction, with rings of *pcie_rate* bytes/s where there is no NVLink."""
     ideal, expected = (_step(training, pcie_rate, is_real=is_real) for is_real in (False, True))
     return LostEfficiency(
-        training,
-        1 - training.efficiency,
-        1 - ideal.efficiency,
-        1 - expected.efficiency,
-        expected.inefficiencies,
+        predicted=1 - expected.efficiency,
+        measured=1 - training.efficiency,
+        training=training,
+        ideal=1 - ideal.efficiency,
+        inefficiencies=expected.inefficiencies,
     )
 
 
@@ -117,33 +93,36 @@ def ring_rate(calibrating: Iterable[Training]) -> float:
     return statistics.median(rates)
 
 
-def summaries(found: Sequence[LostEfficiency]) -> list[Summary]:
-    """Return the errors by role, number of nodes, profile and set."""
+def families(found: Sequence[LostEfficiency]) -> dict[str, list[LostEfficiency]]:
+    """Return trainings by role, number of nodes, profile and set."""
     judged = [one for one in found if one.training.role == "judge"]
-    families = {
+    groups = {
         "several nodes": [one for one in judged if one.training.nodes > 1],
         "one node": [one for one in judged if one.training.nodes == 1],
         "calibrating": [one for one in found if one.training.role == "calibrate"],
+        **grouped(judged, lambda one: one.training.profile),
+        **grouped(judged, lambda one: one.training.set),
     }
-    for name in dict.fromkeys(one.training.profile for one in judged):
-        families[name] = [one for one in judged if one.training.profile == name]
-    for name in dict.fromkeys(one.training.set for one in judged):
-        families[name] = [one for one in judged if one.training.set == name]
-    return [_summary(name, own) for name, own in families.items() if own]
+    return {name: own for name, own in groups.items() if own}
 
 
-def _summary(family: str, own: Sequence[LostEfficiency]) -> Summary:
-    return Summary(
-        family=family,
-        count=len(own),
-        measured=statistics.median(one.measured for one in own),
-        ideal=statistics.median(one.ideal for one in own),
-        expected=statistics.median(one.expected for one in own),
-        median_error=statistics.median(abs(one.error) for one in own),
-        ideal_error=statistics.median(abs(one.ideal - one.measured) for one in own),
-        worst_error=max((one.error for one in own), key=abs),
-        within=sum(abs(one.error) <= 0.03 for one in own) / len(own),
-    )
+def summary(family: str, own: Sequence[LostEfficiency]) -> dict[str, Any]:
+    """Return medians and errors of the trainings of a *family*, as JSON types; *within* are 3 points."""
+    expected = Errors.of(own)
+    ideal = Errors.of(replace(one, predicted=one.ideal) for one in own)
+    assert expected is not None
+    assert ideal is not None
+    return {
+        "family": family,
+        "count": len(own),
+        "measured": statistics.median(one.measured for one in own),
+        "ideal": statistics.median(one.ideal for one in own),
+        "expected": statistics.median(one.predicted for one in own),
+        "median_error": expected.median,
+        "ideal_error": ideal.median,
+        "worst_error": expected.worst,
+        "within": sum(abs(one.error) <= 0.03 for one in own) / len(own),
+    }
 
 
 @cache

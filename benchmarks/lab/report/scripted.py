@@ -1,104 +1,74 @@
-"""Published trainings run from scripts: on a terminal, as JSON, and as a section of a document."""
+"""Published trainings of one node, run from scripts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from benchmarks.lab.document import Section
-from benchmarks.lab.published.scripted import summaries
-from testbed.output.folder import document
-from testbed.output.table import table
+from benchmarks.lab.published.scripted import families, summary
+from testbed.calibration.judge.errors import Errors, worst
+from testbed.report.far_off import far_off, signed
+from testbed.result import Grid, Part, Result, Rows, asked, found, quiet
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from benchmarks.lab.published.scripted import ErrorSummary, ScriptedPrediction
+    from benchmarks.lab.published.scripted import ScriptedPrediction
 
 MODEL = (
     "a plain script on virtual ranks without data: kernels that CUDA would launch by the constants of the "
     "device file, collectives of the script on the links of the node, streams and a host that runs ahead"
 )
-WIDTH = 118
-FAMILIES = ("trainings", "rows", "median", "nine in ten", "worst")
 CASES = ("model", "device", "precision", "setting", "role", "predicted", "measured", "error")
 WORST = 8
-
-_MEANS = """
-Samples (tokens, sequences, pictures) per second and GPU, predicted over measured less one, in absolute
-values. `examples/mpt.py` is FSDP2 on 8 GPUs of a node (llm-foundry's table of MPT), `examples/bert.py` and
-`examples/resnet50.py` are one GPU (NVIDIA's DeepLearningExamples in PyTorch). A device file has three
-constants of a family of kernels (sustained products, fused attention, products of float8), which were
-fitted to the rows of MPT with the same kernel model outside of this testbed; the part of tfloat32 that
-convolutions reach was fitted to one row of ResNet-50, those of the V100 to its rows. Rows that *calibrate*
-therefore say that the script, its kernels and its streams take what that model takes, not that it is right
-elsewhere. Nothing is fitted to a row by itself. Attention kernels are those of 2023, `fa1_2023`.
-"""
-_ASSUMES = """
-What is assumed: rows in bf16 are of a torch that recomputes all of a checkpointed block (before 2.1), those
-in mixed precision of one that stops early; gradients are reduced in each pass; float8 casts are operations
-of their own; where a table states no batch of ResNet-50 it is 128. Rows of BERT-large with sequences of 512
-are left out: as full sequences they would exceed the peak of a V100.
-"""
+COLUMNS = (
+    *asked("set", "model", "device", "precision", "setting", "ranks", "script", "arguments", "passes"),
+    *asked("samples", "role"),
+    *found("measured", "predicted", "step_seconds", "exposed_seconds", "error"),
+)
+SUMMARIES = (*asked("family"), *found("count", "median", "ninth", "worst"))
 
 
-def print_scripted(console: Console, found: Sequence[ScriptedPrediction]) -> None:
-    """Print the errors by family, and the worst rows."""
+def scripted_result(trainings: Sequence[ScriptedPrediction]) -> Result:
+    """Return the errors by family, and the worst rows."""
     title = "Published trainings of one node, from scripts"
-    console.print(table(FAMILIES, [_cells(one) for one in summaries(found)], title=title))
-    console.print()
-    console.print(table(CASES, [_case(one) for one in _worst(found)], text_columns=5, title="The worst"))
-    console.print(f"\nSimulated: {MODEL}.", style="dim")
-
-
-def scripted_document(found: Sequence[ScriptedPrediction]) -> dict[str, Any]:
-    """Return the errors as a JSON document: ``rows`` of trainings, ``summaries`` of families."""
-    return document(
+    return Result(
+        question="How far are published trainings of one node from what their scripts are predicted to take?",
+        answer=far_off(Errors.of(trainings)),
         method="simulated",
         model=MODEL,
-        summaries=[asdict(one) for one in summaries(found)],
-        rows=[one.as_json() for one in found],
+        rows=Rows(COLUMNS, [one.as_json() for one in trainings]),
+        tables={"summaries": Rows(SUMMARIES, [summary(*item) for item in families(trainings).items()])},
+        parts=[
+            _summaries(trainings, title),
+            _cases(worst(trainings, WORST), "The worst"),
+            quiet(f"Simulated: {MODEL}."),
+        ],
     )
 
 
-def scripted_section(found: Sequence[ScriptedPrediction]) -> Section:
-    """Return the errors as a section."""
-    lines = [
-        "Written by `python -m benchmarks.lab.truth --scripts`.",
-        *wrap(_MEANS.strip(), WIDTH),
-        "",
-        *_markdown(FAMILIES, [_cells(one) for one in summaries(found)]),
-        "",
-        "The worst:",
-        "",
-        *_markdown(CASES, [_case(one) for one in _worst(found)]),
-        "",
-        "NVIDIA's rows, all of them:",
-        "",
-        *_markdown(CASES, [_case(one) for one in found if one.row.script != "mpt.py"]),
-        "",
-        *wrap(_ASSUMES.strip(), WIDTH),
+def scripted_section(trainings: Sequence[ScriptedPrediction]) -> Sequence[Part]:
+    """Return the errors for a document."""
+    nvidia = [one for one in trainings if one.row.script != "mpt.py"]
+    return [
+        _summaries(trainings),
+        _cases(worst(trainings, WORST), "The worst"),
+        _cases(nvidia, "NVIDIA's rows, all of them"),
     ]
-    return Section("scripts", "Training of one node, from a script", "\n".join(lines))
 
 
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    cells = [columns, ["---"] * len(columns), *rows]
-    return [f"| {' | '.join(row)} |" for row in cells]
+def _summaries(trainings: Sequence[ScriptedPrediction], title: str = "") -> Grid:
+    rows = []
+    for family, own in families(trainings).items():
+        one = summary(family, own)
+        shares = f"{100 * one['median']:.1f} %", f"{100 * one['ninth']:.1f} %", signed(one["worst"])
+        rows.append((family, str(one["count"]), *shares))
+    return Grid(("trainings", "rows", "median", "nine in ten", "worst"), rows, title=title)
 
 
-def _worst(found: Sequence[ScriptedPrediction]) -> list[ScriptedPrediction]:
-    return sorted(found, key=lambda one: -abs(one.error))[:WORST]
-
-
-def _cells(one: ErrorSummary) -> tuple[str, ...]:
-    shares = f"{100 * one.median:.1f} %", f"{100 * one.ninth:.1f} %", f"{100 * one.worst:+.1f} %"
-    return one.family, str(one.count), *shares
+def _cases(rows: Sequence[ScriptedPrediction], title: str) -> Grid:
+    return Grid(CASES, [_case(one) for one in rows], text_columns=5, title=title)
 
 
 def _case(one: ScriptedPrediction) -> tuple[str, ...]:
     own = one.row
-    figures = f"{one.predicted:,.0f}", f"{own.measured:,.0f}", f"{100 * one.error:+.1f} %"
+    figures = f"{one.predicted:,.0f}", f"{one.measured:,.0f}", signed(one.error)
     return own.model, own.device, own.precision, own.setting, own.role, *figures

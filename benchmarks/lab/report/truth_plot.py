@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.lab.shaped.rows import Errors, Row
+from benchmarks.lab.shaped.rows import Row, figures
 from testbed.output.figure import COLOURS, INK, QUIET, annotate, dress, new_figure, save
 from testbed.output.table import percent
 
@@ -23,13 +23,13 @@ def plot_truth(rows: Sequence[Row], path: Path) -> None:
     """
     figure = new_figure(7.5, 7.5)
     panel = figure.subplots()
-    kinds = list(dict.fromkeys(_kind(row) for row in rows))
+    kinds = list(dict.fromkeys(row.kind for row in rows))
     for number, kind in enumerate(kinds):
-        own = [row for row in rows if _kind(row) == kind]
-        measured = [row.measured_seconds for row in own]
+        own = [row for row in rows if row.kind == kind]
+        measured = [row.measured for row in own]
         panel.errorbar(
             measured,
-            [row.prediction.predicted_seconds for row in own],
+            [row.predicted for row in own],
             xerr=[
                 [m - min(row.seconds) for m, row in zip(measured, own, strict=True)],
                 [max(row.seconds) - m for m, row in zip(measured, own, strict=True)],
@@ -42,7 +42,7 @@ def plot_truth(rows: Sequence[Row], path: Path) -> None:
             label=kind.replace("_", "-"),
         )
 
-    times = [t for row in rows for t in (row.measured_seconds, row.prediction.predicted_seconds)]
+    times = [t for row in rows for t in (row.measured, row.predicted)]
     ends = [min(times) / 1.5, max(times) * 1.5]
     panel.plot(ends, ends, color=INK, linewidth=0.9, zorder=0)
     for factor in (1 - BAND, 1 + BAND):
@@ -53,8 +53,7 @@ def plot_truth(rows: Sequence[Row], path: Path) -> None:
     panel.legend(frameon=False, labelcolor=INK, fontsize=9)
     dress(panel)
 
-    errors = Errors.of(rows)
-    median = errors.median_error
+    median = figures(rows)["median_error"]
     large = "" if median is None else f" Median error from 512 KiB: {percent(median)}."
     annotate(
         figure,
@@ -63,8 +62,3 @@ def plot_truth(rows: Sequence[Row], path: Path) -> None:
         100,
     )
     save(figure, path)
-
-
-def _kind(row: Row) -> str:
-    one = row.prediction
-    return one.collective if one.family == "collective" else one.family

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchmarks.lab.document import renew
+from benchmarks.lab.document import check_section, renew
 from benchmarks.lab.program import program, start
-from testbed.errors import UsageError, reporting_errors
-from testbed.options.annotations import HtmlFile
-from testbed.output.folder import check_writable
+from testbed.errors import UsageError
+from testbed.options.command import command
 from testbed.output.table import progress
-from testbed.pages import Delivery
-from testbed.report.far_off import far_off, far_off_all
+from testbed.result import Part, Result
 
 if TYPE_CHECKING:
     from sim.topology.files.network_file import NetworkFile
-    from testbed.truth.calibration.calibration import Calibration
+    from testbed.calibration.live.calibration import Calibration
 
 EXAMPLES = """\b
 Examples:
@@ -28,7 +28,7 @@ Examples:
 """
 
 
-@reporting_errors
+@command
 def shaped(
     files: Annotated[list[Path] | None, typer.Argument(metavar="FILE...", help="Network files.")] = None,
     incast: Annotated[
@@ -54,36 +54,34 @@ def shaped(
         Path | None,
         typer.Option("--document", metavar="FILE", help="Renew the section of this in a Markdown file."),
     ] = None,
-    html: HtmlFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+) -> Result:
     """Build the network of each FILE on this machine (root, iproute2), and measure what was predicted for it.
 
     Each host is a network namespace, each link held to its rate by a token bucket; predictions are written
     to a file, whose SHA-256 is printed, before anything is measured, and nothing is left behind. --incast:
     a switch whose ports have one queue for all flows, against the fabric ethernet-tcp, in about five minutes.
     """
-    delivery = Delivery(as_json, html)
-    delivery.check()
-    if incast:
-        if files or calibration is not None:
-            raise UsageError("--incast goes alone: it builds a switch of its own, of no file")
-        of_incast(into, delivery)
-        return
-    if not files:
+    if incast and (files or calibration is not None):
+        raise UsageError("--incast goes alone: it builds a switch of its own, of no file")
+    if not incast and not files:
         raise UsageError("name at least one network file, such as examples/networks/shaped/*.toml")
-    of_shaped(files, calibration, output, into, delivery)
+    name = "incast" if incast else "shaped"
+    if into is not None:
+        check_section(into, name)
+    result, section = _of_incast() if incast else _of_shaped(files or [], calibration, output)
+    if into is None:
+        return result
+    renew(into, name, list(section))
+    return replace(result, files={**result.files, "Document": into})
 
 
-def of_shaped(
-    files: list[Path], calibration: Path | None, output: Path, into: Path | None, delivery: Delivery
-) -> None:
+def _of_shaped(files: list[Path], calibration: Path | None, output: Path) -> tuple[Result, Iterable[Part]]:
     """Build the networks of *files* here, and judge what was predicted of them.
 
     Raises:
         UsageError: two have one name, or one cannot be built.
     """
-    from benchmarks.lab.report.shaped import as_document, print_report, section
+    from benchmarks.lab.report.shaped import shaped_result, shaped_section
     from benchmarks.lab.report.truth_plot import plot_truth
     from benchmarks.lab.shaped.built import check_possible
     from benchmarks.lab.shaped.validation import validate as validate_network
@@ -100,8 +98,6 @@ def of_shaped(
     picture = folder.file("predicted_over_measured.png", "all rows, log-log") if has_matplotlib() else None
     if picture is not None:
         check_plot(picture)
-    if into is not None:
-        check_writable(into)
 
     with progress() as advance:
         if given is None:
@@ -113,55 +109,34 @@ def of_shaped(
         for network in networks:
             foretold = folder.file(f"predictions/{network.name}.jsonl", "before measuring")
             found.append(validate_network(network, given, foretold, advance))
-            shown = as_document(found, given)
-            folder.write_json("rows.json", "all rows, as --json prints them", shown)
+            result = shaped_result(found, given)
+            folder.write_json("rows.json", "all rows, as --json prints them", result.document())
 
     if picture is not None:
         plot_truth([row for one in found for row in one.rows], picture)
     else:
         print(f"No picture was drawn: {NOT_INSTALLED}", file=sys.stderr)
     folder.write_manifest()
-    if into is not None:
-        renew(into, section(found, given))
-    errors = [row.error for one in found for row in one.rows]
-    delivery.give(
-        shown,
-        lambda console: print_report(console, found, given),
-        f"How far are predictions from networks that were built here ({', '.join(names)})?",
-        far_off_all(errors),
-    )
-    if delivery.as_json:
-        return
-    if picture is not None:
-        print(f"Picture: {picture}")
-    print(f"Rows: {output / 'rows.json'}")
+    pictures = {} if picture is None else {"Picture": picture}
+    files_of_it = {**pictures, "Rows": output / "rows.json"}
+    return replace(result, files=files_of_it), shaped_section(found, given)
 
 
-def of_incast(into: Path | None, delivery: Delivery) -> None:
+def _of_incast() -> tuple[Result, Iterable[Part]]:
     """Build a switch with one queue before each port, and judge what is foretold of flows that share one.
 
     Raises:
         UsageError: this process may not build networks.
     """
-    from benchmarks.lab.report.incast import incast_document, incast_section, median_error, print_incast
+    from benchmarks.lab.report.incast import incast_result, incast_section
     from benchmarks.lab.shaped.built import check_possible
     from benchmarks.lab.shaped.incast import cases, measure_incast
 
     check_possible()
-    if into is not None:
-        check_writable(into)
     chosen = list(cases())
     with progress(len(chosen)) as advance:
         rows = measure_incast(chosen, advance)
-    if into is not None:
-        renew(into, incast_section(rows))
-    errors = [row.error for row in rows if row.case.role == "judges"]
-    delivery.give(
-        incast_document(rows),
-        lambda console: print_incast(console, rows),
-        "What do flows that end in one port of a switch get of it?",
-        far_off(median_error(rows), max(map(abs, errors), default=None), len(errors)),
-    )
+    return incast_result(rows), incast_section(rows)
 
 
 def _network(path: Path) -> NetworkFile:
@@ -186,7 +161,7 @@ def _network(path: Path) -> NetworkFile:
 
 
 def _read(path: Path) -> Calibration:
-    from testbed.truth.calibration.calibration import Calibration
+    from testbed.calibration.live.calibration import Calibration
 
     return Calibration.read(path)
 

@@ -26,6 +26,7 @@ from benchmarks.lab.shaped.timing import Call, fitting, time_calls
 from collectives.timing import simulate
 from sim import Topology
 from sim.topology.fabric import FABRICS
+from testbed.calibration.judge.errors import Compared
 from testbed.output.table import Advance, spell_size
 
 FABRIC = "ethernet-tcp"
@@ -136,40 +137,28 @@ def cases() -> Iterator[Case]:
 
 
 @dataclass(frozen=True)
-class IncastRow:
-    """What came of one case.
+class IncastRow(Compared):
+    """What came of one case: foretold with the fabric, and the median of repetitions, in seconds.
 
     Attributes:
         case: what was measured.
         links_seconds: foretold of links alone.
-        predicted_seconds: foretold with the fabric.
         times: of the repetitions.
     """
 
     case: Case
     links_seconds: float
-    predicted_seconds: float
     times: Times
-
-    @property
-    def measured_seconds(self) -> float:
-        """Median of the repetitions."""
-        return median(self.times.seconds)
 
     @property
     def part(self) -> float:
         """What flows got, measured: the part of what links alone give."""
-        return self.links_seconds / self.measured_seconds
-
-    @property
-    def error(self) -> float:
-        """Predicted over measured, less one."""
-        return self.predicted_seconds / self.measured_seconds - 1
+        return self.links_seconds / self.measured
 
     @property
     def links_error(self) -> float:
-        """The same of links alone."""
-        return self.links_seconds / self.measured_seconds - 1
+        """Predicted of links alone over measured, less one."""
+        return self.links_seconds / self.measured - 1
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as JSON types."""
@@ -182,8 +171,8 @@ class IncastRow:
             "port_queue": self.case.shaping.port_queue,
             "train_frames": self.case.shaping.pieces,
             "links_seconds": self.links_seconds,
-            "predicted_seconds": self.predicted_seconds,
-            "measured_seconds": self.measured_seconds,
+            "predicted_seconds": self.predicted,
+            "measured_seconds": self.measured,
             "part": self.part,
             "error": self.error,
             "links_error": self.links_error,
@@ -207,5 +196,6 @@ def measure_incast(chosen: list[Case], advance: Advance) -> list[IncastRow]:
             for case, (alone, predicted) in zip(chosen, foretold, strict=True):
                 if (case.rate_mbps, case.shaping) == (rate, shaping):
                     advance(f"{case.name}, {case.flows} to a port")
-                    rows.append(IncastRow(case, alone, predicted, case.measure(hosts)))
+                    times = case.measure(hosts)
+                    rows.append(IncastRow(predicted, median(times.seconds), case, alone, times))
     return rows

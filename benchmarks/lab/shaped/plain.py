@@ -13,12 +13,12 @@ from benchmarks.lab.shaped.built import built
 from benchmarks.lab.shaped.hosts import started
 from benchmarks.lab.shaped.plan import plan
 from sim import Topology
+from testbed.calibration.live.calibration import Calibration
 from testbed.output.table import Advance, counted
-from testbed.truth.calibration.calibration import Calibration
 
 if TYPE_CHECKING:
     from benchmarks.lab.shaped.host import Host
-    from testbed.truth.calibration.measurement import Measured
+    from testbed.calibration.live.measurement import Measured
 
 HOSTS, RATE = 4, "240Mbps"
 SECONDS = 40.0
@@ -32,7 +32,7 @@ def calibrate_plain(advance: Advance) -> Calibration:
         UsageError: this process may not build networks.
         HostError: a host failed.
     """
-    from testbed.truth.calibration.result import calibration_of
+    from testbed.calibration.live.result import calibration_of
 
     topology = Topology.switch(num_ranks=HOSTS, bandwidth=RATE, latency=0)
     advance(f"calibration on a switch of {counted(HOSTS, 'host')}")
@@ -46,7 +46,7 @@ def calibrate_plain(advance: Advance) -> Calibration:
 
 
 def _measure(host: Host, seconds: float) -> Measured | None:
-    from testbed.truth.calibration.measurement import measure
+    from testbed.calibration.live.measurement import measure
 
     found = measure(host.everyone, seconds=seconds)
     return found if host.rank == 0 else None

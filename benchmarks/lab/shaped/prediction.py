@@ -11,7 +11,7 @@ from collectives.timing import Job, Software, simulate_jobs
 from ddp.profiles.profile import Profile
 from ddp.step.simulated_step import simulate_step
 from sim import LinkFailedError, Topology
-from testbed.truth.calibration.calibration import Calibration
+from testbed.calibration.live.calibration import Calibration
 
 TRANSPORT = TRANSPORT_MODELS["gloo"]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-FROM_NBYTES = 512 << 10
-"""Rows of this size and more tell of the network; smaller ones of the software, too."""
+from testbed.calibration.judge.errors import SMALL, Compared, figures_by_size, grouped
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,8 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A prediction and its measurement.
+class Row(Compared):
+    """A prediction and its measurement, the median of repetitions, in seconds.
 
     Attributes:
         prediction: what was foretold.
@@ -50,26 +49,27 @@ class Row:
     prediction: Prediction
     seconds: tuple[float, ...]
 
-    @property
-    def measured_seconds(self) -> float:
-        """Median of the repetitions."""
-        return median(self.seconds)
+    @classmethod
+    def of(cls, prediction: Prediction, seconds: Sequence[float]) -> Row:
+        """Return *prediction* beside *seconds*, those of each repetition."""
+        return cls(prediction.predicted_seconds, median(seconds), prediction, tuple(seconds))
 
     @property
     def spread(self) -> float:
         """How far the repetitions lie apart: the slowest less the quickest, over the median."""
-        return (max(self.seconds) - min(self.seconds)) / self.measured_seconds
+        return (max(self.seconds) - min(self.seconds)) / self.measured
 
     @property
-    def error(self) -> float:
-        """Predicted over measured, less one: negative where it took longer than foretold."""
-        return self.prediction.predicted_seconds / self.measured_seconds - 1
+    def kind(self) -> str:
+        """What was measured: the collective, or the family of other cases."""
+        one = self.prediction
+        return one.collective if one.family == "collective" else one.family
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as JSON types."""
         return {
             **asdict(self.prediction),
-            "measured_seconds": self.measured_seconds,
+            "measured_seconds": self.measured,
             "spread": self.spread,
             "error": self.error,
             "seconds": list(self.seconds),
@@ -79,50 +79,21 @@ class Row:
     def from_json(cls, content: dict[str, Any]) -> Row:
         """Return the row of which *content* is the `as_json`."""
         names = Prediction.__dataclass_fields__
-        return cls(Prediction(**{name: content[name] for name in names}), tuple(content["seconds"]))
+        return cls.of(Prediction(**{name: content[name] for name in names}), content["seconds"])
 
 
-@dataclass(frozen=True)
-class Errors:
-    """How far rows are off.
-
-    Attributes:
-        num_rows: how many there are.
-        median_error: of the absolute errors of rows from `FROM_NBYTES` on; None: there are none.
-        worst_error: the largest of them.
-        worst_beyond_spread: the largest of what is left of them beyond the row's own spread.
-        small_median_error: median of the absolute errors of smaller rows; None: there are none.
-    """
-
-    num_rows: int
-    median_error: float | None
-    worst_error: float | None
-    worst_beyond_spread: float | None
-    small_median_error: float | None
-
-    @classmethod
-    def of(cls, rows: Iterable[Row]) -> Errors:
-        """Return the errors of *rows*."""
-        held = list(rows)
-        large = [row for row in held if row.prediction.nbytes >= FROM_NBYTES]
-        small = [abs(row.error) for row in held if row.prediction.nbytes < FROM_NBYTES]
-        return cls(
-            len(held),
-            median(abs(row.error) for row in large) if large else None,
-            max((abs(row.error) for row in large), default=None),
-            max((max(0.0, abs(row.error) - row.spread) for row in large), default=None),
-            median(small) if small else None,
-        )
+def figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return how far *rows* are off; *beyond_spread* is what is left beyond the row's own spread."""
+    beyond = [max(0.0, abs(row.error) - row.spread) for row in rows if row.prediction.nbytes >= SMALL]
+    return {
+        **figures_by_size(rows, lambda row: row.prediction.nbytes),
+        "worst_beyond_spread": max(beyond, default=None),
+    }
 
 
-def by_family(rows: Sequence[Row]) -> dict[str, Errors]:
-    """Return the errors of rows, by collective and algorithm, of other families by these."""
-    held: dict[str, list[Row]] = {}
-    for row in rows:
-        one = row.prediction
-        name = one.collective if one.family == "collective" else one.family
-        held.setdefault(f"{name} {one.algorithm}", []).append(row)
-    return {name: Errors.of(own) for name, own in held.items()}
+def by_family(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return rows by collective and algorithm, those of other families by these."""
+    return grouped(rows, lambda row: f"{row.kind} {row.prediction.algorithm}")
 
 
 def digest(predictions: Sequence[Prediction]) -> str:

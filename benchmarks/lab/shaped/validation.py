@@ -21,8 +21,8 @@ from ddp.profiles.profile import Profile
 from sim import Topology
 from sim.scenario.conditions import LinkChange
 from sim.topology.files.network_file import NetworkFile
+from testbed.calibration.live.calibration import Calibration
 from testbed.output.table import Advance
-from testbed.truth.calibration.calibration import Calibration
 
 SECONDS_A_PASS = 5.0
 """What all collectives of a file take at most each time, as foretold: decides how large they get."""
@@ -114,10 +114,10 @@ def validate(
         for case, predicted in zip(chosen, of_cases, strict=True):
             advance(f"{network.name}: {predicted[0].case}")
             taken = time_calls(hosts, case.calls, repetitions=REPETITIONS, meanwhile=_meanwhile(case, stands))
-            rows += [Row(*pair) for pair in zip(predicted, map(tuple, taken), strict=True)]
+            rows += [Row.of(*pair) for pair in zip(predicted, taken, strict=True)]
         for reducer, expected in zip(steps.REDUCERS, of_steps, strict=True):
             advance(f"{network.name}: {expected.case}")
-            rows.append(Row(expected, tuple(steps.time_steps(hosts, model, reducer, repetitions=STEPS))))
+            rows.append(Row.of(expected, steps.time_steps(hosts, model, reducer, repetitions=STEPS)))
         return Validation(
             network.name,
             predictor.topology,

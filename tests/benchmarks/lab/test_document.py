@@ -1,34 +1,65 @@
-"""A document of sections: each command renews its own."""
+"""A document of sections: each command renews its own, and nothing else."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from benchmarks.lab.document import Section, renew
+import pytest
+
+from benchmarks.lab.document import check_section, markdown, renew
+from testbed.errors import UsageError
+from testbed.result import Grid, Text
+
+DOCUMENTS = Path(__file__).parents[3] / "docs"
+TEXT = """# Title
+
+Prose.
+
+<!-- section one -->
+old
+<!-- end of one -->
+
+Why it fails: \\1 $.
+
+<!-- section two -->
+<!-- end of two -->
+"""
 
 
-def test_a_section_is_renewed_and_the_others_stay_as_they_are(tmp_path: Path) -> None:
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
     path = tmp_path / "truth.md"
-    renew(path, Section("training", "Training", "third"))
-    renew(path, Section("shaped", "Shaped networks", "first | old"))
-    renew(path, Section("published", "Published", "second"))
-    before = path.read_text()
-    renew(path, Section("shaped", "Shaped networks", "first | new"))
-
-    assert path.read_text() == before.replace("old", "new")
-    assert [line for line in before.splitlines() if line.startswith("#")] == [
-        "# How true the predictions are",
-        "## Shaped networks",
-        "## Published",
-        "## Training",
-    ]
+    path.write_text(TEXT)
+    return path
 
 
-def test_renewing_with_the_same_changes_nothing(tmp_path: Path) -> None:
+def test_what_stands_between_marks_is_renewed_and_all_else_stays_as_it_is(path: Path) -> None:
+    renew(path, "one", [Text([r"new \1"])])
+
+    assert path.read_text() == TEXT.replace("old", r"new \1")
+
+
+def test_renewing_with_the_same_changes_nothing(path: Path) -> None:
+    parts = [Text(["first", "- a", "- b"]), Grid(("a", "b\nc"), [("x", "1")], title="Worst")]
+    for _ in range(2):
+        renew(path, "two", parts)
+
+    section = "first\n\n- a\n- b\n\nWorst:\n\n| a | b c |\n|---|--:|\n| x | 1 |\n"
+    assert markdown(parts) == section
+    assert path.read_text() == TEXT.replace("<!-- end of two", f"{section}<!-- end of two")
+
+
+@pytest.mark.parametrize("text", ["", "# Title\n", TEXT.replace("one", "three"), TEXT + TEXT])
+def test_a_document_without_the_section_is_refused_before_any_work(text: str, tmp_path: Path) -> None:
     path = tmp_path / "truth.md"
-    section = Section("shaped", "Shaped networks", "| a |\n\n### b\n\ntext")
-    renew(path, section)
-    before = path.read_text()
-    renew(path, section)
+    path.write_text(text)
 
-    assert path.read_text() == before
+    with pytest.raises(UsageError, match=re.escape("between the lines <!-- section one --> and")):
+        check_section(path, "one")
+
+
+def test_documents_have_every_section_that_a_program_renews() -> None:
+    for name in ("shaped", "incast", "published", "devices", "scripts", "training"):
+        check_section(DOCUMENTS / "truth.md", name)
+    check_section(DOCUMENTS / "claims.md", "claims")

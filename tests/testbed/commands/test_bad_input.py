@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import testbed.pages
-import testbed.pages.delivery
 from testbed.cli import app
+from testbed.options.command import Outputs
 
 ROOT = Path(__file__).parents[3]
 LARGE = {"NINES": "9" * 5000, "DASHES": "-" * 20_000}
@@ -305,7 +304,7 @@ ROWS = [
 
 
 def worked(*_: Any) -> None:
-    raise AssertionError("the work was done, and its page is to be written")
+    raise AssertionError("the work was done, and its result is to be given")
 
 
 @pytest.mark.parametrize(("command", "said"), ROWS, ids=[command for command, _ in ROWS])
@@ -313,8 +312,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
     command: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for module in (testbed.pages, testbed.pages.delivery):  # who comes to a page has done its work first
-        monkeypatch.setattr(module, "write_page", worked)
+    monkeypatch.setattr(Outputs, "give", worked)
     for name, content in FILES.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
     words = shlex.split(command)

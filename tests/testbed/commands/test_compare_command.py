@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.comparison import ResultFile, compare
 from testbed.output.folder import document
+from testbed.result.comparison import ResultFile, compare
 from tests.commands import called
 
 Times = dict[tuple[str, int], float]

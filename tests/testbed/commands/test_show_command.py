@@ -93,6 +93,7 @@ def test_the_schedule_of_a_wrong_program_is_drawn_as_far_as_it_goes_before_the_f
 
     assert message in result.stderr
     assert result.stdout == drawn
+    assert message in reported(f"show {own_file}:{program} --ranks 2", code=1)["fault"]
 
 
 GRID = draw(resolve_algorithm("ring"), 16)

@@ -16,7 +16,7 @@ from collectives import simulate
 from collectives.timing import Assumptions
 from sim import Jitter, LinkChange, LinkFailure, Straggler, load_network
 from sim.topology import Topology
-from testbed.report.plots.load_plot import plot_load
+from testbed.plots.load_plot import plot_load
 from testbed.studies.simulation import SimulationRequest, entries_of, simulated
 from tests.commands import called, in_one_line, reported, rows_of
 

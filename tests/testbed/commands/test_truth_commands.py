@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from sim import load_device
+from testbed.calibration.device import calibration, measuring
+from testbed.calibration.device.cases import cases
+from testbed.calibration.judge import validation
+from testbed.calibration.live.calibration import Calibration
 from testbed.cli import app
-from testbed.truth.calibration.calibration import Calibration
-from testbed.truth.calibration.device import calibration, measuring
-from testbed.truth.calibration.device.cases import cases
-from testbed.truth.computation import validation
 from tests.commands import called, reported
 
 

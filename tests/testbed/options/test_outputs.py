@@ -30,13 +30,14 @@ def outputs() -> Iterator[tuple[str, str]]:
 
 
 def given(command: str, path: Path) -> list[str]:
-    """Return words that give *path* to *command* as an input."""
+    """Return words that give *path* to *command* as an input; none where it reads nothing."""
     parameters = COMMANDS[command].params
     for parameter in parameters:
         if parameter.param_type_name == "argument":
             return [str(path)]
     names = [parameter.opts[0] for parameter in parameters]
-    return [next(name for name in ("--network", "--profile", "--from") if name in names), str(path)]
+    option = next((name for name in ("--network", "--profile", "--from") if name in names), None)
+    return [] if option is None else [option, str(path)]
 
 
 def called(command: str, option: str, path: Path, given: list[str]) -> Result:
@@ -58,7 +59,7 @@ def test_every_option_with_a_path_is_an_output_or_an_input() -> None:
     assert len(list(outputs())) > 20
 
 
-@pytest.mark.parametrize(("command", "option"), list(outputs()))
+@pytest.mark.parametrize(("command", "option"), [own for own in outputs() if given(own[0], Path())])
 def test_an_output_never_takes_the_place_of_an_input(command: str, option: str, tmp_path: Path) -> None:
     suffixes = suffixes_of(command, option)
     assert suffixes

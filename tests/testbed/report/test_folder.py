@@ -17,7 +17,7 @@ from rich.console import Console
 from testbed.errors import UsageError
 from testbed.output.folder import SCHEMA, ResultFolder, check_writable, document
 from testbed.output.table import progress, seconds, stdout_console, table
-from testbed.report.plots.scaling_plot import plot_scaling
+from testbed.plots.scaling_plot import plot_scaling
 from testbed.report.scaling import scaling_tables
 from testbed.result.terminal import show_part
 from testbed.studies.predict import Point

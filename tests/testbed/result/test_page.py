@@ -11,7 +11,14 @@ from typer.testing import CliRunner
 
 from sim import Trace
 from testbed.cli import app
-from testbed.pages.plots.timeline import MOST_HEIGHT, MOST_PIECES, RankRow, rank_rows, spell_alike, timeline
+from testbed.plots.interactive.timeline import (
+    MOST_HEIGHT,
+    MOST_PIECES,
+    RankRow,
+    rank_rows,
+    spell_alike,
+    timeline,
+)
 from testbed.result import Facts, Grid, Result, Text
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

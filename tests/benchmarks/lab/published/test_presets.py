@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.lab.document import markdown
 from benchmarks.lab.published.presets import contradictions_of, judge_presets
 from benchmarks.lab.published.split import (
     ELSEWHERE,
@@ -14,9 +15,9 @@ from benchmarks.lab.published.split import (
     judged_presets,
     published_split,
 )
-from benchmarks.lab.report.presets import presets_document, presets_section
+from benchmarks.lab.report.presets import presets_result, presets_section
 from sim import load_network
-from testbed.truth.published.judging import by_class, judge
+from testbed.calibration.judge.judging import by_class, judge
 from tests.commands import called, reported
 
 PRESETS = Path(__file__).parents[4] / "sim" / "presets"
@@ -68,14 +69,14 @@ def test_presets_reach_the_errors_that_they_promise_on_rows_that_no_calibration_
 
 
 def test_the_section_and_the_json_have_every_preset_that_was_measured(judged):
-    body, document = presets_section(judged).body, presets_document(judged)
+    body, document = markdown(list(presets_section(judged))), presets_result(judged).document()
 
     measured = [own.name for own in judged if own.same]
     assert set(measured) == set(calibrating_presets())
     assert body.count("| all_to_all |") == len(
         [own for own in judged for node in own.node if node.collective == "all_to_all"]
     )
-    assert [name for name in measured if f"| {name} | same |" not in body] == []
+    assert [name for name in measured if f"| {name} | same system, other sizes |" not in body] == []
     assert json.loads(json.dumps(document))["same_systems"]["classes"]["above"]["median_error"] < 0.05
 
 

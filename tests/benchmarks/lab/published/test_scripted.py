@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.lab.published.scripted import ScriptedPrediction, predict, scripted_rows, summaries
-from benchmarks.lab.report.scripted import scripted_document, scripted_section
+from benchmarks.lab.published.scripted import ScriptedPrediction, families, predict, scripted_rows, summary
+from benchmarks.lab.report.scripted import scripted_result
 
 
 def test_all_rows_of_mpt_and_the_possible_ones_of_one_gpu_are_run():
@@ -34,19 +34,18 @@ def test_the_batch_of_a_pass_is_that_of_a_step_over_its_passes_where_the_table_s
     assert row.samples == 64
 
 
-def test_errors_are_summed_up_by_family_and_the_section_names_its_command():
+def test_errors_are_summed_up_by_family():
     rows = [row for row in scripted_rows() if row.script == "resnet50.py"]
     found = [
-        ScriptedPrediction(row, row.measured * (1 + 0.01 * number), 1.0, 0.0)
+        ScriptedPrediction(row.measured * (1 + 0.01 * number), row.measured, row, 1.0, 0.0)
         for number, row in enumerate(rows)
     ]
 
-    whole = next(one for one in summaries(found) if one.family == "resnet50, all")
+    whole = summary("all", families(found)["resnet50, all"])
 
-    assert (whole.count, round(whole.median, 6), round(whole.ninth, 6)) == (6, 0.025, 0.05)
-    assert round(whole.worst, 6) == 0.05
-    assert "benchmarks.lab.truth --scripts" in scripted_section(found).body
-    assert len(scripted_document(found)["rows"]) == 6
+    assert (whole["count"], round(whole["median"], 6), round(whole["ninth"], 6)) == (6, 0.025, 0.05)
+    assert round(whole["worst"], 6) == 0.05
+    assert len(scripted_result(found).rows) == 6
 
 
 @pytest.mark.slow

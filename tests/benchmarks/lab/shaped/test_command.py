@@ -10,6 +10,7 @@ import pytest
 from benchmarks.lab.program import program
 from benchmarks.lab.shaped import built
 from benchmarks.lab.shaped.__main__ import EXAMPLES, shaped
+from testbed.result import Result
 from tests.commands import called
 
 PROGRAM = program(shaped, EXAMPLES)
@@ -57,7 +58,9 @@ def test_without_matplotlib_it_goes_on_and_says_that_nothing_was_drawn(
     monkeypatch.setattr(built, "check_possible", lambda: None)
     monkeypatch.setattr("benchmarks.lab.shaped.plain.calibrate_plain", lambda _: nothing)
     monkeypatch.setattr("benchmarks.lab.shaped.validation.validate", lambda *_: nothing)
-    monkeypatch.setattr("benchmarks.lab.report.shaped.as_document", lambda *_: {})
+    monkeypatch.setattr(
+        "benchmarks.lab.report.shaped.shaped_result", lambda *_: Result("q", "a", "measured", "m")
+    )
 
     finished = called(f"{STAR} --output {tmp_path} --json", program=PROGRAM)
 

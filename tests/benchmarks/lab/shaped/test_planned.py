@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.lab.shaped import cases
 from benchmarks.lab.shaped.cases import Case
 from benchmarks.lab.shaped.plan import Plan, plan, wire
-from benchmarks.lab.shaped.rows import Errors, Prediction, Row, by_family, digest, written
+from benchmarks.lab.shaped.rows import Prediction, Row, by_family, digest, figures, written
 from benchmarks.lab.shaped.shaping import COMMON, LEAST_BURST, Shaping
 from collectives.errors import NotSupportedError
 from sim import LinkChange, LinkFailure, Topology
@@ -209,31 +209,27 @@ def test_a_burst_is_a_time_of_the_rate_but_at_least_a_frame() -> None:
 
 
 def row(predicted: float, *seconds: float, nbytes: int = 1 << 20, family: str = "collective") -> Row:
-    return Row(Prediction("net", family, "a case", "all_reduce", "ring", nbytes, 4, predicted), seconds)
+    return Row.of(Prediction("net", family, "a case", "all_reduce", "ring", nbytes, 4, predicted), seconds)
 
 
 def test_an_error_is_predicted_over_median_less_one() -> None:
     one = row(0.9, 1.5, 1.0, 0.5)
 
-    assert one.measured_seconds == 1.0
+    assert one.measured == 1.0
     assert one.error == pytest.approx(-0.1)
     assert one.spread == pytest.approx(1.0)
 
 
 def test_small_rows_are_judged_apart() -> None:
-    errors = Errors.of(
+    errors = figures(
         [row(1.1, 1.0), row(0.8, 1.0, 0.95, 1.05), row(1.02, 1.0), row(3.0, 1.0, nbytes=(512 << 10) - 4)]
     )
 
-    assert errors.num_rows == 4
-    assert errors.median_error == pytest.approx(0.1)
-    assert errors.worst_error == pytest.approx(0.2)
-    assert errors.worst_beyond_spread == pytest.approx(0.1)
-    assert errors.small_median_error == pytest.approx(2.0)
-
-
-def test_without_rows_there_are_no_errors() -> None:
-    assert Errors.of([]) == Errors(0, None, None, None, None)
+    assert errors["num_rows"] == 4
+    assert errors["median_error"] == pytest.approx(0.1)
+    assert errors["worst_error"] == pytest.approx(0.2)
+    assert errors["worst_beyond_spread"] == pytest.approx(0.1)
+    assert errors["small_median_error"] == pytest.approx(2.0)
 
 
 def test_rows_of_other_families_are_not_taken_for_plain_collectives() -> None:

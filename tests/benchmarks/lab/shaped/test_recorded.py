@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from benchmarks.lab.report.shaped import as_document, print_report, section
+from benchmarks.lab.document import markdown
+from benchmarks.lab.report.shaped import shaped_result, shaped_section
 from benchmarks.lab.report.truth_plot import plot_truth
 from benchmarks.lab.shaped.cases import Case
 from benchmarks.lab.shaped.plan import wire
 from benchmarks.lab.shaped.prediction import Predictor
-from benchmarks.lab.shaped.rows import Errors, Row
+from benchmarks.lab.shaped.rows import Row, figures
 from benchmarks.lab.shaped.timing import Call
 from benchmarks.lab.shaped.validation import Cut, Validation
 from sim.topology.files.network_file import read_network
-from testbed.output.table import stdout_console
-from testbed.truth.calibration.calibration import Calibration
+from testbed.calibration.live.calibration import Calibration
 
 RECORDED = Path("tests/data/shaped.json")
 NETWORKS = ("four_equal", "two_racks_2to1")
@@ -53,19 +53,17 @@ def anew(network: str) -> list[Row]:
         if one.family == "collective":
             case = Case(one.family, (Call(one.collective, one.algorithm, one.nbytes),))
             seconds = predictor(network).total(case)
-            found.append(Row(replace(one, predicted_seconds=seconds), row.seconds))
+            found.append(Row.of(replace(one, predicted_seconds=seconds), row.seconds))
     return found
 
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_predictions_are_as_near_to_what_was_measured_as_is_promised(network: str) -> None:
-    errors = Errors.of(anew(network))
+    errors = figures(anew(network))
 
-    assert errors.num_rows >= 24
-    assert errors.median_error is not None
-    assert errors.small_median_error is not None
-    assert errors.median_error < 0.03
-    assert errors.small_median_error < 0.08
+    assert errors["num_rows"] >= 24
+    assert errors["median_error"] < 0.03
+    assert errors["small_median_error"] < 0.08
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -81,16 +79,16 @@ def validation(network: str) -> Validation:
     return Validation(network, predictor(network).topology, tuple(rows(network)), cut, ("x",), "0" * 64)
 
 
-def test_reports_say_what_was_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_say_what_was_recorded(tmp_path: Path) -> None:
     found = [validation(network) for network in NETWORKS]
-    document = json.loads(json.dumps(as_document(found, calibration()), allow_nan=False))
-    print_report(stdout_console(), found, calibration())
+    result = shaped_result(found, calibration())
+    document = json.loads(json.dumps(result.document(), allow_nan=False))
     plot_truth([row for one in found for row in one.rows], tmp_path / "truth.svg")
 
     rows_of_all = [row for network in NETWORKS for row in rows(network)]
-    assert document["median_error"] == Errors.of(rows_of_all).median_error
+    assert document["median_error"] == figures(rows_of_all)["median_error"]
     assert {"worst_error", "small_median_error"} <= set(document)
     assert len(document["rows"]) == len(rows_of_all)
-    assert "| **all** |" in section(found, calibration()).body
-    assert "1 of 4 hosts failed, as foretold" in capsys.readouterr().out
+    assert "| **all** |" in markdown(list(shaped_section(found, calibration())))
+    assert "1 of 4 hosts failed, as foretold" in str(result)
     assert (tmp_path / "truth.svg").stat().st_size > 1000

@@ -18,7 +18,7 @@ from collectives.program.contracts import CONTRACTS, Part, Place
 HIERARCHICAL = import_module("collectives.algorithms.hierarchical")
 z3 = pytest.importorskip("z3", reason="proofs for every size need z3")
 
-from collectives.proof.every_size import NotProvedError, prove_every_size  # noqa: E402
+from collectives.proof.every_size import NotProvedError, prove_every_size, scope_of  # noqa: E402
 from collectives.proof.every_size.demands import AFTER, BEFORE, EQUAL_PARTS, Held, in_parts  # noqa: E402
 from collectives.proof.every_size.linear import Linear  # noqa: E402
 from collectives.proof.every_size.powers import ROOT  # noqa: E402
@@ -153,3 +153,10 @@ def test_products_are_told_to_the_solver_as_they_are() -> None:
     assert facts.imply(inside)
     assert not facts.imply(chunk < size * share)
     assert Linear().of([place < size]) == [place < size]
+
+
+@pytest.mark.costly
+def test_a_hierarchy_is_proved_for_every_number_of_ranks_with_the_bytes_that_it_declares() -> None:
+    scope = scope_of(resolve_algorithm("hierarchical"))
+
+    assert (scope.sizes, scope.with_bytes) == ("every size", True)

@@ -1,0 +1,7 @@
+"""Constants of a network or a device from measurements, and predictions judged by measurements.
+
+live    a network and the software on it, measured by processes
+tables  a network, from tables of measured collectives
+device  what kernels reach, measured on one device
+judge   predictions beside measurements, and their errors
+"""

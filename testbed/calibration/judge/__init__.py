@@ -1,0 +1,1 @@
+"""Predictions held against measurements: tables of collectives, and training steps on one rank."""

@@ -1,0 +1,1 @@
+"""A network and the software on it, calibrated by processes that measure."""

@@ -1,0 +1,102 @@
+"""Timings of a collective with what the simulator says of each beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from testbed.benchmarking.benchmark import BenchRequest, Timings, TransportName
+from testbed.benchmarking.measure import ITEM_SIZES
+
+if TYPE_CHECKING:
+    from sim import Topology
+    from testbed.calibration.live.calibration import Calibration
+
+
+_MODELS = {TransportName.GLOO: "gloo", TransportName.SHM: "shm"}
+"""Transport models of transports, where one is not the ideal."""
+
+
+def with_simulation(
+    timings: Timings, request: BenchRequest, topology: Topology | None, calibration: Calibration | None = None
+) -> Timings:
+    """Simulate what was measured: on *topology*, or on a switch fitted to the measurement itself.
+
+    Over Gloo and shared memory steps are completed as they do there, and Gloo's *native* is what it runs (see
+    `collectives.catalogue.native`); elsewhere our default algorithm stands for the vendor's.  What software
+    takes is counted where *calibration*, that *topology* is from, says it.
+    """
+    from testbed.calibration.live.one_switch import fit_switch
+
+    rows = timings.rows
+    sizes, times = [row.size_bytes for row in rows], [row.time_us for row in rows]
+    who, seconds = _simulated_seconds(request, calibration)
+    if topology is None:
+        network = fit_switch(seconds, request.num_ranks, sizes, [time / 1e6 for time in times])
+        origin = _spell_fit(network, len(set(sizes)))
+    elif calibration is None:
+        network, origin = topology, f"{topology.name}, a prediction that knows nothing of this machine"
+    else:
+        network, origin = topology, f"{topology.name}, with the software costs that its calibration found"
+    predicted = [seconds(size, network) * 1e6 for size in sizes]
+    errors = [100 * (own / time - 1) for own, time in zip(predicted, times, strict=True)]
+    return replace(
+        timings,
+        rows=[
+            replace(row, simulated_us=own, error_percent=error)
+            for row, own, error in zip(rows, predicted, errors, strict=True)
+        ],
+        method=[*timings.method, "simulated"],
+        models=[
+            *timings.models,
+            f"Simulated: {who} on {origin}",
+            f"Mean absolute error over {len(errors)} sizes: {sum(map(abs, errors)) / len(errors):.1f} %",
+        ],
+        topologies=[network],
+    )
+
+
+def _simulated_seconds(
+    request: BenchRequest, calibration: Calibration | None
+) -> tuple[str, Callable[[int, Topology], float]]:
+    """Return in words what is simulated for *request*, and what a size takes on a network."""
+    from collectives import resolve_algorithm
+    from collectives.catalogue.selectors import DEFAULTS, NATIVE
+    from collectives.timing import simulate
+
+    (candidate,) = request.candidates
+    over_gloo = request.transport is TransportName.GLOO
+    program: Any = candidate.algorithm
+    if program is not None:
+        who = str(program)
+    elif over_gloo:
+        program, who = NATIVE, "native, as Gloo runs it,"
+    else:
+        stand_in = DEFAULTS[request.collective]
+        program, who = resolve_algorithm(stand_in, request.collective), f"{stand_in}, standing for native,"
+    costs = {} if calibration is None else calibration.software(candidate.name).options()
+
+    def seconds(nbytes: int, topology: Topology) -> float:
+        return simulate(
+            program,
+            nbytes=nbytes,
+            topology=topology,
+            collective=request.collective,
+            itemsize=ITEM_SIZES[request.dtype],
+            transport_model=_MODELS.get(request.transport, "ideal"),
+            **costs,
+        ).seconds
+
+    return who, seconds
+
+
+def _spell_fit(network: Topology, num_sizes: int) -> str:
+    from sim.units import format_bandwidth, format_time
+
+    bandwidth, latency = int(network.link_bandwidth[0]), int(network.link_latency[0])
+    worth = "the error is that of the fit, not of a prediction"
+    if num_sizes <= 2:
+        worth = f"two constants always fit {num_sizes} size(s): measure more for the error to mean anything"
+    per_link = f"{format_bandwidth(bandwidth)}, {format_time(latency)} per link"
+    return f"a switch fitted to this very run ({per_link}); {worth}"

@@ -1,0 +1,152 @@
+"""Live calibration: the processes that measure, on this machine or under torchrun, and what they find."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from pydantic import TypeAdapter
+
+from testbed.errors import UsageError, reporting_errors
+from testbed.output.table import progress
+from testbed.scripts.launch import RankExitError, launch, own_module
+from testbed.scripts.scratch_folder import scratch_folder
+
+if TYPE_CHECKING:
+    from testbed.calibration.live.measurement import Measured
+
+DEFAULT_RANKS = 4
+DEFAULT_SECONDS = 75.0
+LEAST_SECONDS = 5.0
+TIMEOUT = 120.0
+"""Seconds that a collective may take."""
+
+
+@dataclass(frozen=True)
+class LiveRequest:
+    """What is to be measured.
+
+    Attributes:
+        ranks: how many; None: as torchrun has started, or else `DEFAULT_RANKS`.
+        seconds: that it may take, about.
+        port: where the ranks meet; None: one that is free.
+        transport: ``gloo``, or ``shm``.
+    """
+
+    ranks: int | None
+    seconds: float
+    port: int | None
+    transport: str = "gloo"
+
+    @property
+    def num_ranks(self) -> int:
+        """How many ranks measure.
+
+        Raises:
+            UsageError: another number than torchrun has started, or too few for any traffic.
+        """
+        return num_ranks_of(self.ranks)
+
+    def check(self) -> None:
+        """Raise a `UsageError` if this cannot be measured."""
+        if self.seconds < LEAST_SECONDS:
+            raise UsageError(f"--seconds {self.seconds:g}: expected {LEAST_SECONDS:g} at least")
+        if self.num_ranks < 2:
+            raise UsageError("--ranks 1: one rank sends nothing; calibrate at least 2")
+
+
+def joined() -> bool:
+    """Return whether this process is one of those that torchrun has started."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def num_ranks_of(ranks: int | None) -> int:
+    """Return how many ranks measure.
+
+    Raises:
+        UsageError: *ranks* contradicts torchrun.
+    """
+    world_size = int(os.environ["WORLD_SIZE"]) if joined() else None
+    if world_size is not None and ranks not in (None, world_size):
+        raise UsageError(f"--ranks {ranks}, but torchrun has started {world_size}; leave --ranks out")
+    return world_size or ranks or DEFAULT_RANKS
+
+
+def measured(request: LiveRequest) -> Measured | None:
+    """Measure between processes of this machine, or as one of those that torchrun has started.
+
+    Returns:
+        What was found; None on the ranks of torchrun that are not the first.
+
+    Raises:
+        LaunchError: a rank failed.
+        SystemExit: a rank failed and has said why.
+    """
+    if joined():
+        return _measured_here(request)
+    with scratch_folder() as folder:
+        path = Path(folder) / "measured.json"
+        command = [*own_module("testbed.calibration.live.live"), str(path), json.dumps(asdict(request))]
+        try:
+            launch(command, request.num_ranks, port=request.port)
+        except RankExitError as error:
+            if not error.said:
+                raise
+            raise SystemExit(error.exit_code) from None
+        return _documents().validate_json(path.read_bytes())
+
+
+def _measure_as_rank(path: Path, request: str) -> None:
+    """Measure as one of the processes of `measured`; the first writes what was found to *path*."""
+    found = _measured_here(LiveRequest(**json.loads(request)))
+    if found is not None:
+        path.write_bytes(_documents().dump_json(found))
+
+
+def _documents() -> TypeAdapter[Measured]:
+    """Return what writes and reads measurements as JSON."""
+    from testbed.calibration.live.measurement import Measured
+
+    return TypeAdapter(Measured)
+
+
+def _measured_here(request: LiveRequest) -> Measured | None:
+    """Measure as one of several processes; return what was found on rank 0, None elsewhere."""
+    import torch
+    import torch.distributed as dist
+
+    from testbed.calibration.live.measurement import measure
+    from testbed.scripts.loopback import listen_on_loopback
+
+    listen_on_loopback()
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT))
+    try:
+        with progress(100, show=dist.get_rank() == 0) as advance:
+            found = measure(
+                seconds=request.seconds,
+                transport="shm" if request.transport == "shm" else None,
+                ranks_per_node=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+                told=lambda what, part: advance(what, completed=round(100 * part)),
+            )
+        return found if dist.get_rank() == 0 else None
+    finally:
+        dist.destroy_process_group()
+
+
+def described_here(num_ranks: int) -> str:
+    """Return in words what was measured."""
+    ranks_per_node = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if joined() else num_ranks
+    if ranks_per_node >= num_ranks:
+        return f"{num_ranks} processes of {platform.node() or 'one machine'}"
+    return f"{-(-num_ranks // ranks_per_node)} nodes of {ranks_per_node} processes"
+
+
+if __name__ == "__main__":
+    typer.run(reporting_errors(_measure_as_rank))

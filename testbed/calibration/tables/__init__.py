@@ -1,0 +1,1 @@
+"""Tables of measured collectives, and constants fitted to them."""

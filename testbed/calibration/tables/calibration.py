@@ -1,0 +1,130 @@
+"""Calibrations from tables of measured collectives: a network file for each machine in a table."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from testbed.calibration.judge.size_class import CLASSES, size_class
+from testbed.calibration.tables.fit import FittedCurve, fit_curves
+from testbed.calibration.tables.measured_row import MeasuredRow
+from testbed.calibration.tables.network_text import described_by_measurements, with_measured
+from testbed.calibration.tables.systems import systems_beside
+from testbed.errors import UsageError
+from testbed.output.table import Advance
+
+
+@dataclass(frozen=True)
+class TableCalibration:
+    """Constants of one machine.
+
+    Attributes:
+        name: for a file.
+        machine: what it is, in words.
+        systems: the sets of measurements.
+        fits: a curve for each collective and number of nodes.
+        text: of the network file.
+    """
+
+    name: str
+    machine: str
+    systems: tuple[str, ...]
+    fits: tuple[FittedCurve, ...]
+    text: str
+
+    def left_out_errors(self, fit: FittedCurve) -> list[float | None]:
+        """Return the median error of the sizes that were left out, for each of `CLASSES`."""
+        errors: dict[str, list[float]] = defaultdict(list)
+        for own in fit.held:
+            errors[size_class(own.nbytes)].append(abs(own.error))
+        return [median(errors[name]) if errors[name] else None for name in CLASSES]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the calibration as JSON types: seconds, bytes, bytes per second, fractions."""
+        return {
+            "machine": self.machine,
+            "systems": list(self.systems),
+            "curves": [
+                {
+                    **asdict(fit.curve),
+                    "num_rows": fit.num_rows,
+                    "left_out_median_error": dict(zip(CLASSES, self.left_out_errors(fit), strict=True)),
+                }
+                for fit in self.fits
+            ],
+        }
+
+
+def calibrations_from(
+    rows: Sequence[MeasuredRow],
+    path: Path,
+    *,
+    advance: Advance,
+    select: str | None = None,
+    network: str | None = None,
+) -> list[TableCalibration]:
+    """Return a calibration for each machine among *rows*.
+
+    Args:
+        rows: of the table.
+        path: of the table; systems in a file beside it say what a machine is.
+        advance: is told what is being fitted.
+        select: patterns of names of sets, with commas between; by default all.
+        network: whose links and hardware the files take over; by default those of the system.
+
+    Raises:
+        UsageError: no row is left, or ours and the library's algorithms are mixed.
+    """
+    patterns = [text.strip() for text in (select or "*").split(",")]
+    chosen = [row for row in rows if any(fnmatchcase(row.system, pattern) for pattern in patterns)]
+    if not chosen:
+        names = ", ".join(dict.fromkeys(row.system for row in rows))
+        raise UsageError(f"--select {select}: no set of the table has such a name; there are {names}")
+    chosen = _one_algorithm(chosen, path)
+
+    systems = systems_beside(path)
+    machines: dict[str, list[MeasuredRow]] = defaultdict(list)
+    for row in chosen:
+        system = systems.get(row.system)
+        name = f"{path.stem}, {row.ranks_per_node} ranks a node" if system is None else system.machine
+        machines[path.stem if network else name].append(row)
+
+    for machine in list(machines):  # what was measured in a node belongs to the only cluster of such nodes
+        clusters = [name for name in machines if name.startswith(f"{machine}, ")]
+        if len(clusters) == 1:
+            machines[clusters[0]] += machines.pop(machine)
+
+    found = []
+    for machine, own in machines.items():
+        advance(machine)
+        sets = tuple(sorted({row.system for row in own}))
+        known = [systems[name] for name in sets if name in systems]
+        source = "; ".join(dict.fromkeys(system.source for system in known)) or str(path.name)
+        fits = fit_curves(own, source)
+        curves = [fit.curve for fit in fits]
+        text = (
+            with_measured(network, curves)
+            if network
+            else described_by_measurements(curves, known[0] if known else None)
+        )
+        plain = re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-")
+        found.append(TableCalibration(plain, machine, sets, tuple(fits), text))
+    return found
+
+
+def _one_algorithm(rows: list[MeasuredRow], path: Path) -> list[MeasuredRow]:
+    """Return the rows of the library's own algorithm, or of the only one that there is."""
+    algorithms = list(dict.fromkeys(row.algorithm for row in rows))
+    if len(algorithms) > 1 and "native" in algorithms:
+        return [row for row in rows if row.algorithm == "native"]
+    if len(algorithms) > 1:
+        raise UsageError(
+            f"{path}: rows of {', '.join(algorithms)}; expected those of native, or of one algorithm alone"
+        )
+    return rows

@@ -1,1 +1,0 @@
-"""Predictions held against measurements: calibration, validation, and the claims of textbooks."""

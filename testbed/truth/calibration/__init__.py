@@ -1,1 +1,0 @@
-"""Calibration: constants of a network and of the software on it, found by measurement."""

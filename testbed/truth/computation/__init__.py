@@ -1,1 +1,0 @@
-"""Computation held against measurements: training steps of models on one rank."""

@@ -1,1 +1,0 @@
-"""Published measurements of real machines, and constants fitted to such tables."""
