@@ -4,7 +4,7 @@
 
 compares ours with Gloo's own.  How good the choice of ``auto`` is, one sees with it as the baseline:
 
-    testbed bench --transport gloo --ranks 4 --algorithm all --save t
+    testbed bench --transport gloo --ranks 4 --algorithm all --output t
     torchrun --nproc-per-node 4 benchmarks/all_reduce_over_gloo.py --algorithms all --baseline auto:table=t
 
 Each pair calls the one and then the other, the order changing from pair to pair, so that both see

@@ -40,6 +40,9 @@ from testbed.options.outputs import CheckedCommand
 from testbed.output.plain_text import use_what_streams_know
 from testbed.output.streams import open_closed_streams
 
+ALSO = {**FORMERLY, "sizes": "nbytes", "save": "output", "out": "output", "svg": "plot"}
+"""Other words for options, which all commands take."""
+
 app = typer.Typer(
     name="testbed",
     no_args_is_help=True,
@@ -48,7 +51,7 @@ app = typer.Typer(
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,
-        "token_normalize_func": lambda name: FORMERLY.get(name, name),
+        "token_normalize_func": lambda name: ALSO.get(name, name),
     },
 )
 

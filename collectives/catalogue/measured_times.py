@@ -1,4 +1,4 @@
-"""A table of measured times: the fastest algorithm by size, of what ``testbed bench --save`` has written.
+"""A table of measured times: the fastest algorithm by size, of what ``testbed bench --output`` has written.
 
 A table is data: it names algorithms that ship, with parameters, ``native``, the vendor's own, and schedules
 (``FILE.json``, such as ``testbed synthesize`` writes) that lie in its own folder.  One that names any other
@@ -35,7 +35,7 @@ MAX_MICROSECONDS = 1e12
 
 _LEAST_MICROSECONDS = 1e-6
 _SHIPPED = {NATIVE: -1} | {own.name: number for number, own in reversed([*enumerate(ALGORITHMS)])}
-_HOW = "write one by testbed bench --algorithm all --save FILE"
+_HOW = "write one by testbed bench --algorithm all --output FILE"
 
 
 class _Fields(BaseModel):
@@ -59,7 +59,7 @@ class MeasuredTime(_Fields):
 
 
 class TimesDocument(_Fields):
-    """What ``testbed bench --save`` writes, as far as a table needs it.
+    """What ``testbed bench --output`` writes, as far as a table needs it.
 
     Attributes:
         schema_version: of the format (``schema`` in the file).
@@ -106,7 +106,7 @@ class Table:
         if document.ranks != world_size:
             raise NotSupportedError(
                 f"{path}: measured with {document.ranks} ranks, and this group has {world_size}; measure it "
-                f"with testbed bench --ranks {world_size} --algorithm all --save FILE"
+                f"with testbed bench --ranks {world_size} --algorithm all --output FILE"
             )
         if transport is not None and document.transport not in (transport, "sim"):
             raise NotSupportedError(

@@ -7,7 +7,7 @@
 "auto"                          the cheapest on the network simulated, see `collectives.timing.cost`
 "auto:reduction_bandwidth=50GB/s"  the same, where reducing takes time
 "auto:table=FILE"               the fastest in a table of measurements: what
-                                ``testbed bench --algorithm all --save FILE`` has written, see
+                                ``testbed bench --algorithm all --output FILE`` has written, see
                                 `collectives.catalogue.measured_times`
 """
 

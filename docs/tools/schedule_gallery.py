@@ -28,7 +28,7 @@ _HEAD = """\
 Every shipped algorithm on 8 ranks. Ranks stand side by side, steps go downwards, an arrow is a message:
 blue is reduced into what the receiver holds, orange overwrites it. A tall picture pays for many latencies,
 one with dense arrows or long ranges of chunks for many bytes. A picture leads to its full size, a name to
-idea, source and costs; `testbed show NAME --ranks 4 --svg FILE` draws any other.
+idea, source and costs; `testbed show NAME --ranks 4 --plot FILE` draws any other.
 """
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from testbed.errors import UsageError
+from testbed.options.arguments import split_names
 
 if TYPE_CHECKING:
     from collectives.catalogue.selectors import Choice
@@ -123,27 +124,9 @@ def _is_auto(name: str, transport: str) -> bool:
     if auto is not None and auto.table is None and transport != SIMULATED:
         raise UsageError(
             f"--algorithm auto knows no costs of a real network; give auto:table=FILE, which "
-            f"testbed bench --transport {transport} --algorithm all --save FILE writes"
+            f"testbed bench --transport {transport} --algorithm all --output FILE writes"
         )
     return auto is not None
-
-
-def split_names(text: str, option: str = "--algorithm") -> list[str]:
-    """Return the names in a comma-separated list, each with its parameters: ``name:key=value,key=value``.
-
-    Raises:
-        UsageError: one of them is empty.
-    """
-    names: list[str] = []
-    for item in text.split(","):
-        before_value, equals, _ = item.partition("=")
-        if equals and ":" not in before_value and names:
-            names[-1] += f",{item}"
-        else:
-            names.append(item.strip())
-    if not all(names):
-        raise UsageError(f"{option} {text}: expected names with a comma between them, such as ring,tree")
-    return names
 
 
 def _refusal(algorithm: Algorithm, collective: str, num_ranks: int, *, alone: bool) -> str:

@@ -114,7 +114,7 @@ def count_of(size_bytes: int, dtype: str, collective: str = "all_reduce", world_
     count = size_bytes // (ITEM_SIZES[dtype] * parts)
     if count == 0:
         each = f" for each of {parts} ranks; begin at {ITEM_SIZES[dtype] * parts} B" if parts > 1 else ""
-        raise UsageError(f"--sizes: {size_bytes} B holds no element of {dtype}{each}")
+        raise UsageError(f"--nbytes: {size_bytes} B holds no element of {dtype}{each}")
     return count
 
 

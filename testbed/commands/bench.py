@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   testbed bench --transport sim --ranks 64 --network switch-100g
-  testbed bench --ranks 64 --algorithm all --plot times.png --save times.json
+  testbed bench --ranks 64 --algorithm all --plot times.png --output times.json
   testbed bench --transport gloo --collective all_gather --algorithm ring,bruck,native
-  testbed bench --transport gloo --ranks 4 --sizes 4K-16M --compare
+  testbed bench --transport gloo --ranks 4 --nbytes 4K-16M --compare
   torchrun --nproc-per-node 4 --no-python testbed bench --transport nccl
 """
 
@@ -80,7 +80,7 @@ def bench(
             "collective's own default.",
         ),
     ] = None,
-    sizes: Annotated[
+    nbytes: Annotated[
         str,
         typer.Option(metavar="LIST", help="4K-64M (times --factor), or a list: 4K,1M; K, M, G are 2^10, …"),
     ] = "4K-64M",
@@ -127,7 +127,7 @@ def bench(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw time over size: .png, .svg or .pdf.")
     ] = None,
-    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as JSON too.")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as JSON too.")] = None,
 ) -> Result:
     """Time a collective in the columns of nccl-tests, or compare algorithms.
 
@@ -161,15 +161,15 @@ def bench(
         several = f"{len(candidates)} are named" if len(candidates) > 1 else "auto is several"
         raise UsageError(f"--compare puts simulated beside measured for one algorithm; {several}")
     elements = tuple(
-        dict.fromkeys(count_of(size, dtype, collective, num_ranks) for size in parse_sizes(sizes, factor))
+        dict.fromkeys(count_of(size, dtype, collective, num_ranks) for size in parse_sizes(nbytes, factor))
     )
     if payload or not is_simulated:
         num_payloads = len(candidates) if registered else 1
         _check_memory(collective, dtype, max(elements), num_ranks, joined, num_payloads)
     if plot is not None:
         check_plot(plot)
-    if save is not None:
-        check_writable(save)
+    if output is not None:
+        check_writable(output)
     assumptions = (
         None
         if assumed is None or topology is None
@@ -195,9 +195,9 @@ def bench(
         from testbed.plots.size_plot import plot_times
 
         plot_times(timings.rows, plot, title=title(request, timings), note=f"{'; '.join(timings.models)}.")
-    if save is not None:
-        write_whole(save, json.dumps(result.document(), indent=2, allow_nan=False) + "\n")
-    files = {"Plot": plot, "Result": save}
+    if output is not None:
+        write_whole(output, json.dumps(result.document(), indent=2, allow_nan=False) + "\n")
+    files = {"Plot": plot, "Result": output}
     return replace(result, files={what: path for what, path in files.items() if path is not None})
 
 
@@ -275,7 +275,7 @@ def _check_memory(
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if (num_payloads + 1) * here * nbytes > memory:
         raise UsageError(
-            f"--sizes: {spell_size(nbytes)} with a copy of it on each of {here} ranks does not fit into the "
+            f"--nbytes: {spell_size(nbytes)} with a copy of it on each of {here} ranks does not fit into the "
             f"{spell_size(memory)} of this machine"
         )
 

@@ -74,7 +74,7 @@ def export(
         str,
         typer.Argument(
             metavar="ALGORITHM|TABLE.json",
-            help="As for show; for nccl-tuner what testbed bench --save has written.",
+            help="As for show; for nccl-tuner what testbed bench --output has written.",
         ),
     ],
     format: Annotated[
@@ -197,13 +197,13 @@ def _read_table(path: Path) -> dict[str, Any]:
         UsageError: it is none.
     """
     if not path.is_file():
-        raise UsageError(f"{path}: no such file; expected what testbed bench --save writes")
+        raise UsageError(f"{path}: no such file; expected what testbed bench --output writes")
     content = parse_json(read_bytes(path, UsageError), str(path), UsageError)
     if isinstance(content, dict):
         ranks = content.get("ranks")
         if isinstance(content.get("rows"), list) and type(ranks) is int and ranks > 0:
             return content
-    raise UsageError(f'{path}: expected what testbed bench --save writes, with "ranks" and "rows"')
+    raise UsageError(f'{path}: expected what testbed bench --output writes, with "ranks" and "rows"')
 
 
 def _timing(where: str, row: Any, content: Mapping[str, Any]) -> TunerTiming:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.benchmarking.candidates import split_names
 from testbed.errors import UsageError
-from testbed.options.arguments import parse_ranks
+from testbed.options.arguments import parse_ranks, split_names
 from testbed.options.command import command
 from testbed.output.table import Advance, progress
 from testbed.result import Interrupted, Result

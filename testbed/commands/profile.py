@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   testbed profile train.py --epochs 1
-  testbed profile --out mine.json --iterations 20 train.py --batch-size 32
+  testbed profile --output mine.json --iterations 20 train.py --batch-size 32
   torchrun --nproc-per-node 4 --no-python testbed profile --each-rank train.py
 """
 
@@ -38,7 +38,7 @@ def profile(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[ARGS]…", help="What the script is given.")
     ] = None,
-    out: Annotated[
+    output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The profile; by default SCRIPT-profile.json here.")
     ] = None,
     iterations: Annotated[
@@ -65,7 +65,7 @@ def profile(
     from ddp import record
 
     rank = int(os.environ.get("RANK", "0"))
-    path = out or Path(f"{script.stem}-profile.json")
+    path = output or Path(f"{script.stem}-profile.json")
     if each_rank:
         path = path.with_name(f"{path.stem}-rank{rank}{path.suffix}")
     writes = each_rank or rank == 0

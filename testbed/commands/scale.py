@@ -10,7 +10,7 @@ import typer
 
 from testbed.errors import UsageError
 from testbed.options.annotations import WORLD_SIZES
-from testbed.options.arguments import parse_ranks
+from testbed.options.arguments import parse_ranks, several
 from testbed.options.assumptions import StepAssumptionOptions, assumptions_json
 from testbed.options.command import command
 from testbed.output.table import progress
@@ -34,13 +34,13 @@ DEFAULT_STRATEGIES = ("after_backward", "wait_free")
 def scale(
     profile: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME|FILE", help="What a rank computes; may be repeated. By default resnet50."),
+        typer.Option(metavar="NAME|FILE,…", help="What a rank computes; by default resnet50."),
     ] = None,
     network: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME|FILE",
-            help=f"What it runs on; may be repeated. By default {', '.join(DEFAULT_NETWORKS)}.",
+            metavar="NAME|FILE,…",
+            help=f"What it runs on; by default {', '.join(DEFAULT_NETWORKS)}.",
         ),
     ] = None,
     ranks: Annotated[
@@ -51,9 +51,9 @@ def scale(
     strategy: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME",
+            metavar="NAME,…",
             help="Overlap strategy, such as wait_free or priority:credits=2; all; see docs/strategies.md; "
-            f"may be repeated. By default {', '.join(DEFAULT_STRATEGIES)}.",
+            f"by default {', '.join(DEFAULT_STRATEGIES)}.",
         ),
     ] = None,
     algorithm: Annotated[
@@ -101,9 +101,10 @@ def scale(
             f"--ranks {ranks}: {len(sizes)} world sizes, at most {MAX_SIZES} are predicted at once; "
             f"{sizes[0]}-{sizes[-1]}x2 takes twice as many each time"
         )
-    profiles = [load_profile(name) for name in profile or ["resnet50"]]
-    networks = [load_network(name, ideal=counts.ideal) for name in network or DEFAULT_NETWORKS]
-    wanted = strategy or DEFAULT_STRATEGIES
+    profiles = [load_profile(name) for name in several(profile or ["resnet50"], "--profile")]
+    named = several(network or DEFAULT_NETWORKS, "--network")
+    networks = [load_network(name, ideal=counts.ideal) for name in named]
+    wanted = several(strategy or DEFAULT_STRATEGIES, "--strategy")
     strategies = [resolve_strategy(name).name for name in (STRATEGIES if ALL in wanted else wanted)]
     if algorithm not in (None, NATIVE):
         check_choice(algorithm)
@@ -130,9 +131,9 @@ def scale(
     if plot is not None:
         from testbed.plots.scaling_plot import plot_scaling
 
-        named = " or ".join(dict.fromkeys(point.algorithm for point in scaling.points))
-        title = f"Scaling of data-parallel training: {named}, {bucket_cap_mb:g} MiB buckets"
+        by = " or ".join(dict.fromkeys(point.algorithm for point in scaling.points))
+        title = f"Scaling of data-parallel training: {by}, {bucket_cap_mb:g} MiB buckets"
         plot_scaling(scaling.points, plot, title=title, note=f"Simulated: {scaling.model}.")
-    written = assumptions_json(list(network or DEFAULT_NETWORKS), algorithm, counts.asked, scaling.assumed)
+    written = assumptions_json(named, algorithm, counts.asked, scaling.assumed)
     result = scaling_result(scaling, profiles, written, proved)
     return result if plot is None else replace(result, files={"Plot": plot})

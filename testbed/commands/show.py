@@ -17,7 +17,7 @@ from testbed.studies.proofs import choose, root_of
 EXAMPLES = """\b
 Examples:
   testbed show ring --ranks 4
-  testbed show tree --collective broadcast --svg tree.svg
+  testbed show tree --collective broadcast --plot tree.svg
   testbed show my_algorithms.py:my_ring --ranks 4
 """
 
@@ -38,7 +38,7 @@ def show(
         str | None,
         typer.Option(metavar="NAME", help="By default all_reduce, or else the first it is shipped for."),
     ] = None,
-    svg: Annotated[
+    plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the schedule as an SVG as well.")
     ] = None,
 ) -> Result:
@@ -54,15 +54,15 @@ def show(
     meant = choose([algorithm], collective)
     chosen = next((own for own in meant if own.collective == "all_reduce"), meant[0])
     root = root_of(chosen, ranks)
-    if svg is not None:
-        check_writable(svg)
+    if plot is not None:
+        check_writable(plot)
     try:
         proof = verify(chosen, ranks, root=root)
     except ProgramError as error:
         return fault_result(chosen, ranks, error)
     schedule = schedule_of(chosen, ranks)
-    if svg is not None:
-        write_whole(svg, schedule_svg(schedule))
+    if plot is not None:
+        write_whole(plot, schedule_svg(schedule))
     others = [own.collective for own in meant if own is not chosen]
     result = schedule_result(chosen, proof, schedule, others)
-    return result if svg is None else replace(result, files={"Drawing": svg})
+    return result if plot is None else replace(result, files={"Plot": plot})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.arguments import MAX_RANKS
+from testbed.options.arguments import MAX_RANKS, several
 from testbed.options.assumptions import StepAssumptionOptions, assumptions_json
 from testbed.options.command import command
 from testbed.output.table import progress, seconds
@@ -38,18 +38,19 @@ def tune(
     ] = "switch-100g",
     ranks: Annotated[int, typer.Option(metavar="N", min=1, max=MAX_RANKS, help="World size.")] = 64,
     algorithm: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="LIST|all",
-            help="All-reduce algorithms, separated by commas; native: what Gloo (--transport-model gloo) or "
+            help="All-reduce algorithms; native: what Gloo (--transport-model gloo) or "
             "NCCL (--model nccl) runs. torch's default is simulated with the first. By default nccl "
             "where the network names GPUs, else auto.",
             show_default=False,
         ),
     ] = None,
     strategy: Annotated[
-        str, typer.Option(metavar="LIST|all", help="Overlap strategies, separated by commas.")
-    ] = "wait_free",
+        list[str] | None,
+        typer.Option(metavar="LIST|all", help="Overlap strategies. By default wait_free."),
+    ] = None,
     *,
     counts: StepAssumptionOptions,
     plot: Annotated[
@@ -69,7 +70,6 @@ def tune(
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
     from ddp.tuning.search import Search
     from sim import load_network
-    from testbed.benchmarking.candidates import split_names
     from testbed.options import evidence
     from testbed.report.tuning import model_of, tuning_result
     from testbed.studies.carriers import carriers_of
@@ -80,9 +80,11 @@ def tune(
     if ranks < 2:
         raise UsageError(f"--ranks {ranks}: one rank sends nothing; expected at least 2")
     first = default_algorithm(topology)
-    named = [first, *algorithm_names()] if algorithm == ALL else split_names(algorithm or first)
+    named = several(algorithm or [first], "--algorithm")
+    named = [first, *algorithm_names()] if ALL in named else named
     algorithms = dict.fromkeys(named)
-    strategies = STRATEGIES if strategy == ALL else dict.fromkeys(split_names(strategy, "--strategy"))
+    wanted = several(strategy or ["wait_free"], "--strategy")
+    strategies = STRATEGIES if ALL in wanted else dict.fromkeys(wanted)
     for name in algorithms:
         if name != NATIVE:
             check_choice(name)
@@ -118,7 +120,9 @@ def tune(
     }
     carriers = carriers_of(description.name, topology, found.best.options.algorithm, counted, travels)
     proved = evidence.evidence_for(algorithms, evidence.nodes_of(topology))
-    assumptions = assumptions_json([network], algorithm, counts.asked, {description.name: counted})
+    assumptions = assumptions_json(
+        [network], ",".join(algorithms) if algorithm else None, counts.asked, {description.name: counted}
+    )
     model = model_of(next(iter(algorithms)), str(counted))
     result = tuning_result(found, own, topology, carriers, proved, counted, assumptions, model)
     if plot is None:

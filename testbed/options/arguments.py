@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from testbed.errors import UsageError
@@ -57,7 +59,7 @@ def parse_ranks(text: str) -> list[int]:
     return sorted(ranks)
 
 
-def parse_sizes(text: str, factor: int = 2, option: str = "--sizes") -> list[int]:
+def parse_sizes(text: str, factor: int = 2, option: str = "--nbytes") -> list[int]:
     """Return the message sizes, in bytes, that *text*, the value of *option*, lists.
 
     ``4K-64M`` is 4 KiB, then *factor* times more each time, up to 64 MiB; ``4K,1M`` is a list.
@@ -86,6 +88,34 @@ def parse_sizes(text: str, factor: int = 2, option: str = "--sizes") -> list[int
             sizes.append(size)
             size *= factor
     return sizes
+
+
+def split_names(text: str, option: str = "--algorithm") -> list[str]:
+    """Return the names in a comma-separated list, each with its parameters: ``name:key=value,key=value``.
+
+    Raises:
+        UsageError: one of them is empty.
+    """
+    names: list[str] = []
+    for item in text.split(","):
+        before_value, equals, _ = item.partition("=")
+        if equals and ":" not in before_value and names:
+            names[-1] += f",{item}"
+        else:
+            names.append(item.strip())
+    if not all(names):
+        raise UsageError(f"{option} {text}: expected names with a comma between them, such as ring,tree")
+    return names
+
+
+def several(given: Sequence[str], option: str) -> list[str]:
+    """Return the values that an option was *given*, which may be repeated, or hold commas, or both.
+
+    Raises:
+        UsageError: one of them is empty.
+    """
+    parted = ([text] if os.path.isfile(text) else split_names(text, option) for text in given)
+    return list(dict.fromkeys(name for names in parted for name in names))
 
 
 def parse_placement(text: str) -> Placement:

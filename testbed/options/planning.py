@@ -11,7 +11,7 @@ import typer
 
 from testbed.errors import UsageError
 from testbed.options.annotations import WORLD_SIZES
-from testbed.options.arguments import MAX_RANKS, parse_ranks, parse_sizes
+from testbed.options.arguments import MAX_RANKS, parse_ranks, parse_sizes, several
 from testbed.options.assumptions import (
     AssumptionsFile,
     Ideal,
@@ -37,17 +37,17 @@ class QuestionOptions:
 
     profile: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME|FILE", help="A model: a profile that ships or a file; may be repeated."),
+        typer.Option(metavar="NAME|FILE,…", help="A model: a profile that ships or a file."),
     ] = None
     collective: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A collective by itself; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME,…", help="A collective by itself.")
     ] = None
     nbytes: Annotated[
         str | None, typer.Option(metavar="SIZES", help="Of collectives: 64M, a list 4K,1M, or a range 4K-1G.")
     ] = None
     network: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME|FILE", help="A preset (testbed network) or a file; may be repeated."),
+        typer.Option(metavar="NAME|FILE,…", help="A preset (testbed network) or a file."),
     ] = None
     set_: Annotated[
         list[str] | None,
@@ -55,7 +55,7 @@ class QuestionOptions:
             "--set",
             metavar="FIELD=VALUE,…",
             help="Another value of a field of the networks, such as nic_bandwidth=100Gbps,400Gbps, or "
-            "nodes=8,32; may be repeated.",
+            "nodes=8,32.",
         ),
     ] = None
     ranks: Annotated[
@@ -68,16 +68,16 @@ class QuestionOptions:
     ] = False
     strategy: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Overlap strategy; may be repeated. By default wait_free."),
+        typer.Option(metavar="NAME,…", help="Overlap strategy. By default wait_free."),
     ] = None
     bucket_cap_mb: Annotated[
-        list[float] | None, typer.Option(metavar="MB", help="Size of a bucket, in MiB; may be repeated.")
+        list[float] | None, typer.Option(metavar="MB", help="Size of a bucket, in MiB.")
     ] = None
     algorithm: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME",
-            help="Of collectives; may be repeated. By default what NCCL would run, where a network says what "
+            metavar="NAME,…",
+            help="Of collectives. By default what NCCL would run, where a network says what "
             "hardware it is, else the cheapest on its links.",
         ),
     ] = None
@@ -111,9 +111,15 @@ class QuestionOptions:
         list[str] | None,
         typer.Option(
             metavar="[NETWORK=]PRICE",
-            help="What a rank costs an hour, on one network or on all; may be repeated.",
+            help="What a rank costs an hour, on one network or on all.",
         ),
     ] = None
+
+    def __post_init__(self) -> None:
+        for name in ("profile", "collective", "network", "strategy", "algorithm"):
+            given = getattr(self, name)
+            if given is not None:
+                object.__setattr__(self, name, several(given, f"--{name}"))
 
     def check_against(self, file: Path) -> None:
         """Check that none is given beside a question in *file*.

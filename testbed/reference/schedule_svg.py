@@ -71,7 +71,7 @@ def check_size(schedule: ProgramSchedule) -> None:
     """
     if schedule.world_size > MAX_RANKS or schedule.num_steps > MAX_STEPS:
         raise UsageError(
-            f"--svg draws up to {MAX_RANKS} ranks × {MAX_STEPS} steps; {schedule.algorithm} for "
+            f"--plot draws up to {MAX_RANKS} ranks × {MAX_STEPS} steps; {schedule.algorithm} for "
             f"{schedule.world_size} ranks is {schedule.world_size} × {schedule.num_steps}; "
             "choose fewer --ranks"
         )

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
-from testbed.benchmarking.candidates import SIMULATED, choose_candidates, split_names
+from testbed.benchmarking.candidates import SIMULATED, choose_candidates
 from testbed.errors import UsageError
+from testbed.options.arguments import split_names
 from testbed.output.table import Advance, counted, seconds, spell_size
 
 if TYPE_CHECKING:

@@ -90,7 +90,7 @@ def test_without_a_table_or_with_that_of_another_group_auto_is_refused(
     pool: WorkerPool, tmp_path: Path
 ) -> None:
     assert (
-        "testbed bench --transport gloo --ranks 2 --algorithm all --save FILE"
+        "testbed bench --transport gloo --ranks 2 --algorithm all --output FILE"
         in pool.run(refusal, 2, "auto")[0]
     )
     assert "measured with 3 ranks" in pool.run(refusal, 2, write_table(tmp_path / "a.json", ranks=3))[0]

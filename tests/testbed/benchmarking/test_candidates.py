@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from collectives import NotSupportedError, algorithm_names
 from collectives.catalogue.selectors import DEFAULTS
 from collectives.program.contracts import CONTRACTS
-from testbed.benchmarking.candidates import choose_candidates, split_names
+from testbed.benchmarking.candidates import choose_candidates
+from testbed.options.arguments import split_names
 
 words = st.text("abc_", min_size=1, max_size=5)
 parameters = st.lists(st.tuples(words, words), max_size=3)

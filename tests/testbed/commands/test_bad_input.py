@@ -19,7 +19,7 @@ LARGE = {"NINES": "9" * 5000, "DASHES": "-" * 20_000}
 
 
 def times(**changes: Any) -> str:
-    """Return what `testbed bench --save` writes, or nearly."""
+    """Return what `testbed bench --output` writes, or nearly."""
     row = {"collective": "all_reduce", "algorithm": "ring", "size_bytes": 1024, "time_us": 9.5}
     return json.dumps({"method": ["simulated"], "ranks": 4, "rows": [row], **changes})
 
@@ -81,9 +81,9 @@ TABLE = """
 {scale;tune} --strategy wait_fre | wait_free
 {scale;tune;plan --network dgx-h100 --ranks 8} --profile resnet5 | resnet50
 {bench;calibrate;network dgx-h100;scale;tune;simulate ring} --plot a.doc | --plot a.doc: expected a name that
-{bench --save;simulate ring --trace} no/a.json | there is no folder no
+{bench --output;simulate ring --trace} no/a.json | there is no folder no
 {bench;scale;tune;simulate ring;verify;compare list.json list.json} --html no/a.html | there is no folder no
-{scale --plot;tune --plot;show ring --svg;bench --plot} no/a.svg | there is no folder no
+{scale --plot;tune --plot;show ring --plot;bench --plot} no/a.svg | there is no folder no
 export ring --ranks 4 --format msccl --output no/a.xml | there is no folder no
 calibrate --output no/a.toml | no folder no
 {run;tune;simulate ring;network switch-100g} --ranks NINES | '--ranks': Unable to parse
@@ -91,7 +91,7 @@ calibrate --output no/a.toml | no folder no
 {verify ring;scale;tune;simulate auto} --ranks 1048576 | --ranks … 131072
 {bench;verify ring;run;show ring;fuzz ring;same script.py} --ranks 0 | --ranks
 {verify;verify ring} --collective all_to_some | unknown collective 'all_to_some'; known: all_reduce
-export {no_ranks;no_rows}.json --format nccl-tuner | expected what testbed bench --save writes, with "ranks"
+export {no_ranks;no_rows}.json --format nccl-tuner | expected what testbed bench --output writes, with "ranks"
 compare {empty.json;list.json;twice.json;words.json} list.json | .json
 
 bench --collective all_gather --algorithm tree | unknown algorithm 'tree' for all_gather
@@ -99,9 +99,9 @@ bench --algorithm ring,,tree | with a comma between them
 bench --transport threads --algorithm auto | --algorithm auto chooses for --transport sim, or by a table
 bench --ranks 3 --algorithm swing:shape=2x2,swing:shape=4x4 | nothing to measure: swing … ; swing
 bench --algorithm own.py:gathers | gathers is an algorithm for all_gather: add --collective all_gather
-bench --sizes 3 | 3 B holds no element of float32
-bench --collective scatter --ranks 8 --sizes 31 | for each of 8 ranks; begin at 32 B
-bench --sizes many | --sizes
+bench --nbytes 3 | 3 B holds no element of float32
+bench --collective scatter --ranks 8 --nbytes 31 | for each of 8 ranks; begin at 32 B
+bench --nbytes many | --nbytes
 bench --compare | choose --transport threads, shm, gloo or nccl
 bench --transport gloo --network switch-100g | add --compare
 bench --transport threads --algorithm native | the vendor's own
@@ -113,12 +113,12 @@ bench --transport gloo --registered | --registered is for --transport shm
 bench --transport threads --algorithm ring,tree --compare | one algorithm; 2 are named
 bench --collective gossip | --collective gossip: expected one of all_reduce, reduce_scatter,
 bench --collective gather --ranks 2000 | for each of 2000 ranks; begin at 8000 B
-bench --transport gloo --ranks 2 --algorithm auto | bench --transport gloo --algorithm all --save FILE
+bench --transport gloo --ranks 2 --algorithm auto | bench --transport gloo --algorithm all --output FILE
 bench --ranks 2 --iterations NINES | '--iterations': Unable to parse input string as an integer
 bench --ranks 2 --iterations 99999999999 | '--iterations': Input should be less than or equal to 1000000000
-bench --ranks 3 --payload --sizes 1e18 | --sizes: expected at most 1024 TiB
-bench --ranks 3 --payload --sizes 100T | a copy of it on each of 3 ranks does not fit into
-bench --ranks 2 --transport threads --sizes 100T | a copy of it on each of 2 ranks does not fit into
+bench --ranks 3 --payload --nbytes 1e18 | --nbytes: expected at most 1024 TiB
+bench --ranks 3 --payload --nbytes 100T | a copy of it on each of 3 ranks does not fit into
+bench --ranks 2 --transport threads --nbytes 100T | a copy of it on each of 2 ranks does not fit into
 
 calibrate --ranks 1 | one rank sends nothing
 calibrate --seconds 1 | --seconds 1: expected 5 at least
@@ -177,7 +177,7 @@ run missing.py | missing.py: there is no such script
 run -m missing_module | there is no module 'missing_module'
 run --network switch-100gg script.py | did you mean 'switch-100g'
 run --algorithm rign script.py | did you mean 'ring'
-{run --trace;profile --out} no/a.json script.py | there is no folder no
+{run --trace;profile --output} no/a.json script.py | there is no folder no
 run --algorithm all_reduce=native script.py | give it by itself
 run --algorithm native --network dgx-h100 --model links script.py | take transport_model='gloo'
 run --straggler 9:2 script.py | 9

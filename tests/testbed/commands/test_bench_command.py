@@ -35,7 +35,7 @@ def overwrites(rank, world_size):
     peer = 1 - rank
     yield Send(peer, chunk=rank), Recv(peer, chunk=peer)
 """
-BOTH_SIZES = "bench --sizes 1K,64K"
+BOTH_SIZES = "bench --nbytes 1K,64K"
 
 
 def run_bench(line: str, **variables: str) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def run_bench(line: str, **variables: str) -> dict[str, Any]:
 
 
 def test_the_simulated_ring_on_a_switch_is_the_closed_form() -> None:
-    (row,) = rows_of("bench --ranks 64 --sizes 64M --network switch-100g")
+    (row,) = rows_of("bench --ranks 64 --nbytes 64M --network switch-100g")
 
     assert list(row) == COLUMNS.split()
     assert (row["collective"], row["algorithm"], row["engine"]) == ("all_reduce", "ring", "makespan")
@@ -83,7 +83,7 @@ def test_a_collective_may_be_written_as_prose_has_it() -> None:
 
 
 def test_nodes_are_those_of_the_network() -> None:
-    document = reported("bench --sizes 1M --algorithm hierarchical --network nvlink-400g --ranks 32")
+    document = reported("bench --nbytes 1M --algorithm hierarchical --network nvlink-400g --ranks 32")
 
     assert "hierarchical:ranks_per_node=8 on nvlink-400g" in document["model"]
 
@@ -91,14 +91,14 @@ def test_nodes_are_those_of_the_network() -> None:
 def test_what_gloo_runs_is_simulated_and_carries_a_payload() -> None:
     native = "bench --transport sim --algorithm native --transport-model gloo"
 
-    rows = rows_of(f"{native} --sizes 4K,3M --payload --collective reduce_scatter")
+    rows = rows_of(f"{native} --nbytes 4K,3M --payload --collective reduce_scatter")
 
     assert [(row["algorithm"], row["wrong"]) for row in rows] == [("native", 0)] * 2
     assert all(row["chosen"].startswith("gloo_") for row in rows)
 
 
 def test_the_transport_that_is_simulated_is_named() -> None:
-    ideal, gloo = (reported(f"bench --ranks 4 --sizes 1M --algorithm tree {how}") for how in ("--ideal", ""))
+    ideal, gloo = (reported(f"bench --ranks 4 --nbytes 1M --algorithm tree {how}") for how in ("--ideal", ""))
 
     assert (ideal["transport_model"], gloo["transport_model"]) == ("ideal", "gloo")
     assert gloo["rows"][0]["time_us"] > ideal["rows"][0]["time_us"]
@@ -106,7 +106,7 @@ def test_the_transport_that_is_simulated_is_named() -> None:
 
 def test_threads_are_measured_checked_and_compared_with_a_fitted_model() -> None:
     document = reported(
-        "bench --transport threads --ranks 3 --sizes 1K-64K --factor 8 --iterations 3 --compare"
+        "bench --transport threads --ranks 3 --nbytes 1K-64K --factor 8 --iterations 3 --compare"
     )
 
     assert [row["size_bytes"] for row in document["rows"]] == [1024, 8192, 65536]
@@ -151,7 +151,7 @@ def test_what_would_take_long_to_simulate_is_left_out_unless_it_is_named(
 def test_the_result_is_saved_and_drawn_as_well_as_printed(tmp_path: Path) -> None:
     saved, drawn = tmp_path / "times.json", tmp_path / "times.png"
 
-    document = reported(f"{BOTH_SIZES} --algorithm ring,tree --save {saved} --plot {drawn}")
+    document = reported(f"{BOTH_SIZES} --algorithm ring,tree --output {saved} --plot {drawn}")
 
     assert json.loads(saved.read_text()) == document
     assert (document["transport"], document["ranks"], len(document["rows"])) == ("sim", 4, 4)
@@ -169,7 +169,7 @@ def wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_wrong_payload_is_counted_and_ends_with_1(wrong: str) -> None:
-    few = "bench --json --transport threads --iterations 1 --ranks 2 --sizes 1K"
+    few = "bench --json --transport threads --iterations 1 --ranks 2 --nbytes 1K"
 
     result = called(f"{few} --algorithm {wrong}", code=1)
 
@@ -229,7 +229,7 @@ def test_a_port_in_use_ends_with_2() -> None:
 @pytest.mark.distributed
 def test_over_gloo_all_are_compared_with_gloos_own_and_rank_0_alone_prints(tmp_path: Path) -> None:
     saved = tmp_path / "gloo.json"
-    gloo = f"--transport gloo --ranks 3 --sizes 4K --iterations 2 --save {saved}"
+    gloo = f"--transport gloo --ranks 3 --nbytes 4K --iterations 2 --output {saved}"
 
     document = run_bench(f"{gloo} --collective broadcast --algorithm all")
 
@@ -254,8 +254,8 @@ def test_over_gloo_auto_follows_the_table_that_bench_has_saved_and_says_what_it_
     fastest: str, tmp_path: Path
 ) -> None:
     saved = tmp_path / "gloo.json"
-    gloo = "--transport gloo --ranks 2 --sizes 4K --iterations 2"
-    run_bench(f"{gloo} --algorithm ring,native --save {saved}")
+    gloo = "--transport gloo --ranks 2 --nbytes 4K --iterations 2"
+    run_bench(f"{gloo} --algorithm ring,native --output {saved}")
     table = json.loads(saved.read_text())
     for own in table["rows"]:
         own["time_us"] = 1.0 if own["algorithm"] == fastest else 2.0
@@ -274,7 +274,7 @@ def test_under_torchrun_the_ranks_that_run_are_joined() -> None:
         probe.bind(("127.0.0.1", 0))
         variables["MASTER_PORT"] = str(probe.getsockname()[1])
 
-    document = run_bench("--transport gloo --sizes 4K --iterations 1", **variables)
+    document = run_bench("--transport gloo --nbytes 4K --iterations 1", **variables)
 
     assert document["ranks"] == 1
 
@@ -299,6 +299,6 @@ def test_more_nccl_ranks_than_gpus_are_refused_with_2(
 def test_nccl_is_measured_and_its_payload_right(algorithm: str) -> None:
     ranks = torch.cuda.device_count()
 
-    document = run_bench(f"--transport nccl --ranks {ranks} --sizes 4K,1M --algorithm {algorithm}")
+    document = run_bench(f"--transport nccl --ranks {ranks} --nbytes 4K,1M --algorithm {algorithm}")
 
     assert [row["wrong"] for row in document["rows"]] == [0, 0]

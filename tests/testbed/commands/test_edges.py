@@ -106,8 +106,8 @@ def test_a_name_that_is_not_utf_8_is_shown_and_drawn_with_a_question_mark(
 @pytest.mark.parametrize(
     "command",
     [
-        "bench --transport gloo --ranks 2 --sizes 1K",
-        "bench --transport shm --ranks 2 --sizes 1K",
+        "bench --transport gloo --ranks 2 --nbytes 1K",
+        "bench --transport shm --ranks 2 --nbytes 1K",
         "plan question.toml --workers 2 --cache none",
         "fuzz ring --seeds 2 --workers 2",
     ],

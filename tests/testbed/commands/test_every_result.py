@@ -28,7 +28,7 @@ from tests.commands import called, reported
 
 STEP = "--profile resnet50 --network ethernet-25g --strategy wait_free"
 PAGES = {  # a command line, and what its page has of tables and of plots
-    "bench": ("bench --transport sim --sizes 1M --ranks 4", 1, 0),
+    "bench": ("bench --transport sim --nbytes 1M --ranks 4", 1, 0),
     "calibrate": ("calibrate --from rows.csv --network dgx-h100 --collective all_reduce --ranks 8", 1, 0),
     "compare": ("compare result.json other.json", 3, 0),
     "export": ("export ring --ranks 2 --format msccl --output ring.xml", 0, 0),

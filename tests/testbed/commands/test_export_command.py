@@ -25,7 +25,7 @@ def test_an_algorithm_goes_out_as_msccl_xml_and_comes_back_to_be_proved_drawn_an
 
     (proved,), drawn = rows_of(f"verify {path} --ranks 4"), called(f"show {path} --ranks 4").stdout
     timed, ours = (
-        rows_of(f"bench --transport sim --ranks 4 --algorithm {name} --sizes 1M")[0]
+        rows_of(f"bench --transport sim --ranks 4 --algorithm {name} --nbytes 1M")[0]
         for name in (path, "ring")
     )
     assert written == f"Written to {path}.\n"
@@ -45,9 +45,9 @@ def test_without_a_file_it_goes_to_stdout() -> None:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    """What `testbed bench --save` writes of times."""
+    """What `testbed bench --output` writes of times."""
     path = tmp_path / "bench.json"
-    called(f"bench --algorithm ring,double_binary_tree,swing --sizes 4K,64M --ranks 8 --save {path}")
+    called(f"bench --algorithm ring,double_binary_tree,swing --nbytes 4K,64M --ranks 8 --output {path}")
     return path
 
 

@@ -52,7 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(body: str, options: str = "", code: int = 0) -> Any:
     Path("train.py").write_text(HEAD + body)
-    return called(f"profile --out p.json {options} train.py 5", code=code)
+    return called(f"profile --output p.json {options} train.py 5", code=code)
 
 
 def recorded(name: str = "p.json") -> tuple[list[str], str]:

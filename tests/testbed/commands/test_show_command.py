@@ -222,11 +222,11 @@ def test_a_drawing_that_nobody_could_read_is_refused() -> None:
 def test_the_svg_is_written_and_said(tmp_path: Path) -> None:
     path = tmp_path / "ring.svg"
 
-    result = called(f"show ring --ranks 4 --svg {path}")
+    result = called(f"show ring --ranks 4 --plot {path}")
 
     root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
     assert root.findtext(f"{SVG}title") == "ring all-reduce: 4 ranks, 6 steps"
-    assert result.stdout.endswith(f"\nDrawing: {path}\n")
+    assert result.stdout.endswith(f"\nPlot: {path}\n")
     assert path.stat().st_size < 10_000
 
 

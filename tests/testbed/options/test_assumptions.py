@@ -16,7 +16,7 @@ STEP = "--profile resnet50 --ranks 8 --strategy wait_free"
 QUESTIONS = {
     **dict.fromkeys(("scale", "plan", "tune"), STEP),
     "simulate": "ring --ranks 8 --nbytes 4M",
-    "bench": "--algorithm ring --ranks 8 --sizes 4M",
+    "bench": "--algorithm ring --ranks 8 --nbytes 4M",
 }
 
 

@@ -97,7 +97,7 @@ def test_a_file_that_a_part_of_a_value_names_is_an_input(tmp_path: Path) -> None
     table.write_text("{}")
     bench = ["bench", "--transport", "sim", "--ranks", "2", "--algorithm", f"auto:table={table}"]
 
-    result = CliRunner().invoke(app, [*bench, "--save", str(table)])
+    result = CliRunner().invoke(app, [*bench, "--output", str(table)])
 
     assert result.exit_code == 2
     assert "this is an input" in result.stderr

@@ -19,10 +19,10 @@ CALLS: dict[str, dict[str, Any]] = {
         "nbytes": ["1M", "4M"],
         "transport_model": "nccl",
     },
-    "bench --ranks 8 --algorithm ring,direct --sizes 4K,1M": {
+    "bench --ranks 8 --algorithm ring,direct --nbytes 4K,1M": {
         "ranks": 8,
         "algorithm": ["ring", "direct"],
-        "sizes": ["4K", "1M"],
+        "nbytes": ["4K", "1M"],
     },
     "network ethernet-25g --ranks 8": {"name": "ethernet-25g", "ranks": 8},
     "show ring --ranks 4": {"algorithm": "ring", "ranks": 4},

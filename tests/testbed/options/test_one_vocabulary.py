@@ -1,0 +1,37 @@
+"""The same words in every command: older ones still mean what they meant, and lists have commas."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.commands import reported, rows_of
+
+
+@pytest.mark.parametrize(
+    ("older", "word"),
+    [
+        ("bench --ranks 4 --algorithm ring --sizes 1M", "bench --ranks 4 --algorithm ring --nbytes 1M"),
+        ("simulate ring --ranks 4 --sizes 1M", "simulate ring --ranks 4 --nbytes 1M"),
+        (
+            "scale --ranks 2 --network ethernet-25g --losses none",
+            "scale --ranks 2 --network ethernet-25g --inefficiencies none",
+        ),
+    ],
+)
+def test_an_older_word_for_an_option_means_the_same(older: str, word: str) -> None:
+    first, second = reported(older), reported(word)
+
+    assert first["rows"] == second["rows"]
+    assert first["assumptions"] == second["assumptions"]
+
+
+def test_an_option_is_repeated_or_has_commas_or_both() -> None:
+    step = "--ranks 2 --ideal --network ethernet-25g"
+
+    together = rows_of(f"scale {step},switch-100g --strategy wait_free,after_backward,priority:credits=2")
+    repeated = rows_of(
+        f"scale {step} --network switch-100g --strategy wait_free --strategy after_backward,priority:credits=2"
+    )
+
+    assert together == repeated
+    assert len(together) == 6
