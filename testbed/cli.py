@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 from collectives.docstrings import docstring_of
-from testbed import __version__
 from testbed.commands import (
     bench,
     calibrate,
@@ -93,13 +92,16 @@ command(epilog=env.EXAMPLES)(env.env)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"testbed {__version__}")
+        from testbed.output.folder import versions
+
+        own, *others = versions().items()
+        print(f"testbed {own[1]} ({', '.join(f'{name} {number}' for name, number in others if number)})")
         raise typer.Exit
 
 
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the versions.")
     ] = False,
 ) -> None:
     """Collective communication and data-parallel training: prove, measure, predict, show.

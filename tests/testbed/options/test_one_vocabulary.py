@@ -28,10 +28,9 @@ def test_an_older_word_for_an_option_means_the_same(older: str, word: str) -> No
 def test_an_option_is_repeated_or_has_commas_or_both() -> None:
     step = "--ranks 2 --ideal --network ethernet-25g"
 
-    together = rows_of(f"scale {step},switch-100g --strategy wait_free,after_backward,priority:credits=2")
-    repeated = rows_of(
-        f"scale {step} --network switch-100g --strategy wait_free --strategy after_backward,priority:credits=2"
-    )
+    pair = "after_backward,priority:credits=2"
 
-    assert together == repeated
+    together = rows_of(f"scale {step},switch-100g --strategy wait_free,{pair}")
+
+    assert together == rows_of(f"scale {step} --network switch-100g --strategy wait_free --strategy {pair}")
     assert len(together) == 6
