@@ -216,7 +216,7 @@ def _selector(algorithm: Choice, kind: str, world_size: int, placement: _Placeme
     if auto.table is None:
         raise NotSupportedError(
             "auto knows no costs of a real network; measure it with testbed bench --transport "
-            f"{kind} --ranks {world_size} --algorithm all --save FILE, and give auto:table=FILE"
+            f"{kind} --ranks {world_size} --algorithm all --output FILE, and give auto:table=FILE"
         )
     from collectives.catalogue.measured_times import Table
 

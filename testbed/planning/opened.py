@@ -183,9 +183,12 @@ def _on_open(name: Any, mode: Any, flags: Any) -> None:
 
 
 def _source_of(path: str) -> str:
-    """Return the path of the source of what a module was compiled to, else *path*."""
+    """Return the path of the source of what a module was compiled to, by Python or pytest, else *path*."""
+    folder, in_cache, name = path.rpartition(f"{os.sep}__pycache__{os.sep}")
+    if in_cache and ".pyc" in name:
+        return os.path.join(folder, f"{name.partition('.')[0]}.py")
     if ".pyc" in path:
-        with suppress(ValueError):
+        with suppress(ValueError):  # in a folder of its own: PYTHONPYCACHEPREFIX
             return importlib.util.source_from_cache(f"{path.rpartition('.pyc')[0]}.pyc")
     return path
 

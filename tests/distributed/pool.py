@@ -33,6 +33,7 @@ import signal
 import sys
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -44,6 +45,14 @@ GRACE_SECONDS = 5.0
 """That the others have when a rank has raised where none should."""
 MEETING_SECONDS = 60.0
 """That ranks have to meet, however little they have to return."""
+
+
+_late_groups: deque[list[Any]] = deque(maxlen=4)
+"""Process groups of the last runs in this process.
+
+Gloo's threads let go of what Python gave them, for which they need the interpreter's lock, just after a call
+is over; a group that is collected at that moment would wait for them with the lock in its hands.
+"""
 
 
 class WorkerError(AssertionError):
@@ -231,6 +240,7 @@ def _serve(connection: Connection, store_port: int) -> None:
 @contextlib.contextmanager
 def _default_group(backend: str, store: Any, rank: int, world_size: int, timeout: float) -> Iterator[None]:
     import torch.distributed as dist
+    from torch.distributed import distributed_c10d
 
     dist.init_process_group(
         backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout)
@@ -239,6 +249,7 @@ def _default_group(backend: str, store: Any, rank: int, world_size: int, timeout
         yield
     finally:
         if dist.is_initialized():
+            _late_groups.append(list(distributed_c10d._world.pg_map))
             dist.destroy_process_group()
 
 

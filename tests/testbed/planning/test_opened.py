@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from collectives.formats.schedule_of import schedule_of
 from ddp.profiles import Profile
 from testbed.planning import plan
 from testbed.planning.cache import Cache
-from testbed.planning.opened import Files, recording
+from testbed.planning.opened import Files, content_digest, recording
 from testbed.planning.points import Point
 from testbed.planning.sweep import Task, as_they_are, evaluate_task
 
@@ -145,6 +145,20 @@ def answer(question: Mapping[str, Any], cache: Path | str) -> list[float | None]
     return [row.seconds for row in rows]
 
 
+@contextmanager
+def watching_what_changed(changed: list[str]) -> Iterator[None]:
+    """Note the files that keep a row that is known from being taken again."""
+
+    def hold(files: Files) -> bool:
+        changed.extend(path for path, was in files.digests if content_digest(path) != was)
+        return holds(files)
+
+    holds = Files.hold
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Files, "hold", hold)
+        yield
+
+
 def change(path: Path, is_slow: bool) -> None:
     """Write the file again, at a time that differs however coarse the clock of files is."""
     before = path.stat().st_mtime_ns
@@ -180,8 +194,26 @@ def test_a_row_is_worked_out_again_once_a_file_that_was_opened_for_it_has_change
     assert after == answer(question, "none") != before
     num_points = len(worked_out)
     change(here / name, False)
-    assert answer(question, cache) == before  # rows of both contents are known
-    assert len(worked_out) == num_points
+    changed: list[str] = []
+    with watching_what_changed(changed):
+        assert answer(question, cache) == before  # rows of both contents are known
+    assert len(worked_out) == num_points, changed
+
+
+@pytest.mark.parametrize(
+    "compiled", ["mine.cpython-311.pyc", "mine.cpython-311-pytest-9.2.0.pyc", "mine.cpython-311.pyc.140234"]
+)
+def test_what_a_module_was_compiled_to_counts_as_its_source(compiled: str, tmp_path: Path) -> None:
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "mine.py").write_text("")
+    (tmp_path / "__pycache__" / compiled).write_text("")
+
+    with recording() as recorder, open(tmp_path / "__pycache__" / compiled):
+        pass
+
+    files = recorder.files()
+    assert files is not None
+    assert [path for path, _ in files.digests] == [str(tmp_path / "mine.py")]
 
 
 def test_files_that_were_not_opened_for_a_row_do_not_matter_to_it(
