@@ -43,10 +43,10 @@ def stdout_console(*, quiet: bool = False) -> Console:
 
 def stderr_console() -> Console:
     """Return a console on stderr, for what goes beside the output of somebody else's script."""
-    console = Console(stderr=True, **_LITERAL)
+    console = _Console(stderr=True, **_LITERAL)
     if console.is_terminal:
         return console
-    return Console(stderr=True, **_LITERAL, width=max(console.width, MIN_WIDTH))
+    return _Console(stderr=True, **_LITERAL, width=max(console.width, MIN_WIDTH))
 
 
 class _Console(Console):

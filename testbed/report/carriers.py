@@ -1,4 +1,4 @@
-"""What carries buckets, as a table and as rows, and what would be faster."""
+"""Carriers of buckets, as a table and as rows, and what would be faster."""
 
 from __future__ import annotations
 

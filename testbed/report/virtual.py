@@ -93,6 +93,7 @@ def run_result(
         if failure is None and not checked.holds:
             failure = checked.text
     rows = [{"iteration": number, **own} for number, own in enumerate(body["iterations"], 1)]
+    rows = rows or [{"iteration": None, **body["ranks"][0]}]  # of a script without any, the whole run
     tables = {name: Rows(columns, body.pop(name)) for name, columns in TABLES.items() if name in body}
     return Result(
         question=f"What does {script} take on {counted(report.num_ranks, 'rank')} of {report.network}?",

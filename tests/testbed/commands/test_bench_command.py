@@ -242,7 +242,7 @@ def test_over_gloo_all_are_compared_with_gloos_own_and_rank_0_alone_prints(tmp_p
 @pytest.mark.costly
 @pytest.mark.distributed
 def test_from_python_ranks_that_are_processes_are_measured_too() -> None:
-    result = bench.bench(transport="gloo", ranks=2, sizes="4K", iterations=2, algorithm=["ring", "native"])
+    result = bench.bench(transport="gloo", ranks=2, nbytes="4K", iterations=2, algorithm=["ring", "native"])
 
     assert [(own["algorithm"], own["wrong"]) for own in result.rows] == [("ring", 0), ("native", 0)]
 
