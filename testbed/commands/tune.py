@@ -13,7 +13,7 @@ from testbed.options.arguments import MAX_RANKS, several
 from testbed.options.assumptions import StepAssumptionOptions, assumptions_json
 from testbed.options.command import command
 from testbed.output.table import progress, seconds
-from testbed.result import Result
+from testbed.result import Interrupted, Result
 
 if TYPE_CHECKING:
     from ddp.tuning.trials import Trial
@@ -109,12 +109,13 @@ def tune(
             from testbed.output.figure import check_plot
 
             check_plot(plot)
+        interrupt: KeyboardInterrupt | None = None
         try:
             found = search.run()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as caught:
             if not search.started:
                 raise
-            found = search.result()
+            found, interrupt = search.result(), caught
     travels = {
         ("all_reduce", nbytes) for trial in (found.torch, found.best) for nbytes in trial.nbytes if nbytes
     }
@@ -125,10 +126,12 @@ def tune(
     )
     model = model_of(next(iter(algorithms)), str(counted))
     result = tuning_result(found, own, topology, carriers, proved, counted, assumptions, model)
-    if plot is None:
-        return result
-    from testbed.plots.tuning_plot import plot_tuning
+    if plot is not None:
+        from testbed.plots.tuning_plot import plot_tuning
 
-    title = f"Bucket caps of {own.name} on {description.name}, {ranks} ranks"
-    plot_tuning(found, plot, title=title, note=f"Simulated: {model}.")
-    return replace(result, files={"Plot": plot})
+        title = f"Bucket caps of {own.name} on {description.name}, {ranks} ranks"
+        plot_tuning(found, plot, title=title, note=f"Simulated: {model}.")
+        result = replace(result, files={"Plot": plot})
+    if interrupt is not None:
+        raise Interrupted(result, interrupt)
+    return result

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, get_type_hints
 
@@ -21,6 +25,8 @@ import typer
 from testbed.errors import CheckError, UsageError, reporting_errors
 from testbed.options.annotations import HtmlFile
 from testbed.options.groups import grouped
+from testbed.options.outputs import CheckedCommand, check_outputs
+from testbed.options.values import check_values
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,7 +64,34 @@ class Outputs:
             check_writable(self.csv)
 
     def give(self, result: Result, console: Callable[[], Console] | None = None) -> None:
-        """Give *result*: in files, and as JSON or on the terminal that *console* returns."""
+        """Give *result*: in files, and as JSON or on the terminal that *console* returns.
+
+        Raises:
+            OSError: a file cannot be written; the result is on stdout all the same.
+            BrokenPipeError: nobody reads stdout any more, and nothing has failed.
+        """
+        unwritten: OSError | None = None
+        try:
+            files = self.write(result)
+        except OSError as error:
+            files, unwritten = {}, error
+        try:
+            if self.as_json:
+                from testbed.output.table import print_json
+
+                print_json(result.document())
+            else:
+                shown = replace(result, files={**result.files, **files})
+                shown.show(None if console is None else console())
+        except BrokenPipeError:
+            if result.failure is None:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if unwritten is not None:
+            raise unwritten
+
+    def write(self, result: Result) -> dict[str, Path]:
+        """Write the files of *result* that were asked for; return them by what they are."""
         from collectives.formats.whole_file import write_whole
 
         files: dict[str, Path] = {}
@@ -68,12 +101,7 @@ class Outputs:
         if self.csv is not None:
             write_whole(self.csv, result.to_csv())
             files["Rows"] = self.csv
-        if self.as_json:
-            from testbed.output.table import print_json
-
-            print_json(result.document())
-            return
-        replace(result, files={**result.files, **files}).show(None if console is None else console())
+        return files
 
 
 class Command(Protocol):
@@ -124,14 +152,31 @@ def command(
     @functools.wraps(function)
     def from_python(*args: Any, **kwargs: Any) -> Result | None:
         given = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
-        result = flat(**_arguments(signature, args, kwargs))
+        options = _arguments(signature, args, kwargs)
+        checked = _in_shell_alone(in_shell)
+        check_values(checked, options)
+        check_outputs(checked, options)
+        outputs = Outputs(**{own.name: options[own.name] for own in fields(Outputs)})
+        if outputs.as_json:
+            raise UsageError("as_json=True is of the shell: a result has its JSON types by document()")
+        outputs.check()
+        result = flat(**options)
         if result is None:
             return None
-        return replace(result, command=f"testbed.{function.__name__}({', '.join(given)})")
+        result = replace(result, command=f"testbed.{function.__name__}({', '.join(given)})")
+        return replace(result, files={**result.files, **outputs.write(result)})
 
     from_python.__signature__ = signature  # type: ignore[attr-defined]
     from_python.in_shell = reporting_errors(in_shell)  # type: ignore[attr-defined]
     return typing.cast("Command", from_python)
+
+
+@cache
+def _in_shell_alone(in_shell: Callable[..., None]) -> Any:
+    """Return the command that the shell knows, by itself."""
+    app = typer.Typer(add_completion=False)
+    app.command(cls=CheckedCommand)(in_shell)
+    return typer.main.get_command(app)
 
 
 def _with_outputs(function: Callable[..., Result | None]) -> Callable[..., Result | None]:
@@ -158,8 +203,12 @@ def _arguments(
 
     Raises:
         TypeError: there is no such parameter, or one lacks a value.
+        UsageError: a value is none that the option takes.
     """
     bound = signature.bind(*args, **kwargs)
+    for name, value in bound.arguments.items():
+        if signature.parameters[name].default is inspect.Parameter.empty and value in (None, [], ()):
+            raise UsageError(f"{name}={value!r}: expected at least one")
     bound.apply_defaults()
     return {
         name: _as_option(name, value, signature.parameters[name].annotation)
@@ -181,7 +230,11 @@ def _as_option(name: str, value: Any, annotation: Any) -> Any:
         return ",".join(map(str, value))
     if str in kinds and isinstance(value, int | float | Path):
         return str(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     for kind in kinds:
+        if kind is bool or (kind is int and isinstance(value, float)):
+            continue
         if isinstance(kind, type) and kind is not type(None) and not is_dataclass(kind):
             try:
                 return kind(value)
@@ -200,4 +253,10 @@ def _kinds(annotation: Any) -> list[Any]:
 
 
 def _spell(kinds: list[Any]) -> str:
-    return " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds if kind is not type(None))
+    names: list[str] = []
+    for kind in kinds:
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            names += [str(own.value) for own in kind]
+        elif kind is not type(None):
+            names.append(getattr(kind, "__name__", str(kind)))
+    return " or ".join(names)

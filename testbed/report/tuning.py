@@ -109,11 +109,12 @@ def answer(tuning: Tuning) -> str:
     best, default = tuning.best, tuning.default
     how = f"{best.options.algorithm} with {best.options.strategy} in {len(best.nbytes)} buckets"
     gain = tuning.gain(best)
+    so_far = "" if tuning.complete else "Interrupted; of what was tried: "
     if gain <= 0:
-        return f"Nothing is faster than torch's default, a step of {seconds(default.seconds)}."
+        return f"{so_far}Nothing is faster than torch's default, a step of {seconds(default.seconds)}."
     return (
-        f"A step of {seconds(best.seconds)} by {how}, {percent(gain)} less than torch's default, which takes "
-        f"{seconds(default.seconds)}."
+        f"{so_far}A step of {seconds(best.seconds)} by {how}, {percent(gain)} less than torch's default, "
+        f"which takes {seconds(default.seconds)}."
     )
 
 

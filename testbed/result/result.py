@@ -127,6 +127,11 @@ class Result:
     failure: str | None = None
     exit_code: int = 1
 
+    @property
+    def holds(self) -> bool:
+        """Whether what was checked holds."""
+        return self.failure is None
+
     def document(self) -> dict[str, Any]:
         """Return it as JSON types, with what repeats it."""
         tables = {"rows": self.rows, **self.tables}

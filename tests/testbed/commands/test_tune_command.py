@@ -61,7 +61,7 @@ def test_an_interrupted_search_shows_the_best_so_far_and_says_so(monkeypatch: py
 
     monkeypatch.setattr(ddp.tuning.search.Search, "run", interrupted)
 
-    shown = called(TUNE).stdout
+    shown = called(TUNE, code=130).stdout
 
     assert "Interrupted: the best so far." in shown
     assert "torch's default" in shown

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 import testbed
 from testbed.errors import UsageError
 from tests.commands import called, reported
+from tests.waiting import LAST_RESORT
 
 CALLS: dict[str, dict[str, Any]] = {
     "simulate ring --network dgx-h100 --ranks 8 --nbytes 1M,4M --transport-model nccl": {
@@ -59,3 +63,41 @@ def test_a_word_that_an_option_does_not_take_is_refused() -> None:
         testbed.simulate("ring", colour="red")
     with pytest.raises(AttributeError, match="paint"):
         _ = testbed.paint
+
+
+def test_a_call_may_write_what_the_command_may_and_nothing_over_an_input(tmp_path: Path) -> None:
+    program = tmp_path / "mine.py"
+    program.write_text("def mine(rank, world_size):\n    return\n    yield\n")
+    given = program.read_text()
+
+    with pytest.raises(UsageError, match="expected a name that ends in"):
+        testbed.verify(f"{program}:mine", ranks=2, csv=program)
+    with pytest.raises(UsageError, match="expected a name that ends in"):
+        testbed.show("ring", ranks=2, plot=tmp_path / "drawn.txt")
+    with pytest.raises(UsageError, match="document"):
+        testbed.show("ring", ranks=2, as_json=True)
+    assert program.read_text() == given
+
+    result = testbed.verify("ring", ranks=2, csv=tmp_path / "rows.csv")
+
+    assert result.files == {"Rows": tmp_path / "rows.csv"}
+    assert (tmp_path / "rows.csv").read_text() == result.to_csv()
+
+
+@pytest.mark.parametrize(
+    "options", [{"ranks": 4.5}, {"links": "false"}, {"engine": "none"}, {"algorithm": []}]
+)
+def test_a_value_of_another_type_is_not_made_into_another_question(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="expected"):
+        testbed.simulate(**{"algorithm": "ring", **options})
+
+
+def test_a_verdict_counts_though_nobody_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text("def wrong(rank, world_size):\n    return\n    yield\n")
+    command = (
+        f"{sys.executable} -m testbed verify wrong.py:wrong --ranks 4 --json | true; exit ${{PIPESTATUS[0]}}"
+    )
+
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, timeout=LAST_RESORT, check=False)
+
+    assert done.returncode == 1
