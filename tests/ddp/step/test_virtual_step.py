@@ -217,7 +217,7 @@ def test_a_forward_pass_begins_when_buffers_have_reached_all(
     buffered: int,
     transport: str,
 ) -> None:
-    assume((strategy, transport) != ("accumulate:k=2", "gloo"))  # see below
+    assume(transport == "ideal" or num_ranks <= 2)  # see below
     check_agreement(
         widths,
         forward_us,
@@ -231,9 +231,9 @@ def test_a_forward_pass_begins_when_buffers_have_reached_all(
 
 
 @pytest.mark.xfail(
-    reason="over Gloo a step that broadcasts buffers twice takes 0.35 % longer than a real one"
+    reason="over Gloo a broadcast reaches more than two ranks one after another; the replay does not follow"
 )
-def test_so_do_both_forward_passes_of_an_accumulated_step_over_gloo() -> None:
+def test_so_it_does_on_four_ranks_that_buffers_reach_one_after_another() -> None:
     check_agreement([12, 12], 0, [0], 4, "accumulate:k=2", cap=0.002, buffered=12, transport_model="gloo")
 
 
