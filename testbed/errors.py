@@ -97,8 +97,7 @@ def reporting_errors(command: Callable[P, T]) -> Callable[P, T]:
         try:
             return command(*args, **kwargs)
         except BrokenPipeError:
-            # The reader, such as `head`, has what it wanted.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            drop_stdout()  # the reader, such as `head`, has what it wanted
             raise typer.Exit(0) from None
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "torch" or has_torch():
@@ -118,6 +117,11 @@ def reporting_errors(command: Callable[P, T]) -> Callable[P, T]:
             raise typer.Exit(code) from None
 
     return wrapper
+
+
+def drop_stdout() -> None:
+    """Let what goes to stdout from now on go nowhere, as nobody reads it any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _spell(error: Exception) -> str:

@@ -17,6 +17,7 @@ import typer
 from benchmarks.lab.document import check_section, renew
 from benchmarks.lab.program import program, start
 from testbed.errors import UsageError
+from testbed.options.annotations import DeviceThreads, PredictionsFile
 from testbed.options.command import command
 from testbed.output.table import progress
 from testbed.result import Part, Result
@@ -46,12 +47,8 @@ def truth(
         str | None,
         typer.Option(metavar="NAME|FILE", help="Steps of three models on this device, measured here."),
     ] = None,
-    threads: Annotated[
-        int, typer.Option(min=1, max=1024, help="--device: threads of the processor that the file is of.")
-    ] = 1,
-    predictions: Annotated[
-        Path, typer.Option(metavar="FILE", help="--device: where predictions stand before measuring.")
-    ] = Path("predictions.json"),
+    threads: DeviceThreads = 1,
+    predictions: PredictionsFile = Path("predictions.json"),
     into: Annotated[
         Path | None,
         typer.Option("--document", metavar="FILE", help="Renew the section of this in a Markdown file."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError
+from testbed.options.annotations import DeviceThreads, PredictionsFile
 from testbed.options.arguments import MAX_RANKS
 from testbed.options.command import command
 from testbed.output.folder import check_writable
@@ -55,12 +56,8 @@ def validate(
             metavar="NAME|FILE", help="Predict steps of three models on this device, and measure them here."
         ),
     ] = None,
-    threads: Annotated[
-        int, typer.Option(min=1, max=1024, help="--device: threads of the processor that the file is of.")
-    ] = 1,
-    predictions: Annotated[
-        Path, typer.Option(metavar="FILE", help="--device: where predictions stand before measuring.")
-    ] = Path("predictions.json"),
+    threads: DeviceThreads = 1,
+    predictions: PredictionsFile = Path("predictions.json"),
 ) -> Result:
     """Hold predictions against measurements: what was predicted, what was measured, and how far apart.
 

@@ -28,5 +28,11 @@ HtmlFile: TypeAlias = Annotated[
 TraceFile: TypeAlias = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write what happened when, for https://ui.perfetto.dev.")
 ]
+DeviceThreads: TypeAlias = Annotated[
+    int, typer.Option(min=1, max=1024, help="--device: threads of the processor that the file is of.")
+]
+PredictionsFile: TypeAlias = Annotated[
+    Path, typer.Option(metavar="FILE", help="--device: where predictions stand before measuring.")
+]
 WORLD_SIZES = "World sizes: 8, 2,4,8, 2-64 (every one), 1-1024x2 (doubling)."
 """What `testbed.options.arguments.parse_ranks` reads."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
-import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -22,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, get_type_h
 
 import typer
 
-from testbed.errors import CheckError, UsageError, reporting_errors
+from testbed.errors import CheckError, UsageError, drop_stdout, reporting_errors
 from testbed.options.annotations import HtmlFile
 from testbed.options.groups import grouped
 from testbed.options.outputs import CheckedCommand, check_outputs
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outputs:
-    """How a command gives its result; from Python it only returns it."""
+    """How a command gives its result: files, and in the shell stdout, where a call from Python returns it."""
 
     PANEL: ClassVar = "Output"
 
@@ -47,6 +45,17 @@ class Outputs:
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as JSON, and nothing else on stdout.")
     ] = False
+
+    @classmethod
+    def checked(cls, options: Mapping[str, Any]) -> Outputs:
+        """Return those among *options*, of which it is known that they can be written.
+
+        Raises:
+            UsageError: one cannot.
+        """
+        own = cls(**{field.name: options[field.name] for field in fields(cls)})
+        own.check()
+        return own
 
     def check(self) -> None:
         """Check, before any work is done, that what was asked for can be written.
@@ -86,7 +95,7 @@ class Outputs:
         except BrokenPipeError:
             if result.failure is None:
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            drop_stdout()
         if unwritten is not None:
             raise unwritten
 
@@ -132,8 +141,7 @@ def command(
     def in_shell(**options: Any) -> None:
         from testbed.result.result import Interrupted
 
-        outputs = Outputs(**{own.name: options[own.name] for own in fields(Outputs)})
-        outputs.check()
+        outputs = Outputs.checked(options)
         try:
             result = flat(**options)
         except Interrupted as interrupted:
@@ -156,10 +164,9 @@ def command(
         checked = _in_shell_alone(in_shell)
         check_values(checked, options)
         check_outputs(checked, options)
-        outputs = Outputs(**{own.name: options[own.name] for own in fields(Outputs)})
+        outputs = Outputs.checked(options)
         if outputs.as_json:
             raise UsageError("as_json=True is of the shell: a result has its JSON types by document()")
-        outputs.check()
         result = flat(**options)
         if result is None:
             return None
