@@ -27,7 +27,8 @@ from itertools import islice
 from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
-from testbed.errors import LaunchError, Terminated
+from testbed.bounds import terminated_in_order
+from testbed.errors import LaunchError
 from testbed.scripts import parent
 from testbed.scripts.launch import check_loopback
 from testbed.scripts.scratch_folder import scratch_folder
@@ -90,7 +91,7 @@ def results(
     if scheduler is None and number == 1:
         yield from map(function, items)
         return
-    with _terminated_in_order(), _client(number, scheduler) as client:
+    with terminated_in_order(), _client(number, scheduler) as client:
         yield from _through(client, function, items, lost)
 
 
@@ -134,25 +135,6 @@ def _client(workers: int, scheduler: str | None) -> Iterator[Any]:
                 "'dask scheduler', and workers with 'dask worker ADDRESS --nthreads 1'"
             ) from None
         yield client
-
-
-@contextlib.contextmanager
-def _terminated_in_order() -> Iterator[None]:
-    """Let SIGTERM end the body by `Terminated`, once: it is ignored while what was begun is ended."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
-        yield
-        return
-
-    def end(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

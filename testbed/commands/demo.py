@@ -13,7 +13,6 @@ import typer
 
 from testbed.errors import UsageError
 from testbed.extras import how_to_install, is_installed
-from testbed.options.assumptions import assumptions_json
 from testbed.options.command import command
 from testbed.output.folder import ResultFolder
 from testbed.output.table import percent, progress, seconds
@@ -228,38 +227,30 @@ def _training_row(run: Trained) -> tuple[str, ...]:
 
 
 def _predict(folder: ResultFolder) -> Result:
-    from collectives.timing import Assumptions
-    from ddp.profiles import Profile
-    from sim import load_network
-    from testbed.plots.scaling_plot import plot_scaling
-    from testbed.report.scaling import LEGEND, scaling_result, scaling_tables
-    from testbed.studies.predict import predict
+    from testbed.planning.scaling import in_words, points_of_scaling, scaled
+    from testbed.report.scaling import LEGEND, scaling_plot, scaling_result, scaling_tables
 
-    profiles = [Profile.load(folder.path / "digits-profile.json"), Profile.bundled("resnet50")]
-    with progress(len(profiles) * len(NETWORKS) * len(STRATEGIES) * len(SCALED_RANKS)) as advance:
-        scaling = predict(
-            profiles,
-            [load_network(name) for name in NETWORKS],
-            STRATEGIES,
-            SCALED_RANKS,
-            bucket_cap_mb=BUCKET_CAP_MB,
-            algorithm=None,
-            advance=advance,
-            counts=Assumptions.of_a_real_run,
-        )
+    points = points_of_scaling(
+        [str(folder.path / "digits-profile.json"), "resnet50"],
+        NETWORKS,
+        STRATEGIES,
+        SCALED_RANKS,
+        bucket_cap_mb=BUCKET_CAP_MB,
+        asked={},
+    )
+    rows, _ = scaled(points)
     plot = folder.file("scaling.png", "scaling efficiency and exposed communication over ranks")
-    title = f"Scaling of data-parallel training: auto, {BUCKET_CAP_MB:g} MiB buckets"
-    plot_scaling(scaling.points, plot, title=title, note=f"Simulated: {scaling.model}.")
+    scaling_plot(rows, plot)
 
     what = f"how training would scale, without overlap and with {BUCKET_CAP_MB:g} MB buckets"
     result = replace(
-        scaling_result(scaling, profiles, assumptions_json(NETWORKS, None, {}, scaling.assumed), ()),
+        scaling_result(rows, NETWORKS, {}),
         parts=[
             _heading("3 Predict", what),
-            *scaling_tables(scaling.points, SHOWN_RANKS),
+            *scaling_tables(rows, SHOWN_RANKS),
             quiet(
                 f"{LEGEND} 1, 2, 4 … 1024 ranks are in predict.json.",
-                f"Simulated: {scaling.model}.",
+                f"Simulated: {in_words(rows)}.",
             ),
         ],
     )

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from testbed.options.annotations import TimeLimit
+from testbed.options.arguments import parse_limit
 from testbed.options.command import command
 from testbed.options.planning import QuestionOptions, SweepOptions
 from testbed.output.table import progress
@@ -37,12 +39,15 @@ def plan(
             "predictions; by default of all but scripts.",
         ),
     ] = None,
+    time_limit: TimeLimit = None,
 ) -> Result:
     """Answer a question about a cluster: time, cost and what limits each design.
 
     Models, networks with other values of single fields, ranks, strategies and algorithms: every combination
     is worked out, on all cores or a cluster's, and only what is not known already. A question is a file, or
     options for the common case.
+
+    Ctrl-C, or a time limit, ends the search and shows what is there.
     """
     from testbed.planning import plan as answered
     from testbed.planning.question import question_of, read_question
@@ -59,6 +64,7 @@ def plan(
         workers=sweeps.workers,
         scheduler=sweeps.scheduler,
         cache=sweeps.cache,
+        time_limit=parse_limit(time_limit),
         watch=progress,
     )
-    return plan_result(found)
+    return found.stop.ended(plan_result(found))
