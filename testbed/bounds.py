@@ -72,10 +72,10 @@ class Stop:
         Raises:
             Interrupted: it is, and not by a time limit.
         """
-        if self.by is None:
-            return result
         from testbed.result import Interrupted, Text
 
+        if self.by is None:
+            return replace(result, body={**result.body, "interrupted": False})
         so_far = replace(
             result,
             answer=f"{self.said[0].upper()}{self.said[1:]}. {result.answer}",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.bounds import bounded
 from testbed.commands.network import default_ranks
 from testbed.errors import UsageError
 from testbed.options.annotations import TraceFile
@@ -20,7 +21,7 @@ from testbed.options.command import command
 from testbed.options.conditions import ConditionOptions
 from testbed.output.folder import check_writable
 from testbed.output.table import progress, seconds
-from testbed.result import Interrupted, Result
+from testbed.result import Result
 
 if TYPE_CHECKING:
     from testbed.studies.simulation import Simulated, SimulationRequest
@@ -139,21 +140,17 @@ def simulate(
 
     _check_outputs(request, trace, plot)
     results: list[Simulated] = []
-    try:
-        with progress(len(entries) * len(sizes)) as advance:
-            results.extend(simulated(request, advance, watched=sys.stderr.isatty()))
-    except KeyboardInterrupt as interrupt:
-        if not results:
-            raise
-        so_far = simulation_result(request, results, all_links=all_links, interrupted=True)
-        raise Interrupted(so_far, interrupt) from None
-    files = {"Trace, for https://ui.perfetto.dev": trace, "Plot": plot}
+    with bounded() as stop, progress(len(entries) * len(sizes)) as advance:
+        results.extend(simulated(request, advance, watched=sys.stderr.isatty()))
+    stop.check(results, len(entries) * len(sizes), "run")
+    written = {"Trace, for https://ui.perfetto.dev": trace, "Plot": plot}
     if trace is not None:
         results[0].run.trace.save(trace)
     if plot is not None:
         _plot(request, results, plot)
     result = simulation_result(request, results, all_links=all_links)
-    return replace(result, files={what: path for what, path in files.items() if path is not None})
+    files = {what: path for what, path in written.items() if path is not None}
+    return stop.ended(replace(result, files=files))
 
 
 def _check_outputs(request: SimulationRequest, trace: Path | None, plot: Path | None) -> None:

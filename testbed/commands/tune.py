@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.bounds import bounded
 from testbed.errors import UsageError
 from testbed.options.arguments import MAX_RANKS, several
 from testbed.options.assumptions import StepAssumptionOptions, assumptions_json
@@ -90,7 +91,7 @@ def tune(
             check_choice(name)
     counted = counts.on(topology)
     search: Search
-    with progress() as advance:
+    with bounded() as stop, progress() as advance:
 
         def show(trial: Trial) -> None:
             best = search.result().best
@@ -109,13 +110,10 @@ def tune(
             from testbed.output.figure import check_plot
 
             check_plot(plot)
-        interrupt: KeyboardInterrupt | None = None
-        try:
-            found = search.run()
-        except KeyboardInterrupt as caught:
-            if not search.started:
-                raise
-            found, interrupt = search.result(), caught
+        search.run()
+    if stop.by is not None and not search.started:
+        raise stop.by
+    found = search.result()
     travels = {
         ("all_reduce", nbytes) for trial in (found.torch, found.best) for nbytes in trial.nbytes if nbytes
     }
@@ -132,6 +130,6 @@ def tune(
         title = f"Bucket caps of {own.name} on {description.name}, {ranks} ranks"
         plot_tuning(found, plot, title=title, note=f"Simulated: {model}.")
         result = replace(result, files={"Plot": plot})
-    if interrupt is not None:
-        raise Interrupted(result, interrupt)
+    if stop.by is not None:
+        raise Interrupted(result, stop.by)
     return result
