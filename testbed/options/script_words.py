@@ -2,8 +2,8 @@
 
     testbed same --ranks 1,8 train.py --global-batch-size 64
 
-Options of the command come before SCRIPT.  Where none does, those that follow it at once are the command's,
-up to the first word that is none of its options, or to ``--``.
+Options of the command come before SCRIPT.  Where none but those of the output does, those behind it are the
+command's, up to the first word that is none of its options, or to ``--``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import typer
 from testbed.options.outputs import CheckedCommand
 
 END = "--"
+OF_OUTPUT = ("--json", "--html", "--csv")
+"""Options that every command has."""
 
 
 class ScriptCommand(CheckedCommand):
@@ -26,13 +28,13 @@ class ScriptCommand(CheckedCommand):
         place = self._options(ctx, args)
         before, rest = args[:place], args[place + 1 :]
         if place < len(args) and args[place] != END and self.names_script(args[place], before):
-            own = self._options(ctx, rest) if not before or END in rest else 0
+            is_first = not any(word.startswith("-") and word not in OF_OUTPUT for word in before)
+            own = self._options(ctx, rest) if is_first or END in rest else 0
             if own == len(rest) or rest[own] == END:
                 args = [*before, *rest[:own], args[place], END, *rest[own + 1 :]]
-            elif before:
-                args = [*before, args[place], END, *rest]
             else:
-                args = [*rest[:own], args[place], END, *rest[own:]]
+                own = own if is_first else 0
+                args = [*before, *rest[:own], args[place], END, *rest[own:]]
         return super().parse_args(ctx, args)
 
     def names_script(self, word: str, before: Sequence[str]) -> bool:

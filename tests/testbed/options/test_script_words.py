@@ -38,6 +38,7 @@ def parsed(line: str) -> dict[str, object]:
         ),
         ("same --ranks 1,2 train.py --steps 3 -- x", {"ranks": "1,2", "steps": 3, "arguments": ["x"]}),
         ("same -m train --epochs 1", {"module": True, "script": "train", "arguments": ["--epochs", "1"]}),
+        ("same --json train.py --ranks 1,2 --lr 1", {"ranks": "1,2", "arguments": ["--lr", "1"]}),
         ("fuzz --seeds 2 train.py --seeds 9", {"seeds": 2, "arguments": ["--seeds", "9"]}),
         ("fuzz train.py --seeds 2", {"seeds": 2, "arguments": None}),
         ("fuzz --workers 1 ring --seeds 2", {"workers": 1, "seeds": 2, "what": "ring", "arguments": None}),
