@@ -100,6 +100,7 @@ class Cheapest:
         self.hosts = range(topology.num_ranks) if hosts is None else hosts
         self.rank_overhead = rank_overhead or RankOverhead()
         self._candidates: dict[str, list[_Reckoning]] = {}
+        self._chosen: dict[tuple[str, int], Algorithm] = {}
         self._turn = threading.RLock()  # ranks are threads, and share this
 
     def select(self, collective: str, nbytes: int) -> Algorithm:
@@ -108,8 +109,11 @@ class Cheapest:
         What rows of a program cost so far is a floor of what all do.  The candidate with the lowest floor is
         reckoned on, row by row, until that is one whose cost is whole; nothing else can be less.
         """
-        with self._turn:
-            return self._least(self._of(collective), collective, nbytes)
+        if (collective, nbytes) not in self._chosen:
+            with self._turn:
+                chosen = self._least(self._of(collective), collective, nbytes)
+                self._chosen[collective, nbytes] = chosen
+        return self._chosen[collective, nbytes]
 
     def _least(self, candidates: Sequence[_Reckoning], collective: str, nbytes: int) -> Algorithm:
         floors = [(own.line.seconds(nbytes), place) for place, own in enumerate(candidates)]

@@ -30,6 +30,7 @@ from collectives.timing.queues import (
 )
 from collectives.timing.ranks.attention import Attention
 from collectives.timing.ranks.called_queue import CalledQueue
+from collectives.timing.rows.makespan import Evaluated
 from collectives.timing.run import Run
 from ddp.reduction.strategies.plan import ALL_REDUCE, BROADCAST
 from sim.scenario import Scenario
@@ -129,9 +130,17 @@ class ByPrograms:
     each_size_once: bool = False
 
     def queue(
-        self, env: simpy.Environment, engine: EngineName, itemsize: int, attention: Attention | None = None
+        self,
+        env: simpy.Environment,
+        engine: EngineName,
+        itemsize: int,
+        attention: Attention | None = None,
+        earlier: list[Evaluated] | None = None,
     ) -> StepQueue:
-        """Return a queue on a network of its own, of ranks that pay it such *attention*; None: always."""
+        """Return a queue on a network of its own, of ranks that pay it such *attention*; None: always.
+
+        *earlier* is what came of such a queue with another attention, see `collective_queue`.
+        """
         if self.each_size_once:
             return FormulaQueue(env, partial(self.takes_ps, engine=engine, itemsize=itemsize))
         scenario, transport = self.scenario, self.assumed.software.transport
@@ -152,6 +161,7 @@ class ByPrograms:
             transport_model=transport,
             attention=attention,
             network=network,
+            earlier=earlier,
         )
         return _ProgramQueue(queue, self.select)
 
@@ -267,7 +277,12 @@ class ByFormula:
     parts: FormulaParts = WHOLE
 
     def queue(
-        self, env: simpy.Environment, engine: EngineName, itemsize: int, attention: Attention | None = None
+        self,
+        env: simpy.Environment,
+        engine: EngineName,
+        itemsize: int,
+        attention: Attention | None = None,
+        earlier: list[Evaluated] | None = None,
     ) -> StepQueue:
         """Return a queue in which a collective takes what the formula says."""
         return FormulaQueue(env, partial(self.takes_ps, engine=engine, itemsize=itemsize))

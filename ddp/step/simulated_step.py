@@ -29,6 +29,7 @@ from collectives.timing.floor import check_floor, floor_ps
 from collectives.timing.formulas.nccl.protocol import with_protocol
 from collectives.timing.queues import EngineName, run_until
 from collectives.timing.ranks.attention import Attention
+from collectives.timing.rows.makespan import Evaluated
 from ddp.profiles import Profile
 from ddp.reduction.bucketing import bucket_limits
 from ddp.reduction.overlap import Strategy, resolve_strategy
@@ -158,9 +159,11 @@ def simulate_step(
     alone_ps = max(compute_ps + lost.optimizer_ps, lost.input_alone_ps)
     profile = profile.slowed(lost.late)
 
-    def replayed(name: EngineName, attention: Attention | None = None) -> tuple[Timeline, int]:
+    def replayed(
+        name: EngineName, attention: Attention | None = None, earlier: list[Evaluated] | None = None
+    ) -> tuple[Timeline, int]:
         env = simpy.Environment(initial_time=0)
-        queue = communication.queue(env, name, itemsize, attention)
+        queue = communication.queue(env, name, itemsize, attention, earlier)
         timeline = Timeline(env, queue, topology.num_ranks, lost, "bucket")
         step: Replicated | Sharded
         if isinstance(overlap, Fsdp):
@@ -231,18 +234,19 @@ def _check_calls(on_call: bool, transport: str, scenario: Scenario, strategy: St
 
 
 def _with_own_calls(
-    replayed: Callable[[Attention], tuple[Timeline, int]],
+    replayed: Callable[[Attention, list[Evaluated]], tuple[Timeline, int]],
 ) -> tuple[Timeline, int]:
     """Return the replay whose collectives, one after another, go on at its own calls, and at no other time.
 
     When a rank calls depends on how long it waits, and that on its collectives, which go on when it calls.
     So a step is replayed with the calls that the last replay made, until it makes those that were assumed.
     What a replay does up to some time depends on the calls before that time alone; so each replay is right
-    for longer than the one before it, and the last is right altogether.
+    for longer than the one before it, and the last is right altogether.  Collectives that were over by then
+    are not evaluated again.
     """
-    attention = Attention((), 0)
+    attention, earlier = Attention((), 0), list[Evaluated]()
     while True:
-        timeline, time_ps = replayed(attention)
+        timeline, time_ps = replayed(attention, earlier)
         made = timeline.attention()
         if made == attention:
             return timeline, time_ps
