@@ -110,7 +110,14 @@ def _costs(collective: str, scopes: dict[str, str]) -> str:
             "–" if cost is None else f"{float(cost.max_bytes_sent_fraction / bound):.2f}"
             for cost, bound in zip(costs, bounds, strict=True)
         ]
-        rows.append([f"[{algorithm.name}](#{_anchor(algorithm)})", scopes.get(_anchor(algorithm), "not yet proved"), *steps, *sent])
+        rows.append(
+            [
+                f"[{algorithm.name}](#{_anchor(algorithm)})",
+                scopes.get(_anchor(algorithm), "not yet proved"),
+                *steps,
+                *sent,
+            ]
+        )
     if not rows:
         return ""
     blank = [""] * len(WORLD_SIZES)
