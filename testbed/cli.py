@@ -36,7 +36,7 @@ from testbed.commands import (
 )
 from testbed.options.assumptions import FORMERLY
 from testbed.options.outputs import CheckedCommand
-from testbed.options.script_words import ScriptCommand, ScriptOrProgramsCommand
+from testbed.options.script_words import ScriptByNameCommand, ScriptCommand
 from testbed.output.plain_text import use_what_streams_know
 from testbed.output.streams import open_closed_streams
 
@@ -75,10 +75,10 @@ command(epilog=show.EXAMPLES)(show.show)
 command(epilog=export.EXAMPLES)(export.export)
 command(epilog=bench.EXAMPLES)(bench.bench)
 command(epilog=scale.EXAMPLES)(scale.scale)
-command(epilog=plan.EXAMPLES)(plan.plan)
+command(ScriptByNameCommand, epilog=plan.EXAMPLES)(plan.plan)
 command(epilog=run.EXAMPLES, context_settings={"allow_interspersed_args": False})(run.run)
 command(ScriptCommand, epilog=same.EXAMPLES)(same.same)
-command(ScriptOrProgramsCommand, epilog=fuzz.EXAMPLES)(fuzz.fuzz)
+command(ScriptByNameCommand, epilog=fuzz.EXAMPLES)(fuzz.fuzz)
 command(epilog=profile.EXAMPLES, context_settings={"allow_interspersed_args": False})(profile.profile)
 command(epilog=tune.EXAMPLES)(tune.tune)
 command(epilog=simulate.EXAMPLES)(simulate.simulate)

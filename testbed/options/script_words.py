@@ -58,8 +58,8 @@ class ScriptCommand(CheckedCommand):
         return min(place, len(args))
 
 
-class ScriptOrProgramsCommand(ScriptCommand):
-    """A command whose first argument is a script by its name, or names programs, which take no words."""
+class ScriptByNameCommand(ScriptCommand):
+    """A command whose first argument is a script where its name says so, else something that takes no words."""
 
     def names_script(self, word: str, before: Sequence[str]) -> bool:
         """Return whether *word* is a script: a file of Python, or a module with ``-m``."""

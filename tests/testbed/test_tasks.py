@@ -20,9 +20,10 @@ from distributed import get_worker
 from distributed.scheduler import KilledWorker
 
 from testbed import tasks
+from testbed.bounds import terminated_in_order
 from testbed.errors import LaunchError, Terminated
 from testbed.scripts import parent
-from testbed.tasks import _terminated_in_order, _terminations_held_back, results
+from testbed.tasks import _terminations_held_back, results
 from tests.processes import is_running
 from tests.waiting import LAST_RESORT, until
 
@@ -238,7 +239,7 @@ def test_a_termination_is_held_back_while_workers_begin_and_ends_what_follows_on
     reached = []
 
     def terminated() -> None:
-        with _terminated_in_order():
+        with terminated_in_order():
             try:
                 with _terminations_held_back():
                     signal.raise_signal(signal.SIGTERM)
