@@ -59,7 +59,7 @@ class ScriptCommand(CheckedCommand):
 
 
 class ScriptByNameCommand(ScriptCommand):
-    """A command whose first argument is a script where its name says so, else something that takes no words."""
+    """A command whose first argument is a script if its name says so, else something without words."""
 
     def names_script(self, word: str, before: Sequence[str]) -> bool:
         """Return whether *word* is a script: a file of Python, or a module with ``-m``."""
