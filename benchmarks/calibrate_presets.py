@@ -34,9 +34,9 @@ from benchmarks.lab.published.split import (
 from collectives.timing.formulas.measured import LARGE, measured_at
 from sim import load_network
 from sim.measured import MeasuredCurve
+from testbed.calibration.errors import CLASSES, size_class
 from testbed.calibration.judge.judging import judge
 from testbed.calibration.judge.kind import INTERVALS
-from testbed.calibration.judge.size_class import CLASSES, size_class
 from testbed.calibration.tables.fit import FittedCurve, Held, fit_curve, fit_curves, spread_of
 from testbed.calibration.tables.measured_row import MeasuredRow
 from testbed.calibration.tables.network_text import with_measured

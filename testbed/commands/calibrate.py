@@ -157,7 +157,7 @@ def _of_network(request: LiveRequest, output: Path | None, plot: Path | None) ->
     if rows is None:
         return None
 
-    from testbed.calibration.live.network_text import network_toml
+    from testbed.calibration.live.networks import network_toml
     from testbed.calibration.live.result import calibration_of
     from testbed.plots.calibration_plot import plot_calibration
     from testbed.report.calibration import MODEL, calibration_result
@@ -175,19 +175,15 @@ def _of_network(request: LiveRequest, output: Path | None, plot: Path | None) ->
 
 def _of_device(types: str | None, threads: int, output: Path | None) -> Result:
     """Measure this machine's device, and write its file."""
-    from testbed.calibration.device.calibration import (
-        calibrated,
-        calls_of,
-        checked_types,
-        this_device,
-    )
+    from testbed.calibration.device.calibration import calibrated, checked_types, this_device
+    from testbed.calibration.device.measuring import number_of_calls
     from testbed.report.device import device_result
 
     if output is not None:
         check_writable(output)
     device = this_device()
     wanted = checked_types(None if types is None else [name.strip() for name in types.split(",")], device)
-    with progress(calls_of(device, wanted)) as advance:
+    with progress(number_of_calls(device, wanted)) as advance:
         found = calibrated(device, wanted, threads, advance)
     if output is not None:
         write_whole(output, found.text)

@@ -16,7 +16,7 @@ from testbed.output.table import progress
 from testbed.result import Result
 
 if TYPE_CHECKING:
-    from testbed.calibration.judge.validation import ValidatedDevice
+    from testbed.calibration.judge.steps import ValidatedDevice
 
 EXAMPLES = """\b
 Examples:
@@ -99,7 +99,7 @@ def _of_table(path: Path, name: str, collective: str | None, ranks: int | None, 
 def judged_device(name: str, threads: int, predictions: Path) -> ValidatedDevice:
     """Return the device *name* beside steps that are measured here, predicted in the file *predictions*."""
     from sim import load_device
-    from testbed.calibration.judge.validation import number_of_tasks, validate_device
+    from testbed.calibration.judge.steps import number_of_tasks, validate_device
 
     described = load_device(name)
     check_writable(predictions)

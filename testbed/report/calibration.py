@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.calibration.live.quantities import MOST_REDUCTION
+from testbed.calibration.live.calibration import MOST_REDUCTION
 from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
-    from testbed.calibration.live.calibration import Calibration
+    from testbed.calibration.live.calibration import Calibration, Estimate, SoftwareCosts
     from testbed.calibration.live.fit import Fitted
-    from testbed.calibration.live.quantities import Estimate, SoftwareCosts
 
 INTERVAL = "95 % interval"
 

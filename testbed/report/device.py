@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.units import SECOND
-from testbed.calibration.judge.errors import Errors
+from testbed.calibration.errors import Errors
 from testbed.output.table import percent, seconds
 from testbed.report.far_off import far_off, signed
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
     from testbed.calibration.device.calibration import DeviceCalibration
-    from testbed.calibration.judge.validation import StepRow, ValidatedDevice
+    from testbed.calibration.judge.steps import StepRow, ValidatedDevice
 
 MODEL = (
     "the roofline of a device file: each operation at the rate of its kind, type and shape; measured with "

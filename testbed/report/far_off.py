@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.calibration.judge.errors import Errors
+from testbed.calibration.errors import Errors
 from testbed.output.table import counted
 
 

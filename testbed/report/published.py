@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.calibration.judge.errors import SMALL, Errors, figures_by_size, grouped, worst
-from testbed.calibration.judge.judging import Judged, Refusal, by_class
-from testbed.calibration.judge.size_class import CLASSES
+from testbed.calibration.errors import CLASSES, SMALL, Errors, by_class, figures_by_size, grouped, worst
+from testbed.calibration.judge.judging import Judged, Refusal
 from testbed.output.table import counted, seconds, spell_size
 from testbed.report.far_off import far_off, signed
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
@@ -109,29 +108,20 @@ def figures(rows: Sequence[Judged]) -> dict[str, Any]:
     }
 
 
+def _by_class(rows: Iterable[Judged]) -> dict[str, Errors | None]:
+    return by_class(rows, lambda row: row.row.nbytes)
+
+
 def _classes(rows: Iterable[Judged]) -> dict[str, Any]:
     """Return the errors of some rows by class of size, as JSON types."""
-    return {
-        "classes": {
-            name: None
-            if own is None
-            else {
-                "num_rows": own.num_rows,
-                "median_error": own.median,
-                "worst_error": abs(own.worst),
-                "bias": own.bias,
-                "held": own.held,
-            }
-            for name, own in by_class(rows).items()
-        }
-    }
+    return {"classes": {name: own and own.as_json() for name, own in _by_class(rows).items()}}
 
 
 def error_cells(rows: Sequence[Judged]) -> list[str]:
     """Return the error in percent for each class of size, how many intervals held, and the models."""
     cells = [
         "–" if own is None else f"{100 * own.median:.1f} ({100 * abs(own.worst):.0f})"
-        for own in by_class(rows).values()
+        for own in _by_class(rows).values()
     ]
     held = [row.held for row in rows if row.held is not None]
     models = ", ".join(dict.fromkeys(row.model for row in rows))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.lab.shaped.rows import Row, by_family, figures
 from benchmarks.lab.shaped.validation import Validation
-from testbed.calibration.judge.errors import Errors, worst
+from testbed.calibration.errors import Errors, worst
 from testbed.calibration.live.calibration import Calibration
 from testbed.output.table import counted, percent, seconds
 from testbed.report.far_off import far_off, signed

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from testbed.calibration.device.operands import Operands
+from testbed.calibration.device.memory import Operands
 
 Call: TypeAlias = tuple[Any, tuple[Any, ...], dict[str, Any]]
 """An overload, its arguments and its named ones."""

@@ -12,7 +12,7 @@ has seen is marked, and does not count among those that judge.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +24,8 @@ from collectives.timing.run import Run
 from sim.errors import SimulationError
 from sim.topology import Topology
 from sim.topology.description import NetworkDescription
-from testbed.calibration.judge.errors import Compared, Errors, grouped
+from testbed.calibration.errors import Compared
 from testbed.calibration.judge.kind import interval_of, with_kind
-from testbed.calibration.judge.size_class import CLASSES, size_class
 from testbed.calibration.live.calibration import Calibration
 from testbed.calibration.tables.measured_row import MeasuredRow
 from testbed.output.table import Advance, spell_size
@@ -107,12 +106,6 @@ class Refusal:
             "nbytes": row.nbytes,
             "reason": self.reason,
         }
-
-
-def by_class(rows: Iterable[Judged]) -> dict[str, Errors | None]:
-    """Return the errors of *rows* by class of size, in ascending order."""
-    classes = grouped(rows, lambda row: size_class(row.row.nbytes))
-    return {name: Errors.of(classes.get(name, ())) for name in CLASSES}
 
 
 def judge(

@@ -22,23 +22,24 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from collectives.errors import NotSupportedError
+from testbed.calibration.least_squares import Floats, bounded
+from testbed.calibration.live.calibration import LinkClass
 from testbed.calibration.live.constants import (
     Constants,
+    concerns,
     constants_of,
+    first_value,
     flows_of,
+    least_value,
     names_of,
+    neighbours,
     network,
     predicted,
+    step_of,
 )
-from testbed.calibration.live.plan import LARGE, Wiring
-from testbed.calibration.live.quantities import LinkClass
-from testbed.calibration.live.rows import Row, received_by_a_rank
-from testbed.calibration.live.vector import concerns, first_value, least_value, neighbours, step_of
-
-Floats = npt.NDArray[np.float64]
+from testbed.calibration.live.plan import LARGE, Row, Wiring, received_by_a_rank
 
 ITERATIONS = 5
 NEW_SLOPES = 2
@@ -237,31 +238,6 @@ class _Problem:
             rest = np.abs(target - matrix @ shift) * self.weight
             weight = self.weight * np.minimum(1, _HUBER / np.maximum(rest, 1e-12))
         return found
-
-
-def bounded(matrix: Floats, target: Floats, least: Floats) -> Floats:
-    """Return x >= *least* for which ``|matrix x - target|²`` is least, by fixing what falls below.
-
-    What the rows say nothing of stays where it is: a small ridge pulls it to 0.
-    """
-    size = matrix.shape[1]
-    norms = np.linalg.norm(matrix, axis=0)
-    norms[norms == 0] = np.inf  # such constants stay where they are
-    scaled, ridge = matrix / norms, 1e-4 * np.eye(size)
-    fixed = np.zeros(size, dtype=bool)
-    x = np.zeros(size)
-    for _ in range(size + 1):
-        free = ~fixed
-        x = np.where(fixed, least, 0.0)
-        rest = target - matrix[:, fixed] @ x[fixed]
-        stacked = np.concatenate([scaled[:, free], ridge[:, free]])
-        solution = np.linalg.lstsq(stacked, np.append(rest, np.zeros(size)), rcond=None)[0]
-        x[free] = solution / norms[free]
-        below = free & (x < least)
-        if not below.any():
-            break
-        fixed |= below
-    return np.maximum(x, least)
 
 
 def _byte_seconds(rows: Sequence[Row]) -> float:

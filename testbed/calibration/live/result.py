@@ -11,6 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from testbed.calibration.live.calibration import (
+    MOST_REDUCTION,
     CachedBuffers,
     Calibration,
     Estimate,
@@ -20,10 +21,9 @@ from testbed.calibration.live.calibration import (
     Origin,
     SoftwareCosts,
 )
-from testbed.calibration.live.constants import MOST_FLOWS, classes_of, constants_of, flows_of, software_of
+from testbed.calibration.live.constants import constants_of, flows_of, software_of, ways_of
 from testbed.calibration.live.fit import Fitted, fit
 from testbed.calibration.live.plan import caches
-from testbed.calibration.live.quantities import MOST_REDUCTION
 from testbed.output.folder import versions
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def calibration_of(
     )
     calibration = Calibration(
         name,
-        {kind: _shares(found, kind, (rates or {}).get(kind)) for kind in classes_of(measured.wiring)},
+        {kind: _shares(found, kind, (rates or {}).get(kind)) for kind in measured.wiring.classes},
         _costs(found, "programs"),
         _fits(fitted),
         origin,
@@ -115,20 +115,14 @@ def _sum(one: Estimate, other: Estimate) -> Estimate:
 
 
 def _shares(found: Mapping[str, Estimate], kind: LinkClass, known: float | None) -> LinkShares:
-    ways = {
-        way: [found[f"{kind} {way} {k}"] for k in range(1, MOST_FLOWS + 1) if f"{kind} {way} {k}" in found]
-        for way in ("one_way", "both_ways")
-    }
+    ways = ways_of(found, kind)
     if known is not None:
         rate = Estimate.exactly(known)
     else:
-        fastest = min(ways["one_way"], key=lambda own: own.value)
-        rate = _inverse(fastest, 1.0)
+        rate = _inverse(min(ways[0], key=lambda own: own.value), 1.0)
     if kind == "memory":
         return LinkShares(rate, Estimate.exactly(0.0), (Estimate.exactly(1.0),), (Estimate.exactly(1.0),))
-    one_way, both_ways = (
-        tuple(_at_most_whole(_inverse(own, rate.value)) for own in each) for each in ways.values()
-    )
+    one_way, both_ways = (tuple(_at_most_whole(_inverse(own, rate.value)) for own in each) for each in ways)
     return LinkShares(rate, found[f"{kind} latency"], one_way, both_ways)
 
 

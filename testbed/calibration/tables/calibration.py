@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from testbed.calibration.judge.size_class import CLASSES, size_class
+from testbed.calibration.errors import CLASSES, by_class
 from testbed.calibration.tables.fit import FittedCurve, fit_curves
 from testbed.calibration.tables.measured_row import MeasuredRow
 from testbed.calibration.tables.network_text import described_by_measurements, with_measured
@@ -40,10 +39,8 @@ class TableCalibration:
 
     def left_out_errors(self, fit: FittedCurve) -> list[float | None]:
         """Return the median error of the sizes that were left out, for each of `CLASSES`."""
-        errors: dict[str, list[float]] = defaultdict(list)
-        for own in fit.held:
-            errors[size_class(own.nbytes)].append(abs(own.error))
-        return [median(errors[name]) if errors[name] else None for name in CLASSES]
+        by_size = by_class(fit.held, lambda one: one.nbytes)
+        return [None if own is None else own.median for own in by_size.values()]
 
     def as_json(self) -> dict[str, Any]:
         """Return the calibration as JSON types: seconds, bytes, bytes per second, fractions."""

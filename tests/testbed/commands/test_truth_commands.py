@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from sim import load_device
 from testbed.calibration.device import calibration, measuring
 from testbed.calibration.device.cases import cases
-from testbed.calibration.judge import validation
+from testbed.calibration.judge import steps as validation
 from testbed.calibration.live.calibration import Calibration
 from testbed.cli import app
 from tests.commands import called, reported

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sim import load_device
-from testbed.calibration.judge import validation
+from testbed.calibration.judge import steps as validation
 from testbed.calibration.judge.models import MODELS, TrainedModel
 from testbed.calibration.judge.steps import measured_step, middle, predicted_step
 

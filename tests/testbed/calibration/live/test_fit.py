@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from collectives import NotSupportedError
 from collectives.timing import simulate
 from sim import Topology
+from testbed.calibration.live.comparison import fit_switch
 from testbed.calibration.live.constants import (
     Constants,
     Costs,
@@ -24,10 +25,18 @@ from testbed.calibration.live.constants import (
 )
 from testbed.calibration.live.fit import fit
 from testbed.calibration.live.measurement import Measured
-from testbed.calibration.live.one_switch import fit_switch
-from testbed.calibration.live.plan import Wiring, blocks, exchanges, patterns_of, rack_of, sizes_up_to
+from testbed.calibration.live.plan import (
+    ITEM_SIZE,
+    Pattern,
+    Row,
+    Wiring,
+    blocks,
+    exchanges,
+    patterns_of,
+    rack_of,
+    sizes_up_to,
+)
 from testbed.calibration.live.result import calibration_of, size_class
-from testbed.calibration.live.rows import ITEM_SIZE, Pattern, Row
 
 RATE = 25e6
 THREE = Wiring(3)

@@ -11,6 +11,15 @@ from typing import Any, TypeVar
 SMALL = 2**19
 """Bytes from which a row tells of the network; smaller ones tell of the software, too."""
 
+CLASSES = ("below 64 KiB", "to 16 MiB", "to 1 GiB", "above")
+"""Of sizes, by which errors are reported, as protocols and bounds change with the size."""
+_EDGES = (2**16, 2**24, 2**30)
+
+
+def size_class(nbytes: int) -> str:
+    """Return the class of *nbytes*; an edge belongs to the class above it."""
+    return CLASSES[sum(nbytes >= edge for edge in _EDGES)]
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -79,6 +88,16 @@ class Errors:
             held=sum(held) / len(held) if held else None,
         )
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the errors as JSON types; the worst without its sign."""
+        return {
+            "num_rows": self.num_rows,
+            "median_error": self.median,
+            "worst_error": abs(self.worst),
+            "bias": self.bias,
+            "held": self.held,
+        }
+
 
 def grouped(rows: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
     """Return *rows* by their *key*, in the order in which keys come first."""
@@ -86,6 +105,12 @@ def grouped(rows: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return groups
+
+
+def by_class(rows: Iterable[R], nbytes: Callable[[R], int]) -> dict[str, Errors | None]:
+    """Return the errors of *rows* by class of size, in ascending order; None where a class has no row."""
+    classes = grouped(rows, lambda row: size_class(nbytes(row)))
+    return {name: Errors.of(classes.get(name, ())) for name in CLASSES}
 
 
 def worst(rows: Iterable[R], number: int) -> list[R]:
