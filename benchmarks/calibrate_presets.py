@@ -37,9 +37,9 @@ from sim.measured import MeasuredCurve
 from testbed.calibration.errors import CLASSES, size_class
 from testbed.calibration.judge.judging import judge
 from testbed.calibration.judge.kind import INTERVALS
+from testbed.calibration.tables.calibration import with_measured
 from testbed.calibration.tables.fit import FittedCurve, Held, fit_curve, fit_curves, spread_of
-from testbed.calibration.tables.measured_row import MeasuredRow
-from testbed.calibration.tables.network_text import with_measured
+from testbed.calibration.tables.rows import MeasuredRow
 
 MIN_ROWS = 3
 """Of a system, for its own spread to say anything."""

@@ -1,17 +1,23 @@
-"""Measured runs, whose ranks are threads of this process or processes of a process group."""
+"""Measured runs, whose ranks are threads of this process or processes of a process group.
+
+The processes are those of torchrun, or are started here: this module is also their program.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from testbed.benchmarking.benchmark import BenchRequest, TransportName
-from testbed.benchmarking.candidates import NATIVE, Refusal
+from testbed.benchmarking.candidates import NATIVE, Refusal, choose_candidates
 from testbed.benchmarking.measure import Row, Sample, combine, sample, size_of, turns_of
 from testbed.errors import UsageError
 from testbed.output.table import Advance, progress, spell_size
+from testbed.scripts.asked import answer, ask_ranks
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +26,12 @@ if TYPE_CHECKING:
     from collectives.transports.threaded import ThreadedTransport
 
 Visit = Callable[[str, int], None]
+
+TOLD = (
+    "transport", "num_ranks", "collective", "counts", "dtype", "iterations", "warmup", "timeout",
+    "registered",
+)  # fmt: skip
+"""Of a request, what a rank is told; candidates it finds by their names."""
 
 
 def measure_threads(request: BenchRequest) -> tuple[list[Row], list[Refusal]]:
@@ -51,15 +63,55 @@ def _sample_thread(
     return _samples(communicators, request, torch.device("cpu"), visiting if transport.rank == 0 else None)
 
 
+def measure_on_ranks(
+    request: BenchRequest, algorithm: str | None, port: int | None
+) -> tuple[list[Row], list[Refusal]]:
+    """Measure by a process for each rank, which are started and end here.
+
+    Args:
+        request: what is to be timed.
+        algorithm: names of its candidates, as they were written.
+        port: where the ranks meet; by default one that is free.
+
+    Raises:
+        RankExitError: a rank failed and has not said why.
+        SystemExit: it has said so itself.
+    """
+    order = {"algorithm": algorithm, "request": {name: getattr(request, name) for name in TOLD}}
+    rows, refusals = json.loads(ask_ranks(__spec__.name, order, request.num_ranks, port))
+    return [Row(**own) for own in rows], [Refusal(**own) for own in refusals]
+
+
+def _measure_as_ordered(order: Any) -> bytes | None:
+    """Measure as one of the processes of `measure_on_ranks`."""
+    told = order["request"]
+    told |= {"transport": TransportName(told["transport"]), "counts": tuple(told["counts"])}
+    candidates, _ = choose_candidates(
+        order["algorithm"],
+        told["collective"],
+        told["num_ranks"],
+        ranks_per_node=told["num_ranks"],
+        native=True,
+        transport=told["transport"].value,
+    )
+    taken = measure_processes(BenchRequest(candidates=tuple(candidates), **told))
+    return taken and json.dumps([[asdict(own) for own in part] for part in taken]).encode()
+
+
 def measure_processes(request: BenchRequest) -> tuple[list[Row], list[Refusal]] | None:
-    """Measure as one of several processes; return the rows on rank 0, None elsewhere."""
+    """Measure as one of several processes; return the rows on rank 0, None elsewhere.
+
+    They meet on the loopback if that is where they were sent.
+    """
     from datetime import timedelta
 
     import torch
     import torch.distributed as dist
 
     from collectives.communicators.connection import connect
+    from testbed.scripts.loopback import listen_on_loopback
 
+    listen_on_loopback()
     torch.set_num_threads(1)
     device = torch.device("cpu")
     on_shm = request.transport is TransportName.SHM
@@ -135,3 +187,7 @@ def _visiting(request: BenchRequest, advance: Advance) -> Visit:
         advance(f"{spell_size(nbytes)}, {algorithm}")
 
     return visiting
+
+
+if __name__ == "__main__":
+    answer(_measure_as_ordered)

@@ -1,4 +1,4 @@
-"""Predictions beside what was measured, and the errors of some of them."""
+"""Predictions beside what was measured, and the errors of some of them, in figures and in words."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, TypeVar
+
+from testbed.output.table import counted
 
 SMALL = 2**19
 """Bytes from which a row tells of the network; smaller ones tell of the software, too."""
@@ -128,3 +130,19 @@ def figures_by_size(rows: Sequence[R], nbytes: Callable[[R], int]) -> Mapping[st
         "worst_error": None if large is None else abs(large.worst),
         "small_median_error": None if small is None else small.median,
     }
+
+
+def far_off(errors: Errors | None, of: str = "of the time") -> str:
+    """Return in a sentence how far predictions are off."""
+    if errors is None:
+        return "No row is large enough to judge by."
+    what = "%" if of == "of the time" else "points"
+    return (
+        f"By {100 * errors.median:.1f} {what} {of} (median of {counted(errors.num_rows, 'row')}), at worst "
+        f"{100 * errors.worst:+.1f} {what}."
+    )
+
+
+def signed(error: float) -> str:
+    """Return *error* in percent, with its sign."""
+    return f"{100 * error:+.1f} %"

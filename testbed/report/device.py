@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.units import SECOND
-from testbed.calibration.errors import Errors
+from testbed.calibration.errors import Errors, far_off, signed
 from testbed.output.table import percent, seconds
-from testbed.report.far_off import far_off, signed
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:

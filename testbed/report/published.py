@@ -7,10 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.calibration.errors import CLASSES, SMALL, Errors, by_class, figures_by_size, grouped, worst
+from testbed.calibration.errors import (
+    CLASSES,
+    SMALL,
+    Errors,
+    by_class,
+    far_off,
+    figures_by_size,
+    grouped,
+    signed,
+    worst,
+)
 from testbed.calibration.judge.judging import Judged, Refusal
 from testbed.output.table import counted, seconds, spell_size
-from testbed.report.far_off import far_off, signed
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 
 MODEL = (

@@ -21,7 +21,7 @@ from collectives.timing.formulas.measured import measured_at
 from sim.topology.description import NetworkDescription
 from testbed.calibration.errors import Compared
 from testbed.calibration.tables.fit import Held, fit_curves, halves
-from testbed.calibration.tables.measured_row import MeasuredRow
+from testbed.calibration.tables.rows import MeasuredRow
 
 _seconds = attrgetter("seconds")
 

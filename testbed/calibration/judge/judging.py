@@ -18,8 +18,6 @@ from typing import Any
 
 from collectives.errors import CollectiveError, NotSupportedError
 from collectives.timing import default_transport_model, simulate
-from collectives.timing.formulas.measured import measured_on
-from collectives.timing.formulas.nccl.model import predict_on
 from collectives.timing.run import Run
 from sim.errors import SimulationError
 from sim.topology import Topology
@@ -27,7 +25,7 @@ from sim.topology.description import NetworkDescription
 from testbed.calibration.errors import Compared
 from testbed.calibration.judge.kind import interval_of, with_kind
 from testbed.calibration.live.calibration import Calibration
-from testbed.calibration.tables.measured_row import MeasuredRow
+from testbed.calibration.tables.rows import MeasuredRow
 from testbed.output.table import Advance, spell_size
 
 PROGRAMS = {
@@ -184,7 +182,7 @@ def _judged(
             row,
             name,
             run.algorithm,
-            _bottleneck(run, topology, places),
+            _bottleneck(run),
             not kind and _seen(row, topology),
             "; ".join(filter(None, (borrowed if name == "measured" else "", run.beyond))),
             interval=run.interval_seconds or interval_of(name, row.nbytes, run.seconds),
@@ -224,22 +222,16 @@ def _simulated(
     return simulate(f"{program}:channels={channels}" if channels > 1 else program, **arguments)
 
 
-def _bottleneck(run: Run, topology: Topology, places: list[int]) -> str:
+def _bottleneck(run: Run) -> str:
     """Return what most of the time goes to."""
-    if run.model == "measured":
-        expected = measured_on(topology, places, run.collective, run.nbytes)
-        return f"{_part(expected.latency_part)} of {expected.protocol}"
-    if run.model == "nccl":
-        best = predict_on(topology, places, run.collective, run.nbytes)
-        return f"{_part(best.latency_seconds / best.seconds)} of {best.algorithm}/{best.protocol}"
+    if run.model != "links" and run.latency_ps is not None:
+        latency = run.latency_ps / run.time_ps
+        most = f"latency, {latency:.0%}," if latency >= 0.5 else f"bytes, {1 - latency:.0%},"
+        return f"{most} of {run.algorithm.removeprefix('native/')}"
     if run.engine == "closed form":
         return "switches that reduce"
     link = run.links.bottleneck
     return "nothing is sent" if link is None else f"{link.name}, {link.utilisation:.0%} used"
-
-
-def _part(latency: float) -> str:
-    return f"latency, {latency:.0%}," if latency >= 0.5 else f"bytes, {1 - latency:.0%},"
 
 
 def _seen(row: MeasuredRow, topology: Topology) -> bool:

@@ -28,7 +28,7 @@ from sim.measured import PROTOCOLS, Line, MeasuredCurve
 from sim.units import SECOND
 from testbed.calibration.errors import Compared
 from testbed.calibration.least_squares import Floats, bounded
-from testbed.calibration.tables.measured_row import MeasuredRow
+from testbed.calibration.tables.rows import MeasuredRow
 
 COVERAGE = 0.9
 LEAST_SPREAD = 0.02

@@ -1,7 +1,7 @@
 """Tables of measured collectives: logs of nccl-tests, JSON of `testbed bench`, and CSV, as rows.
 
 A CSV has a line of column names.  It must have a size and a time; what else it does not say, options say,
-or a file of systems beside it (`testbed.calibration.tables.systems`):
+or a file of systems beside it (`testbed.calibration.tables.rows`):
 
 | column | other names | means |
 |---|---|---|
@@ -13,23 +13,34 @@ or a file of systems beside it (`testbed.calibration.tables.systems`):
 | ``nodes`` | ``num_nodes``, ``nnodes`` | on how many nodes |
 | ``ranks_per_node`` | ``gpus_per_node`` | how many on each, instead of the above |
 | ``algorithm`` | | how; ``native``, the library's own, unless it says otherwise |
+
+A log of nccl-tests (or rccl-tests) is taken as it is printed.  It says its collective (``# Collective test
+starting: all_reduce_perf``, or the command above it), its ranks and their hosts (``#  Rank  0 Group  0 Pid 17
+on node-0 device  0``) and a line for each size, whose time out of place counts.  What stands before the ``#``
+or the figures, as launchers print it, is passed over; so are lines of NCCL itself.
+
+Source: NVIDIA/nccl-tests, src/common.cu, writeDeviceReport and the heads of its tables.
 """
 
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from collectives.catalogue.measured_times import MAX_RANKS, TimesDocument
-from collectives.formats.json_document import parse_json, parse_json_document, read_bytes, spell
-from testbed.calibration.tables.measured_row import KNOWN, MeasuredRow, collective_named
-from testbed.calibration.tables.nccl_log import is_log, read_log
-from testbed.calibration.tables.systems import System, systems_beside
+from collectives.formats.json_document import parse_json, parse_json_document, problems, read_bytes
+from collectives.program.contracts import CONTRACTS
+from testbed.calibration.tables.rows import MeasuredRow, System, collective_named, systems_beside
 from testbed.errors import UsageError
 
+MAX_SECONDS = 1e6
+MAX_BYTES = 2**62
 _NAMES = {
     "size_bytes": ("size_bytes", "nbytes", "bytes", "size"),
     "time": ("time_us", "time_ms", "time_s", "seconds", "measured_seconds"),
@@ -40,9 +51,12 @@ _NAMES = {
     "ranks_per_node": ("ranks_per_node", "gpus_per_node"),
     "algorithm": ("algorithm",),
 }
-MAX_SECONDS = 1e6
-MAX_BYTES = 2**62
 _UNITS = {"time_us": 1e-6, "time_ms": 1e-3, "time_s": 1.0, "seconds": 1.0, "measured_seconds": 1.0}
+_TEST = re.compile(r"\b(\w+)_perf\b")
+_START = re.compile(r"#\s*nThread\s")
+_RANK = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device")
+_HEAD = re.compile(r"#\s+(size\s+count\s+.*\btime\b.*)$")
+_ROW = re.compile(r"(?:^|[:>\]])\s*(\d+(?:\s+[-+.\w/]+){4,})\s*$")
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,95 @@ class Said:
     nodes: int | None = None
 
 
+def _collective(name: str) -> str:
+    if (collective := collective_named(name)) is None:
+        raise ValueError(f"expected one of {', '.join(CONTRACTS)}, got {name[:40]!r}")
+    return collective
+
+
+def _whole(number: float) -> int:
+    if not number.is_integer():
+        raise ValueError(f"expected a whole number, got {number:g}")
+    return int(number)
+
+
+_Whole: TypeAlias = Annotated[float, AfterValidator(_whole)]
+
+
+class _Fields(BaseModel):
+    """What is known of a row, in text or numbers."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    collective: Annotated[str, AfterValidator(_collective)]
+    size_bytes: Annotated[_Whole, Field(ge=0, le=MAX_BYTES)]
+    nodes: Annotated[_Whole, Field(ge=1, le=MAX_RANKS)]
+    ranks: Annotated[_Whole, Field(ge=1, le=MAX_RANKS)]
+    time: Annotated[float, Field(gt=0, le=MAX_SECONDS)]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table that is being read: its file, what options say of it, and what a file beside it does."""
+
+    path: Path
+    said: Said
+    systems: Mapping[str, System]
+
+    def row(self, line: int, unit: float, **found: Any) -> MeasuredRow:
+        """Return the row of which *found* is said in *line*; what is not, its system says, else options do.
+
+        Raises:
+            UsageError: nothing says it, or it cannot be; names file, line and field.
+        """
+        where, name = f"{self.path}: line {line}", found.get("set") or self.path.stem
+        system = self.systems.get(name)
+        known = {
+            "collective": system.collective if system else self.said.collective,
+            "ranks": system.num_ranks if system else self.said.ranks,
+            "nodes": system.num_nodes if system else self.said.nodes,
+            **{what: value for what, value in found.items() if value},
+        }
+        per_node = str(found.get("ranks_per_node"))
+        if per_node.isdecimal() and known["ranks"] and not found.get("nodes"):
+            known["nodes"] = -(-int(known["ranks"]) // max(1, int(per_node)))
+        for what in ("collective", "ranks"):
+            if known[what] is None:
+                raise UsageError(
+                    f"{where}: nothing says the {what} of {name}: not the table, no option --{what}, and no "
+                    "file of systems beside the table knows it"
+                )
+        try:
+            fields = _Fields.model_validate(
+                {**known, "nodes": known["nodes"] or 1, "time": _scaled(found["time"], unit)}
+            )
+        except ValidationError as error:
+            raise UsageError(f"{where}: {problems(error)}") from None
+        if fields.ranks % fields.nodes:
+            raise UsageError(
+                f"{where}: {fields.ranks:g} ranks on {fields.nodes:g} nodes; expected equally many on each: "
+                "--nodes"
+            )
+        return MeasuredRow(
+            name,
+            fields.collective,
+            int(fields.size_bytes),
+            int(fields.nodes),
+            int(fields.ranks),
+            fields.time,
+            found.get("algorithm") or "native",
+            line,
+        )
+
+
+def _scaled(time: Any, unit: float) -> Any:
+    """Return *time* in seconds, or as it is if it is no number."""
+    try:
+        return float(time) * unit
+    except ValueError:
+        return time
+
+
 def read_table(path: Path, said: Said | None = None) -> list[MeasuredRow]:
     """Return the rows of the table at *path*, whatever its format.
 
@@ -67,20 +170,25 @@ def read_table(path: Path, said: Said | None = None) -> list[MeasuredRow]:
         UsageError: it is no such table, a value is wrong, or something is not said; names file and line.
         OSError: it cannot be read.
     """
-    said = said or Said()
     try:
         text = read_bytes(path, UsageError).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: expected text in UTF-8: {error}") from None
+    said = said or Said()
     if text.lstrip().startswith("{"):
-        return _checked(path, _bench(path, text, said))
-    if is_log(text):
-        rows = read_log(text, path.stem, collective=said.collective, ranks=said.ranks, nodes=said.nodes)
-        return _checked(path, rows)
-    return _checked(path, _csv(path, text, said))
+        return list(_bench(_Table(path, said, {}), text))
+    if any(_HEAD.search(line) for line in text.splitlines()):
+        rows = list(_log(_Table(path, said, {}), text))
+        expected = "lines of nccl-tests with a size and times"
+    else:
+        rows = list(_csv(_Table(path, said, systems_beside(path)), text))
+        expected = "rows below the names of the columns"
+    if not rows:
+        raise UsageError(f"{path}: expected {expected}, found none")
+    return rows
 
 
-def _csv(path: Path, text: str, said: Said) -> list[MeasuredRow]:
+def _csv(table: _Table, text: str) -> Iterator[MeasuredRow]:
     reader = csv.DictReader(text.splitlines())
     columns = {
         what: next((name for name in names if name in (reader.fieldnames or ())), None)
@@ -89,130 +197,58 @@ def _csv(path: Path, text: str, said: Said) -> list[MeasuredRow]:
     for what in ("size_bytes", "time"):
         if columns[what] is None:
             raise UsageError(
-                f"{path}: line 1: expected a column {' or '.join(_NAMES[what])}, got "
+                f"{table.path}: line 1: expected a column {' or '.join(_NAMES[what])}, got "
                 f"{', '.join(reader.fieldnames or ('nothing',))}"
             )
-
-    systems = systems_beside(path)
-    rows = []
+    unit = _UNITS[columns["time"] or "time_us"]
     for cells in reader:
         found = {what: (cells.get(name) or "").strip() for what, name in columns.items() if name}
-        where = f"{path}: line {reader.line_num}"
         if found["time"]:
-            unit = _UNITS[columns["time"] or "time_us"]
-            rows.append(_row(where, reader.line_num, path.stem, found, unit, systems, said))
-    if not rows:
-        raise UsageError(f"{path}: expected rows below the names of the columns, found none")
-    return rows
+            yield table.row(reader.line_num, unit, **found)
 
 
-def _row(
-    where: str,
-    line: int,
-    stem: str,
-    found: Mapping[str, str],
-    unit: float,
-    systems: Mapping[str, System],
-    said: Said,
-) -> MeasuredRow:
-    """Return a row; what its cells leave open, its system says, else the options."""
-    name = found.get("set") or stem
-    system = systems.get(name)
-    named = found.get("collective") or (system.collective if system else said.collective)
-    ranks = found.get("ranks") or (system.num_ranks if system else said.ranks)
-    nodes = found.get("nodes") or (system.num_nodes if system else said.nodes) or 1
-    if not found.get("nodes") and ranks and found.get("ranks_per_node", "").isdecimal():
-        nodes = -(-int(ranks) // max(1, int(found["ranks_per_node"])))
-    if named is None or ranks is None:
-        missing, option = ("collective", "--collective") if named is None else ("ranks", "--ranks")
-        raise UsageError(
-            f"{where}: nothing says the {missing} of {name}: no column, no option {option}, and no file of "
-            "systems beside the table knows it"
-        )
-    collective = collective_named(str(named))
-    if collective is None:
-        raise UsageError(f"{where}: collective: expected one of {', '.join(KNOWN)}, got {named!r}")
-
-    values: dict[str, float] = {}
-    for what, text in (
-        ("size_bytes", found["size_bytes"]),
-        ("time", found["time"]),
-        ("ranks", ranks),
-        ("nodes", nodes),
-    ):
-        try:
-            values[what] = float(text)
-        except ValueError:
-            raise UsageError(f"{where}: {what}: expected a number, got {spell(text)}") from None
-        if not math.isfinite(values[what]) or (what != "time" and not values[what].is_integer()):
-            kind = "finite" if what == "time" else "whole"
-            raise UsageError(f"{where}: {what}: expected a {kind} number, got {spell(text)}")
-    num_ranks, num_nodes = int(values["ranks"]), int(values["nodes"])
-    if (
-        values["time"] <= 0
-        or values["size_bytes"] < 0
-        or num_nodes < 1
-        or num_ranks < 1
-        or num_ranks % num_nodes
-    ):
-        raise UsageError(
-            f"{where}: expected a time above 0, a size from 0 on, and ranks in equal numbers on the nodes; "
-            f"got time {values['time']:g}, size {values['size_bytes']:g}, {num_ranks} ranks on {num_nodes} "
-            "nodes"
-        )
-    return MeasuredRow(
-        name,
-        collective,
-        int(values["size_bytes"]),
-        num_nodes,
-        num_ranks,
-        values["time"] * unit,
-        found.get("algorithm") or "native",
-        line,
-    )
-
-
-def _bench(path: Path, text: str, said: Said) -> list[MeasuredRow]:
-    """Return the rows of a document of `testbed bench --json`."""
-    content = parse_json(text.encode(), str(path), UsageError)
-    if isinstance(content, dict) and content.get("transport") == "sim":
-        raise UsageError(f"{path}: its times are simulated; expected those of a real transport")
-    what = "what testbed bench --json prints, with transport, ranks and rows"
-    document = parse_json_document(text.encode(), str(path), TimesDocument, UsageError, what)
-    nodes = said.nodes or 1
-    if document.ranks % nodes:
-        raise UsageError(
-            f"{path}: {document.ranks} ranks on {nodes} nodes; expected equally many on each: --nodes"
-        )
-    return [
-        MeasuredRow(
-            path.stem,
-            row.collective,
-            row.size_bytes,
-            nodes,
-            document.ranks,
-            row.time_us * 1e-6,
-            row.algorithm,
+def _log(table: _Table, text: str) -> Iterator[MeasuredRow]:
+    collective: str | None = None
+    columns: list[str] = []
+    hosts: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if (test := _TEST.search(line)) and collective_named(test[1]):
+            collective = test[1]
+        if _START.search(line):
+            hosts, columns = {}, []
+        if rank := _RANK.search(line):
+            hosts[rank[1]] = rank[2]
+        if head := _HEAD.search(line):
+            columns = head[1].split()
+        if not columns or line.lstrip().startswith("#") or not (found := _ROW.search(line)):
+            continue
+        if "time" not in columns:
+            raise UsageError(f"{table.path}: line {number}: the head of its table names no column time")
+        if not hosts and table.said.nodes is None:
+            raise UsageError(
+                f"{table.path}: line {number}: the log does not say on how many nodes; give --nodes"
+            )
+        cells = found[1].split()
+        # Old versions leave redop or root empty: the figures are counted from the right then.
+        column = columns.index("time") - max(0, len(columns) - len(cells))
+        yield table.row(
             number,
+            1e-6,
+            collective=collective,
+            size_bytes=cells[0],
+            ranks=len(hosts),
+            nodes=len(set(hosts.values())),
+            time=cells[column] if column < len(cells) else found[1],
         )
-        for number, row in enumerate(document.rows, start=1)
-    ]
 
 
-def _checked(path: Path, rows: list[MeasuredRow]) -> list[MeasuredRow]:
-    """Return *rows*, each of which can be.
-
-    Raises:
-        UsageError: one cannot; names its line.
-    """
-    for row in rows:
-        bounds = (
-            ("time", row.seconds, "seconds above 0", 0 < row.seconds <= MAX_SECONDS),
-            ("size", row.nbytes, "bytes", 0 <= row.nbytes <= MAX_BYTES),
-            ("ranks", row.num_ranks, "ranks", 1 <= row.num_ranks <= MAX_RANKS),
-            ("nodes", row.num_nodes, "nodes, equally full", row.num_nodes <= row.num_ranks),
-        )
-        for what, got, expected, holds in bounds:
-            if not holds:
-                raise UsageError(f"{path}: line {row.line}: {what}: expected {expected}, got {got:.6g}")
-    return rows
+def _bench(table: _Table, text: str) -> Iterator[MeasuredRow]:
+    """Yield the rows of a document of `testbed bench --json`."""
+    content = parse_json(text.encode(), str(table.path), UsageError)
+    if isinstance(content, dict) and content.get("transport") == "sim":
+        raise UsageError(f"{table.path}: its times are simulated; expected those of a real transport")
+    what = "what testbed bench --json prints, with transport, ranks and rows"
+    document = parse_json_document(text.encode(), str(table.path), TimesDocument, UsageError, what)
+    for number, row in enumerate(document.rows, start=1):
+        own = {"collective": row.collective, "algorithm": row.algorithm, "size_bytes": row.size_bytes}
+        yield table.row(number, 1e-6, **own, ranks=document.ranks, time=row.time_us)

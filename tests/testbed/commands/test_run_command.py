@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sim.topology.description import load_network
-from testbed.scripts import virtual_status
+from testbed.scripts import rank_output as virtual_status
 from testbed.scripts.rank_output import PrefixedLines
 from testbed.scripts.virtual_script import run_script
 from tests.commands import called, in_one_line, reported

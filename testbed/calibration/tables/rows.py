@@ -1,6 +1,6 @@
-"""Machines on which collectives were measured: what a table of measurements does not say by itself.
+"""Rows of tables of measured collectives, and the machines that they are of.
 
-A CSV of measurements may leave collective, nodes and ranks to a file of systems beside it: by the name of
+A table of measurements may leave collective, nodes and ranks to a file of systems beside it: by the name of
 the set its collective, ranks, source and hardware.
 """
 
@@ -15,13 +15,59 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from collectives.formats.json_document import parse_json, problems, read_bytes, spell
-from testbed.calibration.tables.measured_row import collective_named
+from collectives.program.contracts import CONTRACTS
 from testbed.errors import UsageError
 
 NAMES = ("systems.json", "systems.toml", "systems.yaml", "systems.yml")
 _GBPS = 1e9 / 8
 _Count: TypeAlias = Annotated[int, Field(ge=1, le=2**20)]
 _Gbps: TypeAlias = Annotated[float, Field(ge=0, le=1e6)]
+
+_OTHER_NAMES = {
+    "alltoall": "all_to_all",
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "bcast": "broadcast",
+}
+"""Other names of collectives, without underscores, and ours."""
+
+
+@dataclass(frozen=True)
+class MeasuredRow:
+    """A measured collective.
+
+    Attributes:
+        system: name of the set of measurements that it belongs to.
+        collective: what was carried out.
+        nbytes: size of the buffer, as nccl-tests counts it.
+        num_nodes: how many nodes took part.
+        num_ranks: how many ranks on all of them.
+        seconds: that one call took, out of place.
+        algorithm: how; ``native`` is the library's own.
+        line: of the table, from 1.
+    """
+
+    system: str
+    collective: str
+    nbytes: int
+    num_nodes: int
+    num_ranks: int
+    seconds: float
+    algorithm: str = "native"
+    line: int = 0
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Ranks on each node."""
+        return self.num_ranks // self.num_nodes
+
+
+def collective_named(name: str) -> str | None:
+    """Return our name of the collective that a table calls *name*; None: there is none such."""
+    plain = name.strip().lower().removesuffix("_perf").replace("-", "_").replace(" ", "_")
+    ours = _OTHER_NAMES.get(plain.replace("_", ""), plain)
+    return ours if ours in CONTRACTS else None
 
 
 @dataclass(frozen=True)
