@@ -128,7 +128,8 @@ def calibrate(
         request = LiveRequest(ranks, seconds or DEFAULT_SECONDS, port, transport)
         return _of_network(request, output, plot)
     from testbed.calibration.tables.calibration import calibrations_from
-    from testbed.calibration.tables.tables import Said, read_table
+    from testbed.calibration.tables.reading import Said
+    from testbed.calibration.tables.tables import read_table
     from testbed.report.measured_collectives import table_result
 
     rows = read_table(table_file, Said(collective, ranks, nodes))

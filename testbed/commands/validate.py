@@ -84,7 +84,8 @@ def _of_table(path: Path, name: str, collective: str | None, ranks: int | None, 
     """Judge the network *name* by the measurements of the file at *path*."""
     from sim import load_network
     from testbed.calibration.judge.judging import judge
-    from testbed.calibration.tables.tables import Said, read_table
+    from testbed.calibration.tables.reading import Said
+    from testbed.calibration.tables.tables import read_table
     from testbed.report.published import table_result
 
     rows = read_table(path, Said(collective, ranks, nodes))

@@ -13,8 +13,9 @@ from collectives.timing.formulas.measured import measured_at
 from sim.topology.files.network_file import parse_network, read_network
 from testbed.calibration.tables.calibration import described_by_measurements, with_measured, without_measured
 from testbed.calibration.tables.fit import LEAST_SPREAD, fit_curve, fit_curves
+from testbed.calibration.tables.reading import Said
 from testbed.calibration.tables.rows import MeasuredRow
-from testbed.calibration.tables.tables import Said, read_table
+from testbed.calibration.tables.tables import read_table
 from testbed.errors import UsageError
 
 LOG = """\
@@ -103,9 +104,10 @@ SAYS_ALL = "collective,ranks,size_bytes,time_us\n"
         (SAYS_ALL + "all_reduce,8,1,1e99\n", "line 2: time: .*1000000, got"),
         ('{"transport": "gloo", "ranks": -2, "rows": []}', "ranks: .*greater than or equal to 1"),
         ("collective,ranks,nodes,size_bytes,time_us\nall_reduce,9,2,1,3\n", "9 ranks on 2 nodes"),
-        ("size_bytes,time_us\n", "expected rows below the names"),
+        ("size_bytes,time_us\n", "expected rows .* found none"),
         ('{"transport": "sim", "ranks": 2, "rows": []}', "its times are simulated"),
         ('{"ranks": 2}', "expected what testbed bench --json prints"),
+        (SAYS_ALL + "all_reduce,8,0,3\n", "size above 0 bytes, found none"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(read, text, said):
