@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from testbed.benchmarking.benchmark import BenchRequest, TransportName
-from testbed.benchmarking.candidates import NATIVE, Refusal, choose_candidates
-from testbed.benchmarking.measure import Row, Sample, combine, sample, size_of, turns_of
+from testbed.benchmarking.candidates import (
+    NATIVE,
+    BenchRequest,
+    Refusal,
+    TransportName,
+    choose_candidates,
+)
+from testbed.benchmarking.measure import Row, Sample, combine, sample, turns_of
+from testbed.benchmarking.payload import size_of
 from testbed.errors import UsageError
 from testbed.output.table import Advance, progress, spell_size
 from testbed.scripts.asked import answer, ask_ranks
@@ -22,7 +28,6 @@ from testbed.scripts.asked import answer, ask_ranks
 if TYPE_CHECKING:
     import torch
 
-    from collectives.communicators.communicator import Communicator
     from collectives.transports.threaded import ThreadedTransport
 
 Visit = Callable[[str, int], None]
@@ -44,7 +49,7 @@ def measure_threads(request: BenchRequest) -> tuple[list[Row], list[Refusal]]:
     with progress(_num_visits(request)) as advance:
         function = partial(_sample_thread, request, _visiting(request, advance))
         samples = run_threads(function, request.num_ranks, request.timeout)
-    return combine(samples, request.collective, request.dtype)
+    return combine(samples, request)
 
 
 def _sample_thread(
@@ -60,7 +65,8 @@ def _sample_thread(
         for candidate in request.candidates
         if candidate.algorithm is not None
     }
-    return _samples(communicators, request, torch.device("cpu"), visiting if transport.rank == 0 else None)
+    told = {"visiting": visiting} if transport.rank == 0 else {}
+    return list(sample(communicators, request, torch.device("cpu"), **told))
 
 
 def measure_on_ranks(
@@ -130,10 +136,10 @@ def measure_processes(request: BenchRequest) -> tuple[list[Row], list[Refusal]] 
             for candidate in request.candidates
         }
         with progress(_num_visits(request), show=dist.get_rank() == 0) as advance:
-            samples = _samples(communicators, request, device, _visiting(request, advance))
+            samples = list(sample(communicators, request, device, _visiting(request, advance)))
         gathered: list[Any] = [None] * request.num_ranks
         dist.all_gather_object(gathered, samples)
-        return combine(gathered, request.collective, request.dtype) if dist.get_rank() == 0 else None
+        return combine(gathered, request) if dist.get_rank() == 0 else None
     finally:
         dist.destroy_process_group()
 
@@ -152,27 +158,6 @@ def _own_gpu() -> torch.device:
             "try --transport gloo, or fewer --ranks"
         )
     return torch.device("cuda", local_rank)
-
-
-def _samples(
-    communicators: Mapping[str, Communicator],
-    request: BenchRequest,
-    device: torch.device,
-    visiting: Visit | None,
-) -> list[Sample | Refusal]:
-    return list(
-        sample(
-            communicators,
-            request.collective,
-            request.counts,
-            request.dtype,
-            iterations=request.iterations,
-            warmup=request.warmup,
-            device=device,
-            registered=request.registered,
-            visiting=visiting or (lambda algorithm, count: None),
-        )
-    )
 
 
 def _num_visits(request: BenchRequest) -> int:

@@ -50,6 +50,7 @@ class Compared:
 
 R = TypeVar("R", bound=Compared)
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,9 @@ class Errors:
         }
 
 
-def grouped(rows: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
+def grouped(rows: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """Return *rows* by their *key*, in the order in which keys come first."""
-    groups: dict[str, list[T]] = {}
+    groups: dict[K, list[T]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return groups

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collectives.formats.whole_file import write_whole
-from testbed.benchmarking.benchmark import (
+from testbed.benchmarking.benchmark import Timings, measured, simulate_rows, simulated
+from testbed.benchmarking.candidates import (
+    NATIVE,
     BenchRequest,
-    Timings,
+    Refusal,
     TransportName,
-    measured,
-    simulate_rows,
-    simulated,
+    choose_candidates,
 )
-from testbed.benchmarking.candidates import NATIVE, Refusal, choose_candidates
-from testbed.benchmarking.measure import ITEM_SIZES, Row, count_of, size_of
+from testbed.benchmarking.measure import Row
 from testbed.benchmarking.measured_run import measure_on_ranks, measure_processes, measure_threads
+from testbed.benchmarking.payload import ITEM_SIZES, count_of, size_of
 from testbed.calibration.live.comparison import with_simulation
 from testbed.errors import UsageError
 from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes

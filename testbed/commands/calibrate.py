@@ -130,14 +130,14 @@ def calibrate(
     from testbed.calibration.tables.calibration import calibrations_from
     from testbed.calibration.tables.reading import Said
     from testbed.calibration.tables.tables import read_table
-    from testbed.report.measured_collectives import table_result
+    from testbed.report.calibration import curves_result
 
     rows = read_table(table_file, Said(collective, ranks, nodes))
     if output is not None and not output.is_dir():
         check_writable(output)
     with progress() as advance:
         found = calibrations_from(rows, table_file, select=select, network=network, advance=advance)
-    return table_result(table_file, found, _write(found, output))
+    return curves_result(table_file, found, _write(found, output))
 
 
 def _refuse(whose: str, **options: object) -> None:
@@ -178,7 +178,7 @@ def _of_device(types: str | None, threads: int, output: Path | None) -> Result:
     """Measure this machine's device, and write its file."""
     from testbed.calibration.device.calibration import calibrated, checked_types, this_device
     from testbed.calibration.device.measuring import number_of_calls
-    from testbed.report.device import device_result
+    from testbed.report.calibration import device_result
 
     if output is not None:
         check_writable(output)

@@ -67,9 +67,9 @@ def validate(
     if device is not None:
         if table_file is not None or network is not None:
             raise UsageError("--device judges a device file, and --table a network: name one of them")
-        from testbed.report.device import validated_result
+        from testbed.report.validation import device_result
 
-        return validated_result(judged_device(device, threads, predictions), predictions)
+        return device_result(judged_device(device, threads, predictions), predictions)
     if (table_file is None) != (network is None):
         raise UsageError("--table FILE and --network NAME|FILE go together: what is judged, and by what")
     if table_file is None or network is None:
@@ -86,7 +86,7 @@ def _of_table(path: Path, name: str, collective: str | None, ranks: int | None, 
     from testbed.calibration.judge.judging import judge
     from testbed.calibration.tables.reading import Said
     from testbed.calibration.tables.tables import read_table
-    from testbed.report.published import table_result
+    from testbed.report.validation import table_result
 
     rows = read_table(path, Said(collective, ranks, nodes))
     network = load_network(name)

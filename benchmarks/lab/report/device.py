@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from testbed.calibration.errors import Errors
 from testbed.calibration.judge.steps import ValidatedDevice
-from testbed.report.device import steps_summary, steps_table
+from testbed.report.validation import steps_summary, steps_table
 from testbed.result import Part, Text
 
 

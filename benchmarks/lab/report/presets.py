@@ -10,7 +10,7 @@ from benchmarks.lab.published.presets import PresetJudged
 from testbed.calibration.errors import CLASSES, far_off, signed, worst
 from testbed.calibration.judge.judging import Judged
 from testbed.output.table import seconds, spell_size
-from testbed.report.published import MODEL, WORST, error_cells, errors_of_large, figures
+from testbed.report.validation import MODEL, WORST, error_cells, errors_of_large, figures
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 
 SAME, OTHER = "same system, other sizes", "other systems"

@@ -18,6 +18,7 @@ from sim.hardware.kernels import Work
 from sim.units import SECOND
 from testbed.calibration import toml_text
 from testbed.calibration.device.measuring import MeasuredKernel
+from testbed.calibration.errors import grouped
 from testbed.errors import UsageError
 
 LEAST_REST = 0.1
@@ -87,9 +88,7 @@ def fit(measured: Iterable[MeasuredKernel]) -> FittedDevice:
     Raises:
         UsageError: no product or no addition is among them, without which there are no peaks.
     """
-    groups: dict[tuple[str, str], list[MeasuredKernel]] = {}
-    for kernel in measured:
-        groups.setdefault((kernel.operation, kernel.dtype), []).append(kernel)
+    groups = grouped(measured, lambda kernel: (kernel.operation, kernel.dtype))
     launches = {key: launch for key, group in groups.items() if (launch := _launch(group)) is not None}
     usual = statistics.median(launches.values()) if launches else 0.0
     kernels = [_fit_kind(group, launches.get(key, usual)) for key, group in groups.items()]

@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from testbed.benchmarking.benchmark import BenchRequest, Timings, TransportName
-from testbed.benchmarking.measure import ITEM_SIZES
+from testbed.benchmarking.benchmark import Timings
+from testbed.benchmarking.candidates import BenchRequest, TransportName
+from testbed.benchmarking.payload import ITEM_SIZES
 from testbed.calibration.errors import Compared
 from testbed.calibration.least_squares import bounded
 

@@ -6,14 +6,20 @@ model of Gloo or of shared memory, Gloo's own algorithms for ``native``, and sha
 
 A constant has a name: the class of links or whose software, what it is, and of an entry of a sharing table
 the number of flows (``between_nodes one_way 2``).  The name says where a fit begins, below which no value
-comes, and which patterns the constant concerns.
+comes, and which patterns the constant concerns:
+
+    CLASS latency                seconds of a path; of trunks, by which a path through one is longer
+    CLASS one_way 1, …           of a byte by numbers of flows, all in one direction; of memory only the first
+    CLASS both_ways 1, …         the same where flows go the other way too
+    programs overhead, …         what `COSTS` of our programs are, seconds each
+    native overhead, …           of the vendor's collectives, if there are any
+    `CACHED`                     where a size of caches is assumed
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeAlias, TypeVar
 
 from collectives.timing import (
     Assumptions,
@@ -32,6 +38,9 @@ from testbed.calibration.live.plan import ITEM_SIZE, Pattern, Wiring
 _PS = 1e12
 CACHED = ("inside_node cached_way 1", "inside_node copied_way 1")
 """Names of what a byte of one flow, and one that is copied, takes where buffers fit into caches."""
+COSTS = ("overhead", "arrival", "reduced", "call", "copied")
+"""Of software: of a message on either side, until its arrival is known, of a reduced byte; where they are
+looked for, of a call, and of a byte that is copied around a program."""
 MOST_FLOWS = 4
 """Entries of a sharing table that are found; the last goes on."""
 _FASTER = 1.5
@@ -42,81 +51,51 @@ _TIME_STEP = 5e-6
 _RELATIVE_STEP = 0.02
 
 T = TypeVar("T")
+Values: TypeAlias = Mapping[str, float]
+"""Constants by their names."""
 
 
-@dataclass(frozen=True)
-class Costs:
-    """Of software: seconds of a message on either side, until its arrival is known, and of a reduced byte.
-
-    Where it is looked for: of a call, and of a byte that is copied around a program.
-    """
-
-    overhead: float
-    arrival: float
-    reduced: float
-    call: float = 0.0
-    copied: float = 0.0
-
-
-@dataclass(frozen=True)
-class Links:
-    """Of a class of links: seconds of a path, and of a byte by numbers of flows, one way and both ways.
-
-    Of trunks the latency is that by which a path through one is longer than others.
-    """
-
-    latency: float
-    one_way: tuple[float, ...]
-    both_ways: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Constants:
-    """All that is found: of each class of links, of our programs and of the vendor's collectives, if any.
-
-    Where a size of caches is assumed: seconds that a byte of one flow, and one that is copied, takes where
-    buffers fit into them.
-    """
-
-    links: Mapping[LinkClass, Links]
-    programs: Costs
-    native: Costs | None
-    cached: tuple[float, float] | None = None
-
-    @property
-    def cache_speedups(self) -> tuple[float, float]:
-        """How many times as fast messages and copies are where buffers fit into caches."""
-        if self.cached is None:
-            return 1.0, 1.0
-        beyond = self.links["inside_node"].one_way[0], self.programs.copied
-        messages, copies = (
-            min(MOST_SPEEDUP, max(1.0, far / max(near, far / MOST_SPEEDUP))) if far else 1.0
-            for far, near in zip(beyond, self.cached, strict=True)
-        )
-        return messages, copies
-
-
-def network(wiring: Wiring, constants: Constants, rates: Mapping[LinkClass, float] | None = None) -> Topology:
-    """Return the network of this *wiring* with *constants*.
+def network(wiring: Wiring, values: Values, rates: Mapping[LinkClass, float] | None = None) -> Topology:
+    """Return the network of this *wiring* with constants of these *values*.
 
     Args:
         wiring: who shares what.
-        constants: what was found.
+        values: what was found.
         rates: bytes/s of links whose rates are known; others have what was found: the most that any number
             of flows one way was found to get together.
     """
     links: dict[LinkClass, LinkFields] = {}
-    for kind, own in constants.links.items():
-        rate = max(1, round((rates or {}).get(kind, 1 / min(own.one_way))))
-        one_way, both_ways = (
-            [min(1.0, 1 / (each * rate)) for each in way] for way in (own.one_way, own.both_ways)
-        )
-        links[kind] = LinkFields(rate, own.latency, one_way, both_ways)
-    fields = network_fields(wiring, links, wiring.cache, *constants.cache_speedups)
+    for kind in wiring.classes:
+        ways = ways_of(values, kind)
+        rate = max(1, round((rates or {}).get(kind, 1 / min(ways[0]))))
+        parts = ([min(1.0, 1 / (each * rate)) for each in way] for way in ways)
+        links[kind] = LinkFields(rate, values.get(f"{kind} latency", 0.0), *parts)
+    fields = network_fields(wiring, links, wiring.cache, *cache_speedups(values))
     if wiring.kind == "nodes":
         fields["num_nodes"] = -(-wiring.num_ranks // wiring.ranks_per_node)
     made: Topology = getattr(Topology, wiring.kind)(num_ranks=wiring.num_ranks, name="calibrated", **fields)
     return made
+
+
+def cache_speedups(values: Values) -> tuple[float, float]:
+    """Return how many times as fast messages and copies are where buffers fit into caches."""
+    if CACHED[0] not in values:
+        return 1.0, 1.0
+    beyond = values["inside_node one_way 1"], values["programs copied"]
+    messages, copies = (
+        min(MOST_SPEEDUP, max(1.0, far / max(values[near], far / MOST_SPEEDUP))) if far else 1.0
+        for far, near in zip(beyond, CACHED, strict=True)
+    )
+    return messages, copies
+
+
+def ways_of(found: Mapping[str, T], kind: LinkClass) -> tuple[tuple[T, ...], tuple[T, ...]]:
+    """Return what was *found* of a byte by numbers of flows, one way and both ways; memory has only one."""
+    one_way, both_ways = (
+        tuple(found[name] for k in range(1, MOST_FLOWS + 1) if (name := f"{kind} {way} {k}") in found)
+        for way in ("one_way", "both_ways")
+    )
+    return one_way, both_ways or one_way
 
 
 def _bandwidth(seconds: float) -> int | None:
@@ -124,18 +103,17 @@ def _bandwidth(seconds: float) -> int | None:
     return None if seconds <= 0 else max(1, round(1 / seconds))
 
 
-def predicted(pattern: Pattern, topology: Topology, constants: Constants) -> float:
+def predicted(pattern: Pattern, topology: Topology, values: Values) -> float:
     """Return the seconds that the simulator says *pattern* takes."""
-    costs = constants.native if pattern.is_native else constants.programs
-    assert costs is not None
-    transport = default_transport_model(topology)
+    by = "native" if pattern.is_native else "programs"
+    overhead, arrival, reduced, call, copied = (values.get(f"{by} {cost}", 0.0) for cost in COSTS)
     software = Software(
-        transport_model=transport,
-        overhead=f"{round(costs.overhead * _PS)}ps",
-        arrival_overhead=f"{round(costs.arrival * _PS)}ps",
-        reduction_bandwidth=_bandwidth(costs.reduced),
-        call_overhead=f"{round(costs.call * _PS)}ps",
-        copy_bandwidth=_bandwidth(costs.copied),
+        transport_model=default_transport_model(topology),
+        overhead=f"{round(overhead * _PS)}ps",
+        arrival_overhead=f"{round(arrival * _PS)}ps",
+        reduction_bandwidth=_bandwidth(reduced),
+        call_overhead=f"{round(call * _PS)}ps",
+        copy_bandwidth=_bandwidth(copied),
     )
     jobs = [
         Job(
@@ -162,50 +140,23 @@ def predicted(pattern: Pattern, topology: Topology, constants: Constants) -> flo
     return max(run.seconds for run in simulate_jobs(jobs, topology=topology))
 
 
-def flows_of(wiring: Wiring) -> int:
-    """Return how many entries of sharing tables are found."""
-    return min(MOST_FLOWS, max(1, wiring.num_ranks - 1))
-
-
-def names_of(wiring: Wiring, flows: int) -> list[str]:
+def names_of(wiring: Wiring) -> list[str]:
     """Return the names of all constants, in the order of a vector; memory has only a rate."""
     names = []
+    flows = min(MOST_FLOWS, max(1, wiring.num_ranks - 1))
     for kind in wiring.classes:
         if kind == "memory":
             names += ["memory one_way 1", *(CACHED if wiring.cache else ())]
             continue
         ways = (f"{way} {k}" for way in ("one_way", "both_ways") for k in range(1, flows + 1))
         names += [f"{kind} {what}" for what in ("latency", *ways)]
-    return [*names, *(f"{by} {what}" for by in software_of(wiring) for what in _costs_of(wiring))]
-
-
-def _costs_of(wiring: Wiring) -> tuple[str, ...]:
-    """Return the names of costs of software; of calls, where the network does not hide them."""
-    names = tuple(Costs.__dataclass_fields__)
-    return names if wiring.in_memory else names[:3]
+    costs = COSTS if wiring.in_memory else COSTS[:3]  # a network hides what calls take
+    return [*names, *(f"{by} {cost}" for by in software_of(wiring) for cost in costs)]
 
 
 def software_of(wiring: Wiring) -> tuple[str, ...]:
     """Return whose costs are found: of our programs and, where there are any, of the vendor's collectives."""
     return ("programs",) if wiring.in_memory else ("programs", "native")
-
-
-def constants_of(values: Sequence[float], wiring: Wiring, flows: int) -> Constants:
-    """Return what a vector in the order of `names_of` says."""
-    found = dict(zip(names_of(wiring, flows), values, strict=True))
-    links = {kind: Links(found.get(f"{kind} latency", 0.0), *ways_of(found, kind)) for kind in wiring.classes}
-    costs = {by: Costs(*(found[f"{by} {what}"] for what in _costs_of(wiring))) for by in software_of(wiring)}
-    cached = (found[CACHED[0]], found[CACHED[1]]) if wiring.cache else None
-    return Constants(links, costs["programs"], costs.get("native"), cached)
-
-
-def ways_of(found: Mapping[str, T], kind: LinkClass) -> tuple[tuple[T, ...], tuple[T, ...]]:
-    """Return what was *found* of a byte by numbers of flows, one way and both ways; memory has only one."""
-    one_way, both_ways = (
-        tuple(found[name] for k in range(1, MOST_FLOWS + 1) if (name := f"{kind} {way} {k}") in found)
-        for way in ("one_way", "both_ways")
-    )
-    return one_way, both_ways or one_way
 
 
 def first_value(name: str, byte_seconds: float) -> float:

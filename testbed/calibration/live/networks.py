@@ -99,7 +99,7 @@ def network_toml(calibration: Calibration) -> str:
         ),
     ]
     comment = (f"# {line}".rstrip() for line in lines)
-    below = toml_text.table("calibration", _without_nothing(calibration.as_json()))
+    below = toml_text.table("calibration", calibration.as_json())
     return "\n".join([*comment, *toml_text.fields(head), "", *below, ""])
 
 
@@ -117,13 +117,6 @@ def _link_fields(calibration: Calibration) -> dict[LinkClass, LinkFields]:
 def _options(costs: SoftwareCosts) -> str:
     """Return the options by which commands take *costs*."""
     return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in costs.options("ns").items())
-
-
-def _without_nothing(content: Any) -> Any:
-    """Return *content* without the keys that hold None, for which TOML has no word."""
-    if isinstance(content, Mapping):
-        return {key: _without_nothing(own) for key, own in content.items() if own is not None}
-    return [_without_nothing(own) for own in content] if isinstance(content, list) else content
 
 
 def applied_to(topology: Topology, calibration: Calibration) -> Topology:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import astuple, replace
 from datetime import UTC, datetime
 from statistics import median
 from typing import TYPE_CHECKING
 
+from testbed.calibration.errors import Errors, grouped
 from testbed.calibration.live.calibration import (
     MOST_REDUCTION,
     CachedBuffers,
@@ -21,7 +21,7 @@ from testbed.calibration.live.calibration import (
     Origin,
     SoftwareCosts,
 )
-from testbed.calibration.live.constants import constants_of, flows_of, software_of, ways_of
+from testbed.calibration.live.constants import cache_speedups, software_of, ways_of
 from testbed.calibration.live.fit import Fitted, fit
 from testbed.calibration.live.plan import caches
 from testbed.output.folder import versions
@@ -100,8 +100,7 @@ def _fitted(measured: Measured, rates: Mapping[LinkClass, float] | None) -> Fitt
 def _cached(fitted: Fitted) -> CachedBuffers | None:
     if not fitted.wiring.cache:
         return None
-    constants = constants_of(fitted.values.tolist(), fitted.wiring, flows_of(fitted.wiring))
-    return CachedBuffers(fitted.wiring.cache, *map(_digits, constants.cache_speedups))
+    return CachedBuffers(fitted.wiring.cache, *map(_digits, cache_speedups(fitted.found)))
 
 
 def _digits(value: float) -> float:
@@ -151,25 +150,20 @@ def _bandwidth(seconds: Estimate | None) -> Estimate | None:
     """Return bytes/s at which a byte takes *seconds*; None where it takes no time that was found."""
     if seconds is None or seconds.value * MOST_REDUCTION < 1:
         return None
-    ends = (1 / max(own, 1 / MOST_REDUCTION) for own in (seconds.value, seconds.high, seconds.low))
-    return Estimate(*map(_digits, ends))
+    return _inverse(Estimate(*(max(own, 1 / MOST_REDUCTION) for own in astuple(seconds))), 1.0)
 
 
 def _fits(fitted: Fitted) -> tuple[Fit, ...]:
     """Return how well the model holds, by sizes that are alike up to rounding."""
-    by_size: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
-    for row, error in zip(fitted.rows, fitted.errors.tolist(), strict=True):
-        by_size[size_class(row.pattern.nbytes)].append((abs(error), row.spread))
-    return tuple(
-        Fit(
-            nbytes,
-            len(held),
-            round(median(error for error, _ in held), 4),
-            round(max(error for error, _ in held), 4),
-            round(median(spread for _, spread in held), 4),
-        )
-        for nbytes, held in sorted(by_size.items())
-    )
+    by_size = grouped(fitted.compared, lambda own: size_class(own.row.pattern.nbytes))
+    found = []
+    for nbytes, rows in sorted(by_size.items()):
+        errors = Errors.of(rows)
+        assert errors is not None
+        spread = median(own.row.spread for own in rows)
+        figures = (errors.median, abs(errors.worst), spread)
+        found.append(Fit(nbytes, errors.num_rows, *(round(own, 4) for own in figures)))
+    return tuple(found)
 
 
 def size_class(nbytes: int) -> int:

@@ -22,10 +22,11 @@ from sim.topology.files.measured_table import measured_toml
 from testbed.calibration import toml_text
 from testbed.calibration.errors import CLASSES, by_class
 from testbed.calibration.tables.fit import FittedCurve, fit_curves
-from testbed.calibration.tables.rows import MeasuredRow, System, systems_beside
+from testbed.calibration.tables.rows import Hardware, MeasuredRow, System, systems_beside
 from testbed.errors import UsageError
 from testbed.output.table import Advance
 
+_GBPS = 1e9 / 8
 _FROM_FIRST_TABLE = re.compile(
     r"^# Measured collectives.*?(?=^\[\[measured\]\])|^\[\[measured\]\]", re.M | re.S
 )
@@ -164,11 +165,12 @@ def described_by_measurements(curves: Sequence[MeasuredCurve], system: System | 
     """
     ranks_per_node = curves[0].ranks_per_node
     reached = {one_node: _most_bus_bandwidth(curves, one_node=one_node) for one_node in (True, False)}
-    intra = max(reached[True], system.intra_bandwidth if system else 0.0) or reached[False]
-    cards = system.nics_per_node if system and system.nics_per_node else 1
+    hardware = system.hardware if system else Hardware()
+    intra = max(reached[True], (hardware.intra_gbps_per_gpu or 0) * _GBPS) or reached[False]
+    cards = hardware.nics_per_node or 1
     while ranks_per_node % cards:
         cards -= 1  # cards are shared by consecutive ranks; those of a node count together
-    of_node = system.nic_bandwidth * system.nics_per_node if system else 0.0
+    of_node = (hardware.nic_gbps or 0) * _GBPS * (hardware.nics_per_node or 0)
     between = max(reached[False], of_node) or intra * ranks_per_node
     fields = {
         "schema": 1,

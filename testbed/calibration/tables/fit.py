@@ -26,7 +26,7 @@ import numpy as np
 from collectives.timing.formulas.measured import LARGE, least_of, lines_of, measured_at
 from sim.measured import PROTOCOLS, Line, MeasuredCurve
 from sim.units import SECOND
-from testbed.calibration.errors import Compared
+from testbed.calibration.errors import Compared, grouped
 from testbed.calibration.least_squares import Floats, bounded
 from testbed.calibration.tables.rows import MeasuredRow
 
@@ -75,9 +75,7 @@ class FittedCurve:
 
 def fit_curves(rows: Iterable[MeasuredRow], source: str = "") -> list[FittedCurve]:
     """Return a curve for every collective, number of nodes and ranks of a node among *rows*."""
-    groups: dict[tuple[str, int, int], list[MeasuredRow]] = defaultdict(list)
-    for row in rows:
-        groups[row.collective, row.num_nodes, row.ranks_per_node].append(row)
+    groups = grouped(rows, lambda row: (row.collective, row.num_nodes, row.ranks_per_node))
     return [fit_curve(group, source) for _, group in sorted(groups.items())]
 
 

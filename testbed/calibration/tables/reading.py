@@ -93,7 +93,7 @@ class Table:
         system = self.systems.get(name)
         known = {
             "collective": system.collective if system else self.said.collective,
-            "ranks": system.num_ranks if system else self.said.ranks,
+            "ranks": system.ranks if system else self.said.ranks,
             "nodes": system.num_nodes if system else self.said.nodes,
             **{what: value for what, value in found.items() if value not in (None, "")},
         }

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from collectives.formats.json_document import parse_json, problems, read_bytes, spell
 from collectives.program.contracts import CONTRACTS
 from testbed.errors import UsageError
 
 NAMES = ("systems.json", "systems.toml", "systems.yaml", "systems.yml")
-_GBPS = 1e9 / 8
 _Count: TypeAlias = Annotated[int, Field(ge=1, le=2**20)]
 _Gbps: TypeAlias = Annotated[float, Field(ge=0, le=1e6)]
 
@@ -70,40 +69,66 @@ def collective_named(name: str) -> str | None:
     return ours if ours in CONTRACTS else None
 
 
-@dataclass(frozen=True)
-class System:
+class Hardware(BaseModel):
+    """What a system says of its hardware, as far as it is read.
+
+    Attributes:
+        gpu: what computes, in words.
+        nic: what connects the nodes, in words.
+        nodes: how many took part, trays of one NVLink domain among them.
+        nics_per_node: network cards of a node; None: unknown.
+        intra_gbps_per_gpu: Gb/s of a GPU's links inside its node, one way; None: unknown or none.
+        nic_gbps: Gb/s of a network card; None: unknown or none.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
+
+    gpu: str = "unknown"
+    nic: str = "unknown"
+    nodes: _Count = 1
+    nics_per_node: Annotated[int, Field(ge=0, le=1000)] | None = None
+    intra_gbps_per_gpu: _Gbps | None = None
+    nic_gbps: _Gbps | None = None
+
+
+class System(BaseModel):
     """A machine, and what was measured on it.
 
     Attributes:
-        name: of the set of measurements.
         collective: that was measured.
-        num_nodes: how many nodes took part.
-        num_ranks: how many ranks on all of them.
-        gpu: what computes, in words.
-        nic: what connects the nodes, in words.
-        intra_bandwidth: bytes/s of a GPU's links inside its node, one way; 0: unknown or none.
-        nic_bandwidth: bytes/s of a network card; 0: unknown or none.
-        nics_per_node: network cards of a node.
+        ranks: how many took part, on all nodes.
         source: where the measurements are from.
+        hardware: of the machine.
     """
 
-    name: str
+    model_config = ConfigDict(strict=True, frozen=True)
+
     collective: str
-    num_nodes: int
-    num_ranks: int
-    gpu: str
-    nic: str
-    intra_bandwidth: float
-    nic_bandwidth: float
-    nics_per_node: int
-    source: str
+    ranks: _Count
+    source: str = ""
+    hardware: Hardware = Hardware()
+
+    @model_validator(mode="after")
+    def _nodes_are_equally_full(self) -> System:
+        if self.ranks % self.num_nodes:
+            raise ValueError(
+                f"expected equally many ranks on each node, got {self.ranks} on {self.num_nodes}"
+            )
+        return self
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes took part; trays that switches join to one NVLink domain are one to a collective."""
+        return 1 if self.hardware.nics_per_node == 0 else self.hardware.nodes
 
     @property
     def machine(self) -> str:
         """What is alike of measurements on one kind of machine, in words."""
-        gpu = self.gpu.partition(" (")[0]
-        cards = f", {self.nics_per_node} × {self.nic_bandwidth / _GBPS:g} Gb/s" if self.nics_per_node else ""
-        return f"{gpu}, {self.num_ranks // self.num_nodes} a node{cards}"
+        hardware = self.hardware
+        gpu = hardware.gpu.partition(" (")[0]
+        number = hardware.nics_per_node
+        cards = f", {number} × {hardware.nic_gbps or 0:g} Gb/s" if number else ""
+        return f"{gpu}, {self.ranks // self.num_nodes} a node{cards}"
 
 
 def systems_beside(table: Path) -> Mapping[str, System]:
@@ -130,8 +155,12 @@ def read_systems(path: Path) -> Mapping[str, System]:
         if not isinstance(fields, dict):
             raise UsageError(f"{path}: {name}: expected a table of fields, got {spell(fields)}")
         collective = collective_named(str(fields.get("collective", "")))
-        if collective is not None:
-            found[name] = _system(path, str(name), collective, fields)
+        if collective is None:
+            continue
+        try:
+            found[name] = System.model_validate({**fields, "collective": collective})
+        except ValidationError as error:
+            raise UsageError(f"{path}: {name}: {problems(error)}") from None
     return found
 
 
@@ -146,52 +175,3 @@ def _content(path: Path) -> Any:
         return tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise UsageError(f"{path}: {error}") from None
-
-
-class _Hardware(BaseModel):
-    """What ``hardware`` says, as far as it is read."""
-
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
-
-    gpu: str = "unknown"
-    nic: str = "unknown"
-    nodes: _Count = 1
-    nics_per_node: Annotated[int, Field(ge=0, le=1000)] | None = None
-    intra_gbps_per_gpu: _Gbps | None = None
-    nic_gbps: _Gbps | None = None
-
-
-class _Fields(BaseModel):
-    """What a system says, as far as it is read."""
-
-    model_config = ConfigDict(strict=True)
-
-    ranks: _Count
-    source: str = ""
-    hardware: _Hardware = _Hardware()
-
-
-def _system(path: Path, name: str, collective: str, fields: Mapping[str, Any]) -> System:
-    try:
-        read = _Fields.model_validate(fields)
-    except ValidationError as error:
-        raise UsageError(f"{path}: {name}: {problems(error)}") from None
-    hardware = read.hardware
-    # Trays of one NVLink domain, joined by its switches, are one node to a collective.
-    num_nodes = 1 if hardware.nics_per_node == 0 else hardware.nodes
-    if read.ranks % num_nodes:
-        raise UsageError(
-            f"{path}: {name}: expected equally many ranks on each node, got {read.ranks} on {num_nodes}"
-        )
-    return System(
-        name=name,
-        collective=collective,
-        num_nodes=num_nodes,
-        num_ranks=read.ranks,
-        gpu=hardware.gpu,
-        nic=hardware.nic,
-        intra_bandwidth=(hardware.intra_gbps_per_gpu or 0) * _GBPS,
-        nic_bandwidth=(hardware.nic_gbps or 0) * _GBPS,
-        nics_per_node=hardware.nics_per_node or 0,
-        source=read.source,
-    )

@@ -16,7 +16,6 @@ from testbed.calibration.live.calibration import (
     Calibration,
     Estimate,
     Fit,
-    LinkClass,
     LinkShares,
     Origin,
     SoftwareCosts,
@@ -51,35 +50,15 @@ def test_a_file_that_holds_no_calibration_is_refused(tmp_path, text):
         Calibration.read(file)
 
 
-def test_sizes_beyond_those_measured_are_told_from_those_within():
-    origin = CASES["switch"].origin
-
-    assert origin.beyond(4, 1 << 21) == ""
-    assert origin.beyond(1 << 22) == f"above {1 << 21} bytes, the most calibrated"
-
-
-def test_native_has_costs_of_its_own():
-    calibration = CASES["switch"]
-
-    assert calibration.software("native") is calibration.native
-    assert calibration.software("ring") is calibration.programs
-
-
-ORIGIN = Origin("2026-01-01T00:00:00+00:00", "gloo", 4, 1, "a switch", 9, 4, 1 << 20, 9.0, {})
-NO_COSTS = SoftwareCosts(Estimate.exactly(0), Estimate.exactly(0))
-
-
 def calibration(**latencies: float) -> Calibration:
-    classes: dict[LinkClass, LinkShares] = {
-        kind: LinkShares(
-            Estimate.exactly(25e6),
-            Estimate.exactly(latency),
-            (Estimate.exactly(0.95),),
-            (Estimate.exactly(0.9), Estimate.exactly(0.8)),
-        )
-        for kind, latency in latencies.items()
-    }
-    return Calibration("mine", classes, NO_COSTS, (), ORIGIN, NO_COSTS)
+    """Return a calibration of links that share alike and whose paths take so long."""
+    one_way, both_ways = (Estimate.exactly(0.95),), (Estimate.exactly(0.9), Estimate.exactly(0.8))
+    return calibration_of_kind(
+        **{
+            kind: LinkShares(Estimate.exactly(25e6), Estimate.exactly(latency), one_way, both_ways)
+            for kind, latency in latencies.items()
+        }
+    )
 
 
 def seconds(topology, source, destination):

@@ -138,6 +138,19 @@ ONE = Measured("all_reduce", 1, 2, {1024: 10.0})
 LOG = as_log(ONE, "plain")
 
 
+def test_what_a_log_does_not_say_options_do(file):
+    file.write_text(
+        "".join(line for line in LOG.splitlines(True) if "Rank" not in line and "test" not in line)
+    )
+
+    with pytest.raises(UsageError, match=r"line 3: nothing says the collective .* --collective"):
+        read_table(file, Said(nodes=2))
+    with pytest.raises(UsageError, match=r"on how many nodes: give --nodes"):
+        read_table(file, Said("all_reduce", 16))
+    (row,) = read_table(file, Said("all_reduce", 16, 2))
+    assert (row.collective, row.num_ranks, row.num_nodes) == ("all_reduce", 16, 2)
+
+
 def test_structured_output_leaves_what_and_where_to_options(file):
     text = {"identifier": "nccl-tests structured output", "benchmark": [{"2048": {"oop_time": 15.0}}]}
     file.write_text(json.dumps(text))

@@ -18,21 +18,6 @@ from testbed.calibration.tables.rows import MeasuredRow
 from testbed.calibration.tables.tables import read_table
 from testbed.errors import UsageError
 
-LOG = """\
-[1,0]:# Collective test starting: all_gather_perf
-[1,0]:# nThread 1 nGpus 1 minBytes 8 maxBytes 64 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1
-[1,0]:# Using devices
-[1,0]:#  Rank  0 Group  0 Pid   6899 on first device  0 [0000:04:00] NVIDIA H100 80GB HBM3
-[1,0]:#  Rank  1 Group  0 Pid   6900 on second device  0 [0000:05:00] NVIDIA H100 80GB HBM3
-[1,0]:#                                          out-of-place                       in-place
-[1,0]:#       size  count  type   redop  root   time   algbw   busbw #wrong   time   algbw   busbw #wrong
-[1,0]:#        (B)  (elements)                    (us)  (GB/s)  (GB/s)
-NCCL version 2.21.5+cuda12.4
-[1,0]:        1024    128  float   none    -1   14.2    0.07    0.07      0   13.9    0.07    0.07      0
-[1,0]:        2048    256  float   none    -1   15.0    0.14    0.14      0   14.1    0.14    0.14      0
-[1,0]:# Out of bounds values : 0 OK
-"""
-
 
 @pytest.fixture
 def read(tmp_path):
@@ -46,24 +31,6 @@ def read(tmp_path):
     return rows_of
 
 
-def test_a_log_of_nccl_tests_says_what_was_measured_and_on_which_hosts(read):
-    assert read(LOG, ".log") == [
-        MeasuredRow("mine", "all_gather", 1024, 2, 2, pytest.approx(14.2e-6), line=10),
-        MeasuredRow("mine", "all_gather", 2048, 2, 2, pytest.approx(15.0e-6), line=11),
-    ]
-
-
-def test_what_a_log_does_not_say_options_do(read):
-    text = "".join(line for line in LOG.splitlines(True) if "Rank" not in line and "test st" not in line)
-
-    with pytest.raises(UsageError, match=r"mine.log: line 7: nothing says the collective .* --collective"):
-        read(text, ".log", Said(nodes=2))
-    with pytest.raises(UsageError, match=r"on how many nodes: give --nodes"):
-        read(text, ".log", Said("all_reduce", 16))
-    rows = read(text, ".log", Said("all_reduce", 16, 2))
-    assert [(row.collective, row.num_ranks, row.num_nodes) for row in rows] == [("all_reduce", 16, 2)] * 2
-
-
 def test_a_csv_may_leave_collective_and_ranks_to_a_file_of_systems_beside_it(read, tmp_path):
     (tmp_path / "systems.yaml").write_text(
         "mine:\n  collective: alltoall\n  ranks: 16\n  hardware:\n    gpu: H100\n    nodes: 2\n"
@@ -74,19 +41,27 @@ def test_a_csv_may_leave_collective_and_ranks_to_a_file_of_systems_beside_it(rea
     assert rows == [MeasuredRow("mine", "all_to_all", 1024, 2, 16, pytest.approx(12.5e-6), line=2)]
 
 
-def test_a_csv_with_columns_of_its_own_needs_nothing_else(read):
-    rows = read("collective,nbytes,ranks,nodes,seconds\nall-reduce,1024,8,1,1e-5\n")
-
-    assert rows == [MeasuredRow("mine", "all_reduce", 1024, 1, 8, 1e-5, line=2)]
+BENCH = {"transport": "gloo", "ranks": 4}
+BENCH_ROW = {"collective": "all_reduce", "algorithm": "ring", "size_bytes": 1024, "time_us": 7.0}
 
 
-def test_a_document_of_bench_is_a_table(read):
-    row = {"collective": "all_reduce", "algorithm": "ring", "size_bytes": 1024, "time_us": 7.0}
-    text = json.dumps({"transport": "gloo", "ranks": 4, "rows": [row]})
-
-    assert read(text, ".json", Said(nodes=2)) == [
-        MeasuredRow("mine", "all_reduce", 1024, 2, 4, pytest.approx(7e-6), "ring", 1)
-    ]
+@pytest.mark.parametrize(
+    ("text", "said", "row"),
+    [
+        (
+            "collective,nbytes,ranks,nodes,seconds\nall-reduce,1024,8,1,1e-5\n",
+            Said(),
+            MeasuredRow("mine", "all_reduce", 1024, 1, 8, 1e-5, line=2),
+        ),
+        (
+            json.dumps({**BENCH, "rows": [BENCH_ROW]}),
+            Said(nodes=2),
+            MeasuredRow("mine", "all_reduce", 1024, 2, 4, pytest.approx(7e-6), "ring", 1),
+        ),
+    ],
+)
+def test_what_a_table_does_not_say_options_do(read, text, said, row):
+    assert read(text, ".csv", said) == [row]
 
 
 SAYS_ALL = "collective,ranks,size_bytes,time_us\n"
