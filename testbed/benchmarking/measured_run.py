@@ -84,7 +84,7 @@ def measure_on_ranks(
         SystemExit: it has said so itself.
     """
     order = {"algorithm": algorithm, "request": {name: getattr(request, name) for name in TOLD}}
-    rows, refusals = json.loads(ask_ranks(__spec__.name, order, request.num_ranks, port))
+    rows, refusals = json.loads(ask_ranks(__spec__.name, order, request.num_ranks, port=port))
     return [Row(**own) for own in rows], [Refusal(**own) for own in refusals]
 
 

@@ -41,8 +41,14 @@ def ranks_here(num_ranks: int) -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks)) if joined() else num_ranks
 
 
-def ask_ranks(module: str, order: Any, num_ranks: int, port: int | None = None) -> bytes:
+def ask_ranks(module: str, order: Any, num_ranks: int, **options: Any) -> bytes:
     """Return what rank 0 of *num_ranks* processes of *module* answers to *order*, a JSON value.
+
+    Args:
+        module: of ours, whose main part calls `answer`.
+        order: what is to be done.
+        num_ranks: how many.
+        options: further arguments of `launch`.
 
     Raises:
         RankExitError: a rank failed and has not said why.
@@ -53,7 +59,7 @@ def ask_ranks(module: str, order: Any, num_ranks: int, port: int | None = None) 
         answered = Path(folder) / "answer"
         command = [*own_module(module), str(answered), json.dumps(order)]
         try:
-            launch(command, num_ranks, port=port)
+            launch(command, num_ranks, **options)
         except RankExitError as error:
             if not error.said:
                 raise

@@ -69,7 +69,7 @@ def measured(request: LiveRequest) -> Measured | None:
     if joined():
         return _measured_here(request)
     return _documents().validate_json(
-        ask_ranks(__spec__.name, asdict(request), request.num_ranks, request.port)
+        ask_ranks(__spec__.name, asdict(request), request.num_ranks, port=request.port)
     )
 
 
