@@ -1,4 +1,4 @@
-"""What is to be timed: over which transport, and the algorithms that ``--algorithm`` names, or all."""
+"""Request of a measurement: its transport, and the algorithms that ``--algorithm`` names, or all."""
 
 from __future__ import annotations
 

@@ -97,9 +97,9 @@ class Table:
             "nodes": system.num_nodes if system else self.said.nodes,
             **{what: value for what, value in found.items() if value not in (None, "")},
         }
-        per_node = str(found.get("ranks_per_node"))
-        if per_node.isdecimal() and known["ranks"] and not found.get("nodes"):
-            known["nodes"] = -(-int(known["ranks"]) // max(1, int(per_node)))
+        ranks, per_node = str(known["ranks"]), str(found.get("ranks_per_node"))
+        if ranks.isdecimal() and per_node.isdecimal() and not found.get("nodes"):
+            known["nodes"] = -(-int(ranks) // max(1, int(per_node)))
         for what in ("collective", "ranks"):
             if known[what] is None:
                 raise UsageError(
