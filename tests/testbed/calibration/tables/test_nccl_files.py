@@ -143,7 +143,7 @@ def test_what_a_log_does_not_say_options_do(file):
         "".join(line for line in LOG.splitlines(True) if "Rank" not in line and "test" not in line)
     )
 
-    with pytest.raises(UsageError, match=r"line 3: nothing says the collective .* --collective"):
+    with pytest.raises(UsageError, match=r"line 4: nothing says the collective .* --collective"):
         read_table(file, Said(nodes=2))
     with pytest.raises(UsageError, match=r"on how many nodes: give --nodes"):
         read_table(file, Said("all_reduce", 16))
