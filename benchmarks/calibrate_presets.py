@@ -74,7 +74,7 @@ def _elsewhere(fitted: Mapping[str, list[FittedCurve]], rows: Sequence[MeasuredR
     for preset, systems in judged_presets().items():
         curves = {call_of(own.curve): own.curve for own in fitted.get(preset, [])}
         found += [
-            Held(row.nbytes, measured_at(curves[call_of(row)], row.nbytes) / row.seconds - 1, row.system)
+            Held(measured_at(curves[call_of(row)], row.nbytes), row.seconds, row.nbytes, row.system)
             for row in rows
             if row.system in systems and call_of(row) in curves
         ]
