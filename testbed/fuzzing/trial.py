@@ -31,6 +31,15 @@ PATIENCE_SECONDS = 120.0
 """Seconds of real time after which a run is taken to hang; a virtual run finds a deadlock at once."""
 
 
+MODULES = (
+    "torch._dynamo",
+    "collectives.virtual.setting",
+    "collectives.virtual.parameters.record",
+    "ddp.training",
+)
+"""What a run imports, and takes seconds."""
+
+
 class OutOfPatience(BaseException):
     """Raised in a run that takes longer than it may; no `Exception`, so that no script swallows it."""
 
@@ -50,6 +59,7 @@ class Trial:
         time_ps: virtual time until the last rank had finished, in picoseconds.
         utilisation: of the fullest link, over the whole run.
         iterations: that rank 0 finished.
+        wraps: a rank has wrapped a module for data parallelism, for which DDP's defaults count.
         leftover: what the run has left behind, in words.
     """
 
@@ -62,6 +72,7 @@ class Trial:
     time_ps: int = 0
     utilisation: float = 0.0
     iterations: int = 0
+    wraps: bool = True
     leftover: tuple[str, ...] = ()
 
     @property
@@ -98,7 +109,7 @@ def carry_out(draw: Draw, space: Space, calm: Calm | None = None) -> Trial:
     threads_before = set(threading.enumerate())
     parameters = ParameterRecord()
     try:
-        with _patience(PATIENCE_SECONDS), ddp_defaults(draw):
+        with _patience(PATIENCE_SECONDS), ddp_defaults(draw) as wrapped:
             outcome = run(
                 Module(space.script) if space.is_module else space.script,
                 network=topology_of(draw),
@@ -124,7 +135,7 @@ def carry_out(draw: Draw, space: Space, calm: Calm | None = None) -> Trial:
     except OutOfPatience:
         ended = Trial("Hang", f"still runs after {PATIENCE_SECONDS:.0f} s of real time")
     else:
-        ended = _of_outcome(outcome, heard, parameters)
+        ended = replace(_of_outcome(outcome, heard, parameters), wraps=bool(wrapped))
         if calm is not None:
             _models.extend((ref(model), draw.seed) for model in _models_of(outcome))
         _forget(outcome)
