@@ -23,7 +23,8 @@ def commands_page() -> str:
     """Return every command of `testbed` with its arguments and options, out of the code that parses them."""
     from testbed.cli import COMMANDS, app, imported
 
-    context = click.Context(typer.main.get_command(app), info_name="testbed")
+    group: Any = typer.main.get_command(app)
+    context = click.Context(group, info_name="testbed")
     parts = ["# Options of the commands\n\nEvery command has `--help`; this is the same, out of the code.\n"]
     for name in sorted(COMMANDS):
         command: Any = imported(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import importlib
 import io
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collectives.virtual.faults import VirtualCondition
     from collectives.virtual.parameters.record import ParameterRecord
     from sim.topology import Topology
+    from sim.topology.description import NetworkDescription
 
 PATIENCE_SECONDS = 120.0
 """Seconds of real time after which a run is taken to hang; a virtual run finds a deadlock at once."""
@@ -83,9 +85,14 @@ class Trial:
 
 def topology_of(draw: Draw) -> Topology:
     """Return the network of *draw*, with its ranks."""
+    return _network(draw.network).topology(draw.ranks)
+
+
+@functools.lru_cache(maxsize=16)
+def _network(name: str) -> NetworkDescription:
     from sim import load_network
 
-    return load_network(draw.network).topology(draw.ranks)
+    return load_network(name)
 
 
 def carry_out(draw: Draw, space: Space, calm: Calm | None = None) -> Trial:
