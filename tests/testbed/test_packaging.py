@@ -13,6 +13,7 @@ from collectives.docstrings import docstring_of
 from testbed.cli import COMMANDS
 
 HELP = "from testbed.cli import app; app(['--help'], standalone_mode=False)"
+SPREAD = "from testbed.tasks import results; list(results(abs, [1, 2], workers=2))"
 PROVED = "from testbed.cli import app; app(['verify', 'ring', '--ranks', '2'], standalone_mode=False)"
 
 
@@ -25,6 +26,7 @@ PROVED = "from testbed.cli import app; app(['verify', 'ring', '--ranks', '2'], s
         (HELP, {"distributed", "matplotlib", "networkx", "numpy", "pydantic", "rich", "simpy", "torch"}),
         (HELP, {f"testbed.commands.{name}" for name in COMMANDS}),
         (PROVED, {"torch"}),
+        (SPREAD, {"dask", "distributed", "torch"}),
     ],
 )
 def test_only_what_needs_them_imports_large_packages(code: str, heavy: set[str]) -> None:

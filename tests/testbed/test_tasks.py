@@ -16,7 +16,7 @@ import pytest
 from distributed.scheduler import KilledWorker
 
 from testbed import tasks
-from testbed.errors import LaunchError, Terminated
+from testbed.errors import LaunchError, Terminated, UsageError
 from testbed.fuzzing.draw import Space
 from testbed.fuzzing.subjects import Scripts
 from testbed.scripts import parent
@@ -40,6 +40,13 @@ def test_a_scheduler_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("testbed.tasks._CONNECT_SECONDS", 1)
 
     with pytest.raises(LaunchError, match="no Dask scheduler answers there"):
+        list(results(in_process, [1], scheduler="tcp://127.0.0.1:1"))
+
+
+def test_without_dask_a_scheduler_is_refused_and_the_extra_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "is_installed", lambda module: False)
+
+    with pytest.raises(UsageError, match=r"the extra dask brings"):
         list(results(in_process, [1], scheduler="tcp://127.0.0.1:1"))
 
 
