@@ -13,6 +13,7 @@ from collectives.docstrings import docstring_of
 from testbed.cli import COMMANDS
 
 HELP = "from testbed.cli import app; app(['--help'], standalone_mode=False)"
+NETWORK = "from testbed.cli import app; app(['network', 'dgx-h100'], standalone_mode=False)"
 SPREAD = "from testbed.tasks import results; list(results(abs, [1, 2], workers=2))"
 PROVED = "from testbed.cli import app; app(['verify', 'ring', '--ranks', '2'], standalone_mode=False)"
 
@@ -24,6 +25,7 @@ PROVED = "from testbed.cli import app; app(['verify', 'ring', '--ranks', '2'], s
         ("import sim", {"numpy", "pydantic", "simpy"}),
         ("from sim import Topology", {"pydantic", "simpy"}),
         (HELP, {"distributed", "matplotlib", "networkx", "numpy", "pydantic", "rich", "simpy", "torch"}),
+        (NETWORK, {"networkx", "simpy", "torch"}),
         (HELP, {f"testbed.commands.{name}" for name in COMMANDS}),
         (PROVED, {"torch"}),
         (SPREAD, {"dask", "distributed", "torch"}),
