@@ -5,16 +5,14 @@ from __future__ import annotations
 import pytest
 import typer
 
-from testbed.cli import app
+from testbed.cli import app, imported
 
 
 def parsed(line: str) -> dict[str, object]:
     name, *words = line.split()
     group = typer.main.get_command(app)
     context = group.make_context("testbed", [name, *words])
-    command = group.get_command(context, name)
-    own = command.make_context(name, words, parent=context)
-    return own.params
+    return imported(name).make_context(name, words, parent=context).params
 
 
 @pytest.mark.parametrize(
