@@ -21,6 +21,7 @@ from collectives.virtual.computation.on_streams import lists_of_tensors
 from collectives.virtual.computation.passes import passes_followed
 from collectives.virtual.devices.mapping import Devices
 from collectives.virtual.diagnosis.checks import mistakes_noticed
+from collectives.virtual.diagnosis.standstill import standstill_named
 from collectives.virtual.diagnosis.verdict import Diagnosis
 from collectives.virtual.faults import Faults, VirtualCondition
 from collectives.virtual.folding.attempts import Attempt
@@ -186,6 +187,7 @@ class Setting:
         attempt.watch(cluster, iterations)
 
         with (
+            standstill_named(cluster),
             isolation.entered(),
             iterations.counted(),
             passes_followed(is_roofline),
