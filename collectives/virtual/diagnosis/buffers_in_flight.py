@@ -53,7 +53,7 @@ class _Flight:
     versions: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.versions = [tensor._version for tensor, _ in self.buffers]
+        self.versions = self._versions()
 
     @property
     def is_over(self) -> bool:
@@ -61,8 +61,12 @@ class _Flight:
 
     def wrote(self) -> bool:
         """Return whether a buffer has been changed since this was last asked."""
-        before, self.versions = self.versions, [tensor._version for tensor, _ in self.buffers]
+        before, self.versions = self.versions, self._versions()
         return before != self.versions
+
+    def _versions(self) -> list[int]:
+        """Return how often buffers have been changed, which nobody counts of an inference tensor."""
+        return [0 if tensor.is_inference() else tensor._version for tensor, _ in self.buffers]
 
 
 class BuffersInFlight:

@@ -283,7 +283,7 @@ class OwnThreads:
                     self._give(here)
 
     def _has_waited(self, here: OwnThread, seconds: float) -> bool:
-        """Return whether *here* can take the turn that nobody has: what it waits for is there, or too late."""
+        """Return whether *here* can take the turn that nobody has, after so many seconds of its wait."""
         if here.can_go_on():
             return True
         return here.awaits is not None and here.seconds is not None and seconds >= here.seconds
