@@ -205,8 +205,10 @@ class Setting:
         ):
             try:
                 results = cluster.run(lambda rank: self._run_rank(task, rank, devices, attempt))
-            except RankError as error:
-                if is_out_of_memory(error):
+            except Exception as error:
+                for text in task.kept():
+                    error.add_note(f"note: {text}")
+                if isinstance(error, RankError) and is_out_of_memory(error):
                     error.report = self._report(cluster, has_ended=True)
                 raise
             finally:

@@ -104,9 +104,9 @@ class OwnModules:
         if top in OURS and top not in self._ours.packages:
             return None
         covered = self._ownership.covers(name)
-        spec = (
-            self._found_elsewhere(name, path, target) if covered else PathFinder.find_spec(name, path, target)
-        )
+        spec = None if covered else PathFinder.find_spec(name, path, target)
+        if spec is None:
+            spec = self._found_elsewhere(name, path, target)
         if spec is None or spec not in self._ownership:
             return None
         if covered:
