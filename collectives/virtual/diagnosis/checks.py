@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from collectives.virtual.diagnosis.buffers_in_flight import BuffersInFlight
+from collectives.virtual.diagnosis.comm_modes import CommModes
 from collectives.virtual.diagnosis.data_seen import DataSeen
 from collectives.virtual.diagnosis.files_shared import FilesShared
 from collectives.virtual.diagnosis.groups_made import GroupsMade
@@ -34,6 +35,6 @@ def mistakes_noticed(cluster: Cluster) -> Iterator[None]:
         groups.watching(),
         data.watching(),
         files.watching(),
-        calls_watched([buffers, unlike, files, wasted]),
+        calls_watched([buffers, unlike, files, wasted, CommModes()]),
     ):
         yield
