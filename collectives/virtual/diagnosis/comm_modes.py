@@ -7,18 +7,14 @@ process group in Python is called directly, so calls of ``torch.distributed`` an
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from collectives.torch_backend.group import TestbedProcessGroup
-from collectives.torch_backend.work import CollectiveWork
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
 from collectives.virtual.notices import Notices
-from sim.cluster import RankThread
 
 TEXT = (
     "CommDebugMode counts functional collectives alone, such as those of DTensors: calls of process groups "
@@ -28,22 +24,10 @@ _MODULE = "torch.distributed.tensor.debug._comm_mode"
 _DISPATCHER = f"{Path(torch.__file__).parent}/_ops.py"
 
 
-class CommModes:
-    """Notes calls that a `CommDebugMode` does not count; a `CallCheck`."""
-
-    def begins(self, rank_thread: RankThread, group: TestbedProcessGroup, operation: str) -> None:
-        """Do nothing: who calls is known when the call has been made."""
-
-    def began(self, call: WatchedCall) -> None:
-        """Give the note, if a mode that counts is active and the call has passed no dispatcher."""
-        module: Any = sys.modules.get(_MODULE)
-        if module is None or call.caller.f_code.co_filename == _DISPATCHER:
-            return
-        if any(isinstance(mode, module.CommDebugMode) for mode in _get_current_dispatch_mode_stack()):
-            Notices.of(call.rank_thread.cluster).add(TEXT)
-
-    def ended(self, rank_thread: RankThread, work: CollectiveWork) -> None:
-        """Do nothing: a call counts when it begins."""
-
-    def joined(self, rank_thread: RankThread, parts: Sequence[CollectiveWork], whole: CollectiveWork) -> None:
-        """Do nothing: a call counts when it begins."""
+def note_uncounted(call: WatchedCall) -> None:
+    """Give the note, if a mode that counts is active and *call* has passed no dispatcher."""
+    module: Any = sys.modules.get(_MODULE)
+    if module is None or call.caller.f_code.co_filename == _DISPATCHER:
+        return
+    if any(isinstance(mode, module.CommDebugMode) for mode in _get_current_dispatch_mode_stack()):
+        Notices.of(call.rank_thread.cluster).add(TEXT)

@@ -28,8 +28,7 @@ from collectives.virtual.group_calls.congestion import Congestion
 from collectives.virtual.group_calls.facts import CallFacts
 from collectives.virtual.group_calls.family import Family
 from collectives.virtual.group_calls.family_call import FamilyCall, Through
-from collectives.virtual.group_calls.footprint import Footprint
-from collectives.virtual.group_calls.links_in_use import LinksInUse
+from collectives.virtual.group_calls.footprint import Footprint, LinksInUse
 from collectives.virtual.progress import TOGETHER
 from sim.network.schedule import LAST, Settling
 from sim.units import Int64Array

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from collectives.virtual.isolation import per_rank, torchrun
-from collectives.virtual.isolation.forks import only_workers
 from collectives.virtual.isolation.loggers import loggers_of_ranks
 from collectives.virtual.isolation.once_per_process import OncePerProcess
 from collectives.virtual.isolation.own_threads import threads_of_ranks
 from collectives.virtual.isolation.process_groups import process_groups_on_rank_threads
 from collectives.virtual.isolation.profiler import profilers_of_ranks
+from collectives.virtual.isolation.refusals import only_workers
 from sim.cluster import RankContext
 from sim.topology import Topology
 

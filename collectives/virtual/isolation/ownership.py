@@ -8,7 +8,7 @@
 - Packages that keep what a process has once, such as its rank, in their globals.  `KEPT_APART` names the
   known ones; a run can be told of others.
 - Modules that build on one of these: whose classes derive from one of its classes, for example
-  (`collectives.virtual.isolation.borrowed`).
+  (`collectives.virtual.isolation.loans`).
 
 All others are shared between ranks, as are modules that are not written in Python.
 """
