@@ -8,12 +8,10 @@ the caller or a sibling of it (`collectives.virtual.group_calls.family`).
 
     calls         the calls of one run (open first)
     facts         what a rank says of a call
-    siblings      groups that were made together
-    family        such groups as one array of ranks
+    family        groups that were made together, as one array of ranks
     timing        calls alone on their links, and calls that meet
     family_call   who has come to one call, and who is through
-    footprint     the links that the messages of a program cross
-    links_in_use  which calls hold which links
+    footprint     the links that the messages of a program cross, and which calls hold which
     alone         calls that meet nobody, worked out at once and remembered
     congestion    calls that meet, message by message
     instance      the same for one group on the network of the run, where links change or ranks die

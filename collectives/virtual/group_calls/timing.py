@@ -1,6 +1,6 @@
 """Timing of the calls of families: alone on their links where they are, beside those that they meet else.
 
-A rank that begins a call holds the links that its messages may cross (`links_in_use`).  As long as nobody
+A rank that begins a call holds the links that its messages may cross (`footprint`).  As long as nobody
 else holds these, the call is worked out by itself as soon as all ranks of a group have come; an outcome
 that is known is not worked out again (`alone`).  Where two calls meet on a link, both are repeated on a
 network that they share (`congestion`), so times are what they are with every message on one network.
