@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.bounds import terminated_in_order
 from testbed.errors import UsageError
 from testbed.options.annotations import TimeLimit
 from testbed.options.arguments import parse_limit, parse_ranks, split_names
 from testbed.options.command import command
 from testbed.output.table import Advance, progress
 from testbed.result import Interrupted, Result
+from testbed.tasks.bounds import terminated_in_order
 
 if TYPE_CHECKING:
     from collectives import Algorithm

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.bounds import bounded
 from testbed.commands.network import default_ranks
 from testbed.errors import UsageError
 from testbed.options.annotations import TraceFile
@@ -22,6 +21,7 @@ from testbed.options.conditions import ConditionOptions
 from testbed.output.folder import check_writable
 from testbed.output.table import progress, seconds
 from testbed.result import Result
+from testbed.tasks.bounds import bounded
 
 if TYPE_CHECKING:
     from testbed.studies.simulation import Simulated, SimulationRequest

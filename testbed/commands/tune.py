@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.bounds import bounded
 from testbed.errors import UsageError
 from testbed.options.arguments import MAX_RANKS, several
 from testbed.options.assumptions import StepAssumptionOptions, assumptions_json
 from testbed.options.command import command
 from testbed.output.table import progress, seconds
 from testbed.result import Interrupted, Result
+from testbed.tasks.bounds import bounded
 
 if TYPE_CHECKING:
     from ddp.tuning.trials import Trial

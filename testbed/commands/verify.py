@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.bounds import bounded
 from testbed.errors import UsageError
 from testbed.options.annotations import WORLD_SIZES
 from testbed.options.arguments import MAX_COUNT, parse_ranks
@@ -16,6 +15,7 @@ from testbed.output.table import counted, progress
 from testbed.report.proofs import proofs_result
 from testbed.result import Result
 from testbed.studies.proofs import Outcome, Which, choose, prove_wholly, which
+from testbed.tasks.bounds import bounded
 
 if TYPE_CHECKING:
     from collectives.program import Algorithm

@@ -17,7 +17,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.bounds import Stop, bounded
 from testbed.output.table import Advance
 from testbed.planning.answers.answer import Answer, answers, more_cases
 from testbed.planning.answers.causes import Case
@@ -30,6 +29,7 @@ from testbed.planning.resources import link_groups
 from testbed.planning.row import Row
 from testbed.planning.sweep import as_they_are, sweep
 from testbed.result.flat import data_frame
+from testbed.tasks.bounds import Stop, bounded
 
 if TYPE_CHECKING:
     import pandas

@@ -8,7 +8,6 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from collectives.errors import NotSupportedError
-from testbed.bounds import Stop, bounded
 from testbed.output.table import Advance, progress
 from testbed.planning.cache import Cache
 from testbed.planning.evaluation import AUTO, algorithm_of, assumed_at, topology_at
@@ -16,6 +15,7 @@ from testbed.planning.points import Point, description_of
 from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
 from testbed.planning.sweep import Item, as_they_are, sweep
+from testbed.tasks.bounds import Stop, bounded
 
 if TYPE_CHECKING:
     from collectives.timing import Assumptions

@@ -1,4 +1,4 @@
-"""What Python and torch keep once for a process: each rank has its own, and nothing of it stays."""
+"""State kept once per process by torch, Python and numpy: each rank's own, and as before after a run."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from unittest import mock
 
 import pytest
 
-from testbed.bounds import TimeUp, bounded
 from testbed.errors import CheckError, Terminated, UsageError
 from testbed.output import table
 from testbed.output.table import progress
+from testbed.tasks.bounds import TimeUp, bounded
 from tests.commands import called
 
 SLOW = 60.0

@@ -15,13 +15,12 @@ from types import SimpleNamespace
 import pytest
 from distributed.scheduler import KilledWorker
 
-from testbed import tasks
-from testbed.bounds import terminated_in_order
 from testbed.errors import LaunchError, Terminated, UsageError
 from testbed.fuzzing.draw import Space
 from testbed.fuzzing.subjects import Scripts
 from testbed.scripts import parent
-from testbed.tasks import results
+from testbed.tasks import results, spread
+from testbed.tasks.bounds import terminated_in_order
 from tests.processes import is_running
 from tests.waiting import LAST_RESORT, until
 
@@ -38,14 +37,14 @@ def test_one_worker_is_this_process_and_takes_items_as_it_goes() -> None:
 
 @pytest.mark.distributed
 def test_a_scheduler_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("testbed.tasks._CONNECT_SECONDS", 1)
+    monkeypatch.setattr("testbed.tasks.spread._CONNECT_SECONDS", 1)
 
     with pytest.raises(LaunchError, match="no Dask scheduler answers there"):
         list(results(in_process, [1], scheduler="tcp://127.0.0.1:1"))
 
 
 def test_without_dask_a_scheduler_is_refused_and_the_extra_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "is_installed", lambda module: False)
+    monkeypatch.setattr(spread, "is_installed", lambda module: False)
 
     with pytest.raises(UsageError, match=r"the extra dask brings"):
         list(results(in_process, [1], scheduler="tcp://127.0.0.1:1"))
@@ -90,9 +89,9 @@ def test_what_was_handed_out_beside_an_item_at_which_workers_die_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client = Deadly()
-    monkeypatch.setattr(tasks, "_done", client.all_done)
+    monkeypatch.setattr(spread, "_done", client.all_done)
 
-    found = sorted(tasks._through(client, abs, range(12), lambda item, said: -item))
+    found = sorted(spread._through(client, abs, range(12), lambda item, said: -item))
 
     assert found == [-5, 0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
 
@@ -127,8 +126,8 @@ def test_workers_that_come_and_die_between_two_looks_are_workers(
         return SimpleNamespace(done=flight)
 
     monkeypatch.setattr("distributed.wait", wait)
-    monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=lambda: 30.0 * next(halves)))
-    done = partial(tasks._done, Lonely(come_and_go), ["it"])
+    monkeypatch.setattr(spread, "time", SimpleNamespace(monotonic=lambda: 30.0 * next(halves)))
+    done = partial(spread._done, Lonely(come_and_go), ["it"])
 
     if come_and_go:
         assert done() == ["it"]

@@ -3,8 +3,8 @@
     for result in results(judge, seeds, workers=4):
         ...
 
-Workers are processes of this machine (`testbed.workers`), or those of the Dask scheduler whose address is
-given; one worker is this process itself.  Items are handed out as results come in, so an iterator of items
+Workers are processes of this machine (`testbed.tasks.workers`), or those of the Dask scheduler whose address
+is given; one worker is this process itself.  Items are handed out as results come in, so an iterator of items
 may go on for as long as there is time.  What a worker had begun when it died is done again by another; an
 item at which workers die again and again costs itself, and the others go on where the caller says what
 stands for it.  On a cluster which item that is shows when it is tried alone, as a worker takes down with it
@@ -25,10 +25,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from testbed.bounds import terminated_in_order
 from testbed.errors import LaunchError, UsageError
 from testbed.extras import how_to_install, is_installed
-from testbed.workers import results_of_workers
+from testbed.tasks.bounds import terminated_in_order
+from testbed.tasks.workers import results_of_workers
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
