@@ -14,7 +14,7 @@
     host_to_device = "50GB/s"                # optional: copies between host and device, one way
     communication_share = 0.15               # optional: what collectives take from computation
     power = 700                              # optional: watts of the board that the constants are of
-    power_limit = 500                        # optional: watts that it may take; by default those
+    power_limit = 500                        # optional: watts that it may take, at most those
     attention_kernels = "fa2"                # optional: which of the tables below
     expert_kernels = "cutlass"               # optional: likewise, of grouped products
 
@@ -72,7 +72,6 @@ from sim.hardware import (
     KernelTable,
     ProductConstants,
 )
-from sim.hardware.products import POWER_EXPONENT
 from sim.units import effective
 
 TYPES = (
@@ -113,11 +112,10 @@ class RateTable(Fields):
             burst=self.efficiency, steady=self.sustained, small=20.0, edge=128.0
         )
         training = self.sustained or own.steady or own.burst
-        power = device.power_part
         return ProductConstants(
             burst=self.peak * own.burst,
-            steady=self.peak * (own.steady or training) * power,
-            training=self.peak * training * power,
+            steady=self.peak * (own.steady or training),
+            training=self.peak * training,
             bandwidth=effective(device.memory_bandwidth, own.memory or device.memory_efficiency),
             launch_ps=device.launch_overhead if own.launch is None else own.launch,
             load=own.load,
@@ -229,13 +227,6 @@ class DeviceTable(Fields):
     experts: dict[str, ExpertTable] = Field(default_factory=dict)
     kernels: tuple[KernelFields, ...] = Field(default=(), strict=False)
 
-    @property
-    def power_part(self) -> float:
-        """The part of what products sustain that the power limit leaves."""
-        if self.power is None or self.power_limit is None or self.power_limit >= self.power:
-            return 1.0
-        return float((self.power_limit / self.power) ** POWER_EXPONENT)
-
     def device(self, name: str) -> Device:
         """Return what the file describes.
 
@@ -248,10 +239,8 @@ class DeviceTable(Fields):
                 f"no table [attention.{spell_place((self.attention_kernels,))}]; expected one of "
                 f"{spell_place(tuple(self.attention)) or 'none, as there is no such table'}",
             )
-        if self.power_limit is not None and self.power is None:
-            raise FieldError(("power_limit",), "expected power, too: the watts that the constants are of")
         tables = self._tables()
-        return Device(
+        device = Device(
             name=name,
             rates={dtype: effective(table.peak, table.efficiency) for dtype, table in tables.items()},
             memory_bandwidth=effective(self.memory_bandwidth, self.memory_efficiency),
@@ -279,7 +268,12 @@ class DeviceTable(Fields):
             experts={name: table.constants() for name, table in self.experts.items()},
             expert_kernels=self.expert_kernels,
             peak_memory_bandwidth=self.memory_bandwidth,
+            power=self.power,
         )
+        try:
+            return device if self.power_limit is None else device.limited(self.power_limit)
+        except ValueError as error:
+            raise FieldError(("power_limit",), str(error)) from None
 
     def _tables(self) -> dict[str, RateTable]:
         """Return the tables of rates, by type."""

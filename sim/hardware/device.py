@@ -13,7 +13,7 @@ kernels run by their shape, how much memory it has, and what a launch costs the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from sim.hardware.attention import AttentionRates
@@ -60,6 +60,7 @@ class Device:
         experts: what layers of routed experts take, by the name of their kernels and their type.
         expert_kernels: the kernels by which the device runs grouped products; empty where none is stated.
         peak_memory_bandwidth: bytes per second, as the vendor states it.
+        power: watts of the board under which constants were fitted; None where it is not stated.
     """
 
     name: str
@@ -83,6 +84,20 @@ class Device:
     experts: Mapping[str, ExpertConstants] = field(default_factory=dict)
     expert_kernels: str = ""
     peak_memory_bandwidth: int = 0
+    power: float | None = None
+
+    def limited(self, watts: float) -> Device:
+        """Return the device with a board that may take *watts*, no more than `power`.
+
+        Raises:
+            ValueError: the power is not stated, or is less.
+        """
+        if self.power is None:
+            raise ValueError(f"{self.name} does not state of which power its constants are")
+        if not 0 < watts <= self.power:
+            raise ValueError(f"expected at most the {self.power:g} W of {self.name}, got {watts:g}")
+        products = {dtype: own.limited(watts / self.power) for dtype, own in self.products.items()}
+        return replace(self, products=products)
 
     def product_constants(self, dtype: str) -> ProductConstants:
         """Return how matrix products of *dtype* run: as the file says, else all at the rate of the type.

@@ -53,8 +53,7 @@ class ProductConstants:
         """Return the operations per second of the largest tiles."""
         return {"burst": self.burst, "steady": self.steady, "training": self.training}[clocks]
 
-    def slowed(self, part: float) -> ProductConstants:
-        """Return these with all rates but *part* of what they were, such as those of convolutions."""
-        return replace(
-            self, burst=self.burst * part, steady=self.steady * part, training=self.training * part
-        )
+    def limited(self, part: float) -> ProductConstants:
+        """Return these on a board that may take this *part* of its power: no burst is slower."""
+        kept = part**POWER_EXPONENT
+        return replace(self, steady=self.steady * kept, training=self.training * kept)

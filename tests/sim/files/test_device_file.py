@@ -121,7 +121,7 @@ def test_a_lower_power_limit_slows_what_is_sustained_by_its_cube_root_and_no_bur
     assert limited.burst == whole.burst
     assert limited.training == pytest.approx(whole.training / 2)
     assert limited.steady == pytest.approx(whole.steady / 2)
-    assert constants("power = 800\npower_limit = 900") == whole
+    assert constants("power = 800\npower_limit = 800") == whole
 
 
 KERNELS = f"""{GOOD}
@@ -195,7 +195,7 @@ WRONG = [
     (GPU, "0.25", "1.0", "line 9: communication_share: input should be less than 1, got 1.0"),
     (GPU, '= "new"', '= "newer"', r"line 10: attention_kernels: no table \[attention.newer\]; expected one"),
     (GPU, "64 = 0.5", "wide = 0.5", "line 25: attention, old, heads: expected dimensions of heads"),
-    (GPU, "kind =", "power_limit = 5\nkind =", "line 4: power_limit: expected power, too"),
+    (GPU, "kind =", "power_limit = 5\nkind =", "line 4: power_limit: mine does not state of which power"),
     (GPU, "backward = 0.2", "back = 0.2", "line 24: attention, old, back: unknown field"),
     (KERNELS, "0.2, 0.8", "0.8", "line 15: kernels 1, efficiency: expected a rate for each of the 4"),
     (KERNELS, "[64, 1024], k", "[64, 64], k", "line 15: kernels 1, efficiency: axis n: expected"),
