@@ -13,7 +13,8 @@ from sim.units import SECOND
 from testbed.errors import UsageError
 
 NEEDED = (
-    "gpu", "dtype", "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "distribution", "kernel"
+    "gpu", "dtype", "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "distribution", "framework",
+    "kernel",
 )  # fmt: skip
 SHAPE = ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "distribution")
 

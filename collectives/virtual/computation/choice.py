@@ -21,9 +21,9 @@ def parse_compute(
     """Return the model that *text* names; None for ``none``.
 
     ``h100`` or ``FILE.toml`` is a roofline of that device, with ``:tf32`` behind it one whose products of
-    float32 are in tfloat32, with ``:500W`` one whose board may take no more, and with ``:fa1_2023`` one that
-    runs this family of attention kernels, which its file has rates of; ``measured`` is CPU time, ``measured:0.1`` a tenth of it; ``profile:FILE`` is
-    a recorded profile.
+    float32 are in tfloat32, with ``:500W`` one whose board may take no more, and with ``:fa1_2023`` one
+    that runs this family of attention kernels, which its file has rates of; ``measured`` is CPU time,
+    ``measured:0.1`` a tenth of it; ``profile:FILE`` is a recorded profile.
 
     Args:
         text: the name.
