@@ -35,6 +35,10 @@ _LIBRARIES = (
 """Libraries by what the names of their kernels contain."""
 
 
+_OF_ALL_TOKENS = "0.5.10"
+"""The version of SGLang whose rows of several ranks have all tokens routed to the experts of one."""
+
+
 def kernels_of(row: Row) -> str:
     """Return whose kernels a row ran, by framework, library and type: a table ``[experts.NAME]``."""
     library = next((name for part, name in _LIBRARIES if part in row["kernel"]), "cutlass")
@@ -78,7 +82,10 @@ def layer_of(row: Row) -> ExpertLayer:
             f"{distribution}, {row['dtype']}: expected balanced or power_law_EXPONENT, and a type of "
             f"{', '.join(BYTES)}"
         ) from error
-    rows = rows_of_experts(tokens, experts, topk, ep, exponent)
+    if row["framework"] == "sglang" and row.get("version", "").startswith(_OF_ALL_TOKENS):
+        rows = rows_of_experts(tokens, experts // ep, topk, 1, exponent)
+    else:
+        rows = rows_of_experts(tokens, experts, topk, ep, exponent)
     return ExpertLayer(tokens, hidden, inter // tp, rows, "nongated" not in row["kernel"], bytes_each)
 
 
