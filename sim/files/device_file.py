@@ -72,6 +72,7 @@ from sim.hardware import (
     KernelTable,
     ProductConstants,
 )
+from sim.hardware.products import usual_small
 from sim.units import effective
 
 TYPES = (
@@ -104,12 +105,12 @@ class RateTable(Fields):
     convolution: Efficiency = 1.0
     products: ProductTable | None = None
 
-    def constants(self, device: DeviceTable) -> ProductConstants | None:
-        """Return how products run on *device*, or None if nothing is said but a rate."""
+    def constants(self, device: DeviceTable, dtype: str) -> ProductConstants | None:
+        """Return how products of *dtype* run on *device*, or None if nothing is said but a rate."""
         if self.products is None and self.sustained is None:
             return None
         own = self.products or ProductTable(
-            burst=self.efficiency, steady=self.sustained, small=20.0, edge=128.0
+            burst=self.efficiency, steady=self.sustained, small=usual_small(dtype), edge=128.0
         )
         training = self.sustained or own.steady or own.burst
         return ProductConstants(
@@ -258,7 +259,7 @@ class DeviceTable(Fields):
             products={
                 dtype: constants
                 for dtype, table in tables.items()
-                if (constants := table.constants(self)) is not None
+                if (constants := table.constants(self, dtype)) is not None
             },
             convolutions={
                 dtype: table.convolution for dtype, table in tables.items() if table.convolution != 1

@@ -19,15 +19,10 @@ from typing import Literal, TypeAlias
 from sim.hardware.attention import AttentionRates
 from sim.hardware.experts import ExpertConstants
 from sim.hardware.kernels import KernelTable
-from sim.hardware.products import ProductConstants
+from sim.hardware.products import ProductConstants, usual_small
 from sim.units import SECOND
 
 Kind: TypeAlias = Literal["cpu", "gpu"]
-
-_WITHOUT_TENSOR_CORES = {"float64", "float32"}
-"""Types in which small tiles reach what large ones do."""
-_SMALL = 20.0
-"""By how much smaller tiles do less on tensor cores where nothing was fitted; an A100's, rounded."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +103,13 @@ class Device:
         if dtype in self.products:
             return self.products[dtype]
         rate = float(self.rates[dtype])
-        small = 0.0 if dtype in _WITHOUT_TENSOR_CORES else _SMALL
         return ProductConstants(
-            rate, rate, rate, bandwidth=self.memory_bandwidth, launch_ps=self.launch_ps, small=small
+            rate,
+            rate,
+            rate,
+            bandwidth=self.memory_bandwidth,
+            launch_ps=self.launch_ps,
+            small=usual_small(dtype),
         )
 
     def duration_ps(self, operations: int, nbytes: int, dtype: str) -> int:
