@@ -9,7 +9,7 @@ from benchmarks.lab.predicted.rows import Row
 from sim import load_network
 from sim.topology.description import NetworkDescription
 from testbed.calibration.judge.judging import judge
-from testbed.calibration.tables.measured_row import MeasuredRow, collective_named
+from testbed.calibration.tables.rows import MeasuredRow, collective_named
 from testbed.errors import UsageError
 
 NEEDED = ("gpu", "collective", "gpus", "bytes")
