@@ -15,9 +15,9 @@ import math
 import random
 from dataclasses import dataclass, field
 
-from testbed.goodput.expected import CHECKPOINT, DEGRADED, FEWER, LOST_WORK, RESTART, WAITING
-from testbed.goodput.parts import HOUR
-from testbed.goodput.policy import Setting
+from testbed.planning.goodput.expected import CHECKPOINT, DEGRADED, FEWER, LOST_WORK, RESTART, WAITING
+from testbed.planning.goodput.parts import HOUR
+from testbed.planning.goodput.policy import Setting
 
 USEFUL = "useful"
 _NEVER = math.inf
