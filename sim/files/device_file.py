@@ -13,17 +13,30 @@
     host_overhead = "5us"                    # optional: the host's time for an operation
     host_to_device = "50GB/s"                # optional: copies between host and device, one way
     communication_share = 0.15               # optional: what collectives take from computation
+    power = 700                              # optional: watts of the board that the constants are of
+    power_limit = 500                        # optional: watts that it may take, at most those
     attention_kernels = "fa2"                # optional: which of the tables below
+    expert_kernels = "cutlass"               # optional: likewise, of grouped products
 
-    [bfloat16]                               # and float64, float32, tfloat32, float16, float8
+    [bfloat16]                               # and float64, float32, tfloat32, float16, float8, …
     peak = "989.4TFLOP/s"
     efficiency = 0.8                         # optional: the part of it that matrix products reach
-    sustained = 0.6                          # optional: the part that full tiles reach in training
+    sustained = 0.6                          # optional: the part that the largest tiles reach in training
     convolution = 1.0                        # optional: the part of that which convolutions reach
+    products = {burst = 0.9, steady = 0.7, small = 2, edge = 180, wave = 0.9, load = 0.2,
+                launch = "3us", memory = 0.8}   # optional: by shape, see sim.hardware.products
 
     [attention.fa2]                          # optional: fused attention, parts of the peak of a type
     forward = 0.36
     backward = 0.33
+    heads = {64 = 0.8, 128 = 1}              # optional: parts of that, by the dimension of a head
+    edge = 100                               # optional: see sim.hardware.attention
+    memory = 0.4
+    floor = "10us"
+
+    [experts.cutlass_bfloat16]               # optional: layers of routed experts, by kernels and type
+    rate = 0.6                               # see sim.hardware.experts
+    floor = "25us"
 
     [[kernels]]                              # optional: rates by shape, one table for each kind and type
     operation = "product"
@@ -51,11 +64,36 @@ from sim.files.fields import Bandwidth, Count, Efficiency, FieldError, Fields, R
 from sim.files.named import names_in, parse, read
 from sim.files.problems import problems, spell_place, where
 from sim.files.toml_lines import key_lines
-from sim.hardware import AttentionRates, Device, Hardware, KernelTable
+from sim.hardware import (
+    AttentionRates,
+    Device,
+    ExpertConstants,
+    Hardware,
+    KernelTable,
+    ProductConstants,
+)
+from sim.hardware.products import usual_small
 from sim.units import effective
 
-TYPES = ("float64", "float32", "tfloat32", "bfloat16", "float16", "float8")
-"""Types that a device may have a rate for."""
+TYPES = (
+    "float64", "float32", "tfloat32", "bfloat16", "float16", "float8", "float8_block", "float4"
+)  # fmt: skip
+"""Types that a device may have a rate for; ``float8_block`` is float8 with a scale for each block."""
+
+Amount: TypeAlias = Annotated[float, Field(ge=0)]
+
+
+class ProductTable(Fields):
+    """How matrix products of one type run, as parts of its peak and by their shape."""
+
+    burst: Efficiency
+    steady: Efficiency | None = None
+    small: Amount = 0.0
+    edge: Amount = 0.0
+    wave: Annotated[float, Field(ge=0, le=1)] = 1.0
+    load: Amount = 0.0
+    launch: Time | None = None
+    memory: Efficiency | None = None
 
 
 class RateTable(Fields):
@@ -65,6 +103,27 @@ class RateTable(Fields):
     efficiency: Efficiency = 1.0
     sustained: Efficiency | None = None
     convolution: Efficiency = 1.0
+    products: ProductTable | None = None
+
+    def constants(self, device: DeviceTable, dtype: str) -> ProductConstants | None:
+        """Return how products of *dtype* run on *device*, or None if nothing is said but a rate."""
+        if self.products is None and self.sustained is None:
+            return None
+        own = self.products or ProductTable(
+            burst=self.efficiency, steady=self.sustained, small=usual_small(dtype), edge=128.0
+        )
+        training = self.sustained or own.steady or own.burst
+        return ProductConstants(
+            burst=self.peak * own.burst,
+            steady=self.peak * (own.steady or training),
+            training=self.peak * training,
+            bandwidth=effective(device.memory_bandwidth, own.memory or device.memory_efficiency),
+            launch_ps=device.launch_overhead if own.launch is None else own.launch,
+            load=own.load,
+            small=own.small,
+            edge=own.edge,
+            wave=own.wave,
+        )
 
 
 class AttentionTable(Fields):
@@ -72,6 +131,41 @@ class AttentionTable(Fields):
 
     forward: Efficiency
     backward: Efficiency
+    heads: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    edge: Amount | None = None
+    memory: Annotated[float, Field(gt=0)] | None = None
+    floor: Time | None = None
+
+    def rates(self, name: str) -> AttentionRates:
+        """Return them.
+
+        Raises:
+            FieldError: a dimension of heads is no whole number.
+        """
+        if not all(head.isascii() and head.isdecimal() for head in self.heads):
+            raise FieldError(
+                ("attention", name, "heads"), f"expected dimensions of heads, got {list(self.heads)}"
+            )
+        heads = dict(sorted((int(head), part) for head, part in self.heads.items()))
+        return AttentionRates(self.forward, self.backward, heads, self.edge, self.memory, self.floor)
+
+
+class ExpertTable(Fields):
+    """How layers of routed experts run with the kernels of one library, in one type."""
+
+    rate: Annotated[float, Field(gt=0)]
+    small: Amount = 0.0
+    edge: Amount = 0.0
+    memory: Annotated[float, Field(gt=0)] = 1.0
+    activations: Amount = 1.0
+    each: Time = 0
+    floor: Time = 0
+
+    def constants(self) -> ExpertConstants:
+        """Return them."""
+        return ExpertConstants(
+            self.rate, self.small, self.edge, self.memory, self.activations, self.each, self.floor
+        )
 
 
 Axis: TypeAlias = Annotated[list[Count], Field(min_length=1)]
@@ -118,14 +212,20 @@ class DeviceTable(Fields):
     host_overhead: Time = 0
     host_to_device: Bandwidth | None = None
     communication_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    power: Annotated[float, Field(gt=0)] | None = None
+    power_limit: Annotated[float, Field(gt=0)] | None = None
     attention_kernels: Words = ""
+    expert_kernels: Words = ""
     float64: RateTable | None = None
     float32: RateTable | None = None
     tfloat32: RateTable | None = None
     bfloat16: RateTable | None = None
     float16: RateTable | None = None
     float8: RateTable | None = None
+    float8_block: RateTable | None = None
+    float4: RateTable | None = None
     attention: dict[str, AttentionTable] = Field(default_factory=dict)
+    experts: dict[str, ExpertTable] = Field(default_factory=dict)
     kernels: tuple[KernelFields, ...] = Field(default=(), strict=False)
 
     def device(self, name: str) -> Device:
@@ -141,7 +241,7 @@ class DeviceTable(Fields):
                 f"{spell_place(tuple(self.attention)) or 'none, as there is no such table'}",
             )
         tables = self._tables()
-        return Device(
+        device = Device(
             name=name,
             rates={dtype: effective(table.peak, table.efficiency) for dtype, table in tables.items()},
             memory_bandwidth=effective(self.memory_bandwidth, self.memory_efficiency),
@@ -156,20 +256,25 @@ class DeviceTable(Fields):
             copy_bandwidth=self.host_to_device,
             communication_share=self.communication_share,
             peaks={dtype: table.peak for dtype, table in tables.items()},
-            sustained={
-                dtype: effective(table.peak, table.sustained)
+            products={
+                dtype: constants
                 for dtype, table in tables.items()
-                if table.sustained is not None
+                if (constants := table.constants(self, dtype)) is not None
             },
             convolutions={
                 dtype: table.convolution for dtype, table in tables.items() if table.convolution != 1
             },
-            attention={
-                family: AttentionRates(table.forward, table.backward)
-                for family, table in self.attention.items()
-            },
+            attention={family: table.rates(family) for family, table in self.attention.items()},
             attention_kernels=self.attention_kernels,
+            experts={name: table.constants() for name, table in self.experts.items()},
+            expert_kernels=self.expert_kernels,
+            peak_memory_bandwidth=self.memory_bandwidth,
+            power=self.power,
         )
+        try:
+            return device if self.power_limit is None else device.limited(self.power_limit)
+        except ValueError as error:
+            raise FieldError(("power_limit",), str(error)) from None
 
     def _tables(self) -> dict[str, RateTable]:
         """Return the tables of rates, by type."""

@@ -6,33 +6,23 @@ and a fixed time to launch it.  How near real kernels come to the peaks is state
 each type and one for memory, and where kernels were measured, a table for each kind of kernel
 (`sim.hardware.kernels`).
 
-A GPU says more: how many multiprocessors a kernel's tiles are spread over, what full tiles sustain, what its
-attention kernels reach, how much memory it has, and what a launch costs the host.
+A GPU says more: how many multiprocessors a kernel's tiles are spread over, how its products and attention
+kernels run by their shape, how much memory it has, and what a launch costs the host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from sim.hardware.attention import AttentionRates
+from sim.hardware.experts import ExpertConstants
 from sim.hardware.kernels import KernelTable
+from sim.hardware.products import ProductConstants, usual_small
 from sim.units import SECOND
 
 Kind: TypeAlias = Literal["cpu", "gpu"]
-
-
-@dataclass(frozen=True)
-class AttentionRates:
-    """What a family of fused attention kernels reaches.
-
-    Attributes:
-        forward: part of the peak of the type that its matrix products reach; causal work counted once.
-        backward: the same of its backward pass, whose arithmetic is 2.5 times that of the forward pass.
-    """
-
-    forward: float
-    backward: float
 
 
 @dataclass(frozen=True)
@@ -57,11 +47,15 @@ class Device:
         communication_share: part of the multiprocessors and of the memory's bandwidth that the kernels of
             collectives take from computation while they run, at least 0 and below 1.
         peaks: operations per second by type, as the vendor states them; what `rates` are parts of.
-        sustained: operations per second that matrix products of full tiles reach in training, by type; those
-            of `rates` where a type is not there.
-        convolutions: part of `sustained` that convolutions reach, by type; all of it where it is not there.
+        products: how matrix products run by their shape, by type; at `rates` where a type is not there.
+        convolutions: part of what products reach that convolutions do, by type; all of it where it is not
+            there.
         attention: what fused attention kernels reach, by the name of their family.
         attention_kernels: the family that the device runs; empty where none is stated.
+        experts: what layers of routed experts take, by the name of their kernels and their type.
+        expert_kernels: the kernels by which the device runs grouped products; empty where none is stated.
+        peak_memory_bandwidth: bytes per second, as the vendor states it.
+        power: watts of the board under which constants were fitted; None where it is not stated.
     """
 
     name: str
@@ -78,10 +72,45 @@ class Device:
     copy_bandwidth: int | None = None
     communication_share: float = 0.0
     peaks: Mapping[str, int] = field(default_factory=dict)
-    sustained: Mapping[str, int] = field(default_factory=dict)
+    products: Mapping[str, ProductConstants] = field(default_factory=dict)
     convolutions: Mapping[str, float] = field(default_factory=dict)
     attention: Mapping[str, AttentionRates] = field(default_factory=dict)
     attention_kernels: str = ""
+    experts: Mapping[str, ExpertConstants] = field(default_factory=dict)
+    expert_kernels: str = ""
+    peak_memory_bandwidth: int = 0
+    power: float | None = None
+
+    def limited(self, watts: float) -> Device:
+        """Return the device with a board that may take *watts*, no more than `power`.
+
+        Raises:
+            ValueError: the power is not stated, or is less.
+        """
+        if self.power is None:
+            raise ValueError(f"{self.name} does not state of which power its constants are")
+        if not 0 < watts <= self.power:
+            raise ValueError(f"expected at most the {self.power:g} W of {self.name}, got {watts:g}")
+        products = {dtype: own.limited(watts / self.power) for dtype, own in self.products.items()}
+        return replace(self, products=products)
+
+    def product_constants(self, dtype: str) -> ProductConstants:
+        """Return how matrix products of *dtype* run: as the file says, else all at the rate of the type.
+
+        Raises:
+            KeyError: the device has no rate for *dtype*.
+        """
+        if dtype in self.products:
+            return self.products[dtype]
+        rate = float(self.rates[dtype])
+        return ProductConstants(
+            rate,
+            rate,
+            rate,
+            bandwidth=self.memory_bandwidth,
+            launch_ps=self.launch_ps,
+            small=usual_small(dtype),
+        )
 
     def duration_ps(self, operations: int, nbytes: int, dtype: str) -> int:
         """Return how long an operation takes whose kind was not measured, in picoseconds, rounded up once.

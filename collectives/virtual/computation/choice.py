@@ -21,9 +21,9 @@ def parse_compute(
     """Return the model that *text* names; None for ``none``.
 
     ``h100`` or ``FILE.toml`` is a roofline of that device, with ``:tf32`` behind it one whose products of
-    float32 are in tfloat32, and with ``:fa1_2023`` one that runs this family of attention kernels, which its
-    file has rates of; ``measured`` is CPU time, ``measured:0.1`` a tenth of it; ``profile:FILE`` is
-    a recorded profile.
+    float32 are in tfloat32, with ``:500W`` one whose board may take no more, and with ``:fa1_2023`` one
+    that runs this family of attention kernels, which its file has rates of; ``measured`` is CPU time,
+    ``measured:0.1`` a tenth of it; ``profile:FILE`` is a recorded profile.
 
     Args:
         text: the name.
@@ -53,7 +53,7 @@ def parse_compute(
     name, _, family = plain.rpartition(":")
     try:
         if name:
-            return Roofline(_with_attention(load_device(name), family), tf32)
+            return Roofline(_with(load_device(name), family), tf32)
         return Roofline(plain, tf32)
     except DeviceFileError as error:
         if (name or plain).endswith(".toml"):
@@ -61,9 +61,15 @@ def parse_compute(
         raise DeviceFileError(f"{error}; or else measured, measured:FACTOR, profile:FILE or none") from None
 
 
-def _with_attention(device: Device, family: str) -> Device:
-    """Return *device* with attention kernels of this *family*."""
+def _with(device: Device, family: str) -> Device:
+    """Return *device* with a limit such as ``500W``, or with attention kernels of this *family*."""
+    if family.endswith("W") and family[:-1].isdecimal():
+        try:
+            limited = device.limited(int(family[:-1]))
+        except ValueError as error:
+            raise NotSupportedError(f"{device.name}:{family}: {error}") from None
+        return replace(limited, name=f"{device.name} at {family[:-1]} W")
     if family not in device.attention:
-        known = ", ".join(["tf32", *device.attention])
+        known = ", ".join(["tf32", "500W", *device.attention])
         raise NotSupportedError(f"{device.name}:{family}: expected one of {known} behind {device.name}")
     return replace(device, name=f"{device.name} with {family}", attention_kernels=family)

@@ -111,6 +111,11 @@ class Fusing:
         self._names: dict[str, None] = {}
         self._stream, self._part = gpu.current, ""
 
+    @property
+    def pads(self) -> bool:
+        """Whether what is launched now is compiled, so that its matrices are padded to whole loads."""
+        return self._regions.are_entered
+
     def takes(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, part: str
     ) -> bool:

@@ -29,12 +29,14 @@ from collectives.virtual.computation.cuda.launch import KernelLaunch
 from collectives.virtual.computation.kernels import measured_ps
 from collectives.virtual.computation.operations import Operation
 from collectives.virtual.computation.tensors import tensors_in
-from sim.hardware import Device
+from sim.hardware import Clocks, Device
 from sim.units import SECOND
 
 HOST_BANDWIDTH = 10 * 10**9
 """Bytes per second that one core of a host moves: an assumption."""
 
+_SHORT = ("float8", "float4")
+"""Types that stand for all of their formats."""
 _TF32 = ("cuda", "matmul"), ("cuda", "conv")
 Say = Callable[[str, str], None]
 
@@ -47,21 +49,25 @@ class Launches:
         tf32: products of float32 are carried out in tfloat32 whatever the script says.
         say: is told, as a kind of remark and what it is about, which kernels a device's measured rates do
             not cover.
+        clocks: at which products run: those of a training step.
     """
 
-    def __init__(self, device: Device, tf32: bool = False, say: Say | None = None) -> None:
+    def __init__(
+        self, device: Device, tf32: bool = False, say: Say | None = None, clocks: Clocks = "training"
+    ) -> None:
         self.device = device
         self.tf32 = tf32
         self._say = say or (lambda kind, about: None)
-        self._arithmetic = Arithmetic(device)
+        self._arithmetic = Arithmetic(device, clocks)
         self._known: dict[Any, Sequence[KernelLaunch]] = {}
 
     def of(
-        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, padded: bool = False
     ) -> Sequence[KernelLaunch]:
         """Return the kernels that a call of the overload *func* launches, in order; none if it is free.
 
-        Depends on shapes, types and whole numbers only, so tensors need have no values.
+        Depends on shapes, strides, types and whole numbers only, so tensors need have no values.  Products
+        whose rows are *padded*, as inductor's are, lose nothing where rows do not begin at whole loads.
 
         Raises:
             NotSupportedError: the device has no rate for the type in which it computes.
@@ -71,10 +77,11 @@ class Launches:
             return ()
         computes = operation.formula is not None
         tf32 = computes and (self.tf32 or _allows_tf32(operation.convolves))
-        key = (func, tf32, *map(self._key, args), *((name, self._key(kwargs[name])) for name in kwargs))
+        of = self._strided_key if computes or self.device.kernels else self._key
+        key = (func, tf32, padded, *map(of, args), *((name, of(kwargs[name])) for name in kwargs))
         launches = self._known.get(key)
         if launches is None:
-            launches = self._known[key] = self._found(func, operation, args, kwargs, result, tf32)
+            launches = self._known[key] = self._found(func, operation, args, kwargs, result, tf32, padded)
         return launches
 
     def host_ps(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
@@ -104,12 +111,16 @@ class Launches:
     def _key(self, value: Any) -> Any:
         """Return what of an argument the kernels depend on."""
         if isinstance(value, torch.Tensor):
-            if self.device.kernels:
-                return value.shape, value.dtype, value.stride()
             return value.shape, value.dtype
         if isinstance(value, (list, tuple)):
             return tuple(map(self._key, value))
         return float if isinstance(value, float) else value
+
+    def _strided_key(self, value: Any) -> Any:
+        """Return the same of an argument of kernels that depend on strides, too."""
+        if isinstance(value, torch.Tensor):
+            return value.shape, value.dtype, value.stride()
+        return self._key(value)
 
     def _found(
         self,
@@ -119,6 +130,7 @@ class Launches:
         kwargs: Mapping[str, Any],
         result: Any,
         tf32: bool,
+        padded: bool,
     ) -> Sequence[KernelLaunch]:
         name: str = func.overloadpacket.__name__
         tensors = tuple(tensors_in((args, tuple(kwargs.values()), result)))
@@ -132,20 +144,23 @@ class Launches:
         if not (flops or nbytes):
             return ()
         dtype = self._rate_name(tensors[0].dtype, tf32)
-        measured = measured_ps(self.device, func, args, kwargs, result, dtype, int(flops), nbytes, self._say)
-        if measured is None:
+        if name == "_scaled_mm" and dtype == "float8" and _scales_blocks(named(func, args, kwargs)):
+            dtype = "float8_block"
+        duration_ps = measured_ps(
+            self.device, func, args, kwargs, result, dtype, int(flops), nbytes, self._say
+        )
+        if duration_ps is None:
+            values = named(func, args, kwargs)
             try:
                 duration_ps = self._arithmetic.duration_ps(
-                    name, named(func, args, kwargs), result, dtype, int(flops)
+                    name, values, result, dtype, int(flops), nbytes, padded
                 )
             except KeyError:
                 raise NotSupportedError(
                     f"the device {self.device.name} has no rate for {dtype}, in which {func} computes; "
                     "give it one in a device file, or compute in another type"
                 ) from None
-            measured = max(duration_ps, self._moving_ps(nbytes))
-            measured += bytes_moved.kernels(name) * self.device.launch_ps
-        return (KernelLaunch(name, measured, int(flops), nbytes, dtype if flops else ""),)
+        return (KernelLaunch(name, duration_ps, int(flops), nbytes, dtype if flops else ""),)
 
     def _moving_ps(self, nbytes: int) -> int:
         return -(-nbytes * SECOND // self.device.memory_bandwidth)
@@ -177,7 +192,7 @@ class Launches:
         name = str(dtype).removeprefix("torch.")
         if name == "float32" and tf32 and "tfloat32" in self.device.rates:
             return "tfloat32"
-        return "float8" if name.startswith("float8") else name
+        return next((own for own in _SHORT if name.startswith(own)), name)
 
 
 @cache
@@ -193,6 +208,11 @@ def named(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[
     values.update(zip((argument.name for argument in schema), args, strict=False))
     values.update(kwargs)
     return values
+
+
+def _scales_blocks(values: Mapping[str, Any]) -> bool:
+    """Return whether operands of a product have a scale for each block, not for each row or tensor."""
+    return any(min(values[name].shape, default=1) > 1 for name in ("scale_a", "scale_b"))
 
 
 def _allows_tf32(convolves: bool) -> bool:

@@ -73,7 +73,7 @@ class OnStreams:
         if self._fusing.takes(func, args, kwargs, result, part):
             return
         gpu.part = part
-        for launch in self._launches.of(func, args, kwargs, result):
+        for launch in self._launches.of(func, args, kwargs, result, self._fusing.pads):
             gpu.launch(launch.name, launch.duration_ps)
             totals.add(launch.flops, launch.nbytes, launch.dtype, part)
 

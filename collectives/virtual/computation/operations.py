@@ -52,13 +52,20 @@ def _shapes(formula: Callable[..., int], count: int) -> Callable[..., int]:
     return lambda *args, **_: formula(*(tensor.shape for tensor in args[:count]))
 
 
+def _grouped_operations(left: torch.Tensor, right: torch.Tensor, *_: Any, **__: Any) -> int:
+    """Count the arithmetic of a grouped product, of whichever dimension the groups are parts."""
+    each = left.numel() * right.shape[-1]
+    return 2 * (each // left.shape[0] if left.dim() == 3 and right.dim() == 2 else each)
+
+
 _FORMULAS: Mapping[Any, Callable[..., int]] = {
+    _aten._grouped_mm: _grouped_operations,
     _aten._scaled_dot_product_flash_attention_for_cpu: _shapes(sdpa_flop, 3),
     _aten._scaled_dot_product_flash_attention_for_cpu_backward: _shapes(sdpa_backward_flop, 4),
     _aten.mkldnn_rnn_layer: _rnn_operations,
     _aten.mkldnn_rnn_layer_backward: lambda *args, **kwargs: 2 * _rnn_operations(*args, **kwargs),
 }
-"""Of what the CPU runs in the place of kernels that torch counts."""
+"""Of what torch does not count, and of what the CPU runs in the place of kernels that it counts."""
 
 
 def _selected(args: Sequence[Any], result: Any) -> int:

@@ -178,7 +178,7 @@ class ChargedExecution:
         if self._fusing.takes(func, args, kwargs, result, current_pass()):
             return
         if call is None or call.launches is None:
-            launches = self.costs.of(func, args, kwargs, result)
+            launches = self.costs.of(func, args, kwargs, result, self._fusing.pads)
             if call is not None and not knowledge_of(func).computes:  # that depends on what scripts allow
                 call.launches = launches
         else:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from collectives.virtual.computation.operations import Operation
+from collectives.virtual.gpu.stock.cuda_only import WHOLE
 
 _CHANGE_KINDS = {"resize_", "resize_as_", "set_", "set_data"}
 
@@ -47,7 +48,7 @@ def knowledge_of(func: Any) -> Knowledge:
     operation = Operation.of(func)
     return Knowledge(
         operation.communicates,
-        operation.decomposes and not operation.communicates,
+        operation.decomposes and not operation.communicates and func not in WHOLE,
         func.is_view,
         operation.formula is not None,
         func._schema.is_mutable,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sim import Device, device_names, load_device
 from sim.errors import DeviceFileError
 from sim.files.device_file import TYPES, parse_device
-from sim.hardware import AttentionRates
+from sim.hardware import AttentionRates, ProductConstants
 from sim.units import SECOND
 
 GOOD = """
@@ -25,7 +25,9 @@ efficiency = 0.75
 
 
 def test_the_devices_that_ship_are_known():
-    assert device_names() == ("a100", "a100-40gb", "b200", "h100", "h200", "laptop-cpu", "v100")
+    assert device_names() == (
+        "a100", "a100-40gb", "b200", "b300", "gb200", "gb300", "h100", "h200", "laptop-cpu", "v100"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", device_names())
@@ -47,7 +49,12 @@ def test_a_file_describes_a_device_by_what_of_its_peaks_is_reached(tmp_path):
 
     peaks = {"float32": 20 * 10**12}
     assert load_device(path) == Device(
-        "mine", {"float32": 15 * 10**12}, 10**12, launch_ps=3_000_000, peaks=peaks
+        "mine",
+        {"float32": 15 * 10**12},
+        10**12,
+        launch_ps=3_000_000,
+        peaks=peaks,
+        peak_memory_bandwidth=2 * 10**12,
     )
 
 
@@ -70,10 +77,13 @@ sustained = 0.75
 [tfloat32]
 peak = "150TFLOP/s"
 convolution = 0.5
+products = {burst = 0.8, steady = 0.6, small = 4, edge = 100, wave = 0.5, load = 0.2, memory = 0.5}
 
 [attention.old]
 forward = 0.25
 backward = 0.2
+heads = {128 = 1, 64 = 0.5}
+floor = "8us"
 
 [attention.new]
 forward = 0.5
@@ -88,10 +98,30 @@ def test_a_gpu_says_how_much_memory_it_has_and_what_launches_and_copies_cost():
     assert (gpu.host_overhead_ps, gpu.copy_bandwidth) == (5_000_000, 25 * 10**9)
     assert gpu.communication_share == 0.25
     assert gpu.rates == {"tfloat32": 150 * 10**12, "bfloat16": 270 * 10**12}
-    assert gpu.sustained == {"bfloat16": 225 * 10**12}
+    assert gpu.products["bfloat16"].rate("training") == 225e12
+    assert gpu.products["tfloat32"] == ProductConstants(
+        120e12, 90e12, 90e12, bandwidth=10**12, load=0.2, small=4.0, edge=100.0, wave=0.5
+    )
     assert gpu.convolutions == {"tfloat32": 0.5}
-    assert gpu.attention == {"old": AttentionRates(0.25, 0.2), "new": AttentionRates(0.5, 0.4)}
+    assert gpu.attention == {
+        "old": AttentionRates(0.25, 0.2, {64: 0.5, 128: 1.0}, floor_ps=8_000_000),
+        "new": AttentionRates(0.5, 0.4),
+    }
     assert gpu.attention_kernels == "new"
+
+
+def test_a_lower_power_limit_slows_what_is_sustained_by_its_cube_root_and_no_burst():
+    def constants(power):
+        return parse_device(GPU.replace("[bfloat16]", f"{power}\n[bfloat16]"), "mine", "").products[
+            "tfloat32"
+        ]
+
+    whole, limited = constants("power = 800"), constants("power = 800\npower_limit = 100")
+
+    assert limited.burst == whole.burst
+    assert limited.training == pytest.approx(whole.training / 2)
+    assert limited.steady == pytest.approx(whole.steady / 2)
+    assert constants("power = 800\npower_limit = 800") == whole
 
 
 KERNELS = f"""{GOOD}
@@ -164,7 +194,9 @@ WRONG = [
     (GPU, '"80GB"', "0", "line 5: memory: input should be greater than or equal to 1, got 0"),
     (GPU, "0.25", "1.0", "line 9: communication_share: input should be less than 1, got 1.0"),
     (GPU, '= "new"', '= "newer"', r"line 10: attention_kernels: no table \[attention.newer\]; expected one"),
-    (GPU, "backward = 0.2", "back = 0.2", "line 23: attention, old, back: unknown field"),
+    (GPU, "64 = 0.5", "wide = 0.5", "line 25: attention, old, heads: expected dimensions of heads"),
+    (GPU, "kind =", "power_limit = 5\nkind =", "line 4: power_limit: mine does not state of which power"),
+    (GPU, "backward = 0.2", "back = 0.2", "line 24: attention, old, back: unknown field"),
     (KERNELS, "0.2, 0.8", "0.8", "line 15: kernels 1, efficiency: expected a rate for each of the 4"),
     (KERNELS, "[64, 1024], k", "[64, 64], k", "line 15: kernels 1, efficiency: axis n: expected"),
     (KERNELS, '"float32"\na', '"float64"\na', "line 13: kernels 1, dtype: float64 has no peak here; ex"),

@@ -1,94 +1,107 @@
-"""Matrix products on a GPU: time by tiles of the result and waves of tiles.
+"""Matrix products on a GPU: time by tiles of the result, waves of tiles, edges, load and memory.
 
-A product of m × k and k × n is cut into tiles of the result, which the multiprocessors take in waves; a last
-wave that is not full takes as long as a full one.  Each tile takes its share of the rate that full tiles
-sustain, less for tiles that are small, and a fixed depth more for its beginning and end.  Where a result has
-too few tiles for all multiprocessors its depth may be split, and the parts are summed through memory.  Of
-all tiles and splits the fastest is taken, as cuBLAS's heuristics and autotuning mean to; the operands' way
-through memory bounds it from below.
+A product of m × k and k × n is cut into tiles of the result, which the multiprocessors take in waves.  Each
+tile takes its share of the rate that the largest reach, less for tiles that are small, and a fixed depth more
+for its beginning and end; a last wave that is not full takes as long as a full one, or nearly.  Where a
+result has too few tiles for all multiprocessors its depth may be split, and the parts are summed through
+memory.  Of all tiles and splits the fastest is taken, as cuBLAS's heuristics and autotuning mean to.  The
+operands' way through memory runs beside this; the two delay each other where they are about as long
+(fourth powers), and a launch comes before.
 
-Tiles and their rates are those of CUTLASS's usual shapes; they are fixed, none is fitted to a device.
-In float32 and float64 without tensor cores small tiles reach the rate of large ones.
+Of a burst, the first milliseconds of a cool board, long kernels lose some of their rate by their end; a
+training step goes at a rate of its own (`sim.hardware.products`).
+
+Tiles are those of CUTLASS's and cuBLAS's usual shapes, the same on every device; the constants are fitted
+(``python -m benchmarks.lab.kernels``, docs/modelling_kernels.md).  Only sums, products, quotients and roots
+are taken, which every processor rounds alike.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from math import sqrt
 
+from sim.hardware import Clocks, ProductConstants
 from sim.units import SECOND
 
-_TILES = ((256, 128, 100), (128, 256, 100), (128, 128, 92), (128, 64, 75), (64, 64, 55))
-"""Rows and columns of a tile, and the part of the sustained rate that it reaches, in percent."""
-_EDGE_DEPTH = 128
-"""Depth whose time a tile's prologue and epilogue take."""
-_SPLITS = (1, 2, 4, 8, 16, 32, 64, 128)
-_LEAST_DEPTH = 1024
+_TILES = (
+    (256, 256), (256, 128), (128, 256), (128, 192), (192, 128), (128, 128),
+    (128, 64), (64, 128), (64, 64), (64, 32), (32, 64),
+)  # fmt: skip
+_LARGEST = 256
+_SPLITS = (1, 2, 3, 4, 6, 8, 16, 32)
+_LEAST_DEPTH = 256
 """Depth that each part of a split has at least."""
 _WAVES_TO_SPLIT = 2
 """Waves up to which a depth is split."""
+_LOADED_SECONDS = 1e-3
+"""How long a kernel has to run at the burst's rate to have lost all that it loses."""
 
 
 @lru_cache(maxsize=65536)
 def product_ps(
     shape: tuple[int, int, int],
     batch: int,
-    rate: int,
+    nbytes: int,
+    constants: ProductConstants,
     multiprocessors: int,
-    bandwidth: int,
-    tensor_cores: bool = True,
+    clocks: Clocks = "training",
 ) -> int:
-    """Return how long the arithmetic of a product takes, in picoseconds, without its launch.
+    """Return how long a product takes, its launch included, in picoseconds.
 
     Args:
         shape: m, n and k of one of the batch.
         batch: how many products the kernel computes.
-        rate: operations per second that full tiles sustain on all multiprocessors.
+        nbytes: operands and results; 0 leaves the memory out.
+        constants: of products of this type.
         multiprocessors: of the device.
-        bandwidth: bytes per second of its memory, over which the parts of a split are summed.
-        tensor_cores: small tiles reach less than large ones.
+        clocks: of a short run, of a long one, or in training.
     """
     m, n, k = shape
     if not m * n * k * batch:
         return 0
-    return min(
-        _tiled_ps(shape, batch, tile, split, rate, multiprocessors, bandwidth, tensor_cores)
-        for tile in _TILES
-        for split in _SPLITS
-        if split == 1 or _splits(shape, batch, tile, split, multiprocessors)
-    )
+    computing = tiles_seconds(shape, batch, constants, multiprocessors, clocks)
+    moving = nbytes / constants.bandwidth
+    return round(together(computing, moving) * SECOND) + constants.launch_ps
 
 
-def _tiles(shape: tuple[int, int, int], batch: int, tile: tuple[int, int, int]) -> int:
-    return -(-shape[0] // tile[0]) * -(-shape[1] // tile[1]) * batch
+def together(computing: float, moving: float) -> float:
+    """Return what arithmetic and memory take beside each other, in their unit."""
+    return sqrt(sqrt(computing * computing * computing * computing + moving * moving * moving * moving))
 
 
-def _splits(
-    shape: tuple[int, int, int], batch: int, tile: tuple[int, int, int], split: int, multiprocessors: int
-) -> bool:
-    """Return whether the depth may be cut into *split* parts."""
-    deep = shape[2] >= split * _LEAST_DEPTH
-    return deep and _tiles(shape, batch, tile) * split <= _WAVES_TO_SPLIT * multiprocessors
-
-
-def _tiled_ps(
+def tiles_seconds(
     shape: tuple[int, int, int],
     batch: int,
-    tile: tuple[int, int, int],
-    split: int,
-    rate: int,
+    constants: ProductConstants,
     multiprocessors: int,
-    bandwidth: int,
-    tensor_cores: bool,
-) -> int:
-    """Return the time of one way to cut a product, rounded up once for tiles and once for sums."""
+    clocks: Clocks,
+) -> float:
+    """Return how long the arithmetic of a product takes, in seconds."""
     m, n, k = shape
-    rows, columns, percent = tile
-    waves = -(-_tiles(shape, batch, tile) * split // multiprocessors)
+    rate = constants.rate(clocks)
+    best = float("inf")
+    for rows, columns in _TILES:
+        tiles = -(-m // rows) * -(-n // columns) * batch
+        reached = rate * tile_part(constants.small, rows, columns)
+        for split in _SPLITS:
+            if split > 1 and (k < split * _LEAST_DEPTH or tiles * split > _WAVES_TO_SPLIT * multiprocessors):
+                break
+            full = -(-tiles * split // multiprocessors)
+            filled = max(tiles * split / multiprocessors, 1.0)
+            waves = constants.wave * full + (1 - constants.wave) * filled
+            depth = k / split + constants.edge
+            seconds = waves * 2 * rows * columns * depth * multiprocessors / reached
+            if split > 1:
+                seconds += 8 * m * n * batch * split / constants.bandwidth
+            best = min(best, seconds)
+    if clocks != "burst":
+        return best
+    return best * (1 + constants.load * min(1.0, 2 * m * n * k * batch / rate / _LOADED_SECONDS))
 
-    # (k / split + edge) deep, on one of the multiprocessors' equal shares of the rate
-    operations = waves * 2 * rows * columns * (k + split * _EDGE_DEPTH) * multiprocessors * 100
-    reached = rate * split * (percent if tensor_cores else 100)
-    tiling_ps = -(-operations * SECOND // reached)
-    if split == 1:
-        return tiling_ps
-    return tiling_ps + -(-8 * m * n * batch * split * SECOND // bandwidth)
+
+def tile_part(
+    small: float, rows: int, columns: int, largest: tuple[int, int] = (_LARGEST, _LARGEST)
+) -> float:
+    """Return the part of the largest tile's rate that one of *rows* × *columns* reaches."""
+    return (1 + small * (1 / largest[0] + 1 / largest[1])) / (1 + small * (1 / rows + 1 / columns))

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch._meta_registrations as shapes
+from torch._decomp import decomposition_table
 
 from collectives.virtual.gpu import recurrent_cells
 from collectives.virtual.gpu.batch_norm import FORMULAS
@@ -49,12 +50,43 @@ def register() -> None:
     for operation, formula in KERNELS.items():
         if not torch._C._dispatch_has_kernel_for_dispatch_key(operation.name(), "Meta"):
             library.impl(operation, formula, "Meta")
+    for operation in WHOLE:
+        library.impl(operation, _not_reached, "CUDA")
     _libraries.append(library)
+
+
+def _not_reached(*args: Any, **kwargs: Any) -> Any:
+    """Stand for a kernel of CUDA, which modes that carry out operations on virtual tensors come before."""
+    raise NotImplementedError("there is no CUDA here")
 
 
 KERNELS: Mapping[Any, Callable[..., Any]] = {
     **{getattr(torch.ops.aten, name).default: formula for name, formula in FORMULAS.items()},
+    torch.ops.aten._fused_rms_norm_backward.default: decomposition_table[
+        torch.ops.aten._fused_rms_norm_backward.default
+    ],
     torch.ops.aten._thnn_fused_gru_cell.default: recurrent_cells.gru,
     torch.ops.aten._thnn_fused_gru_cell_backward.default: recurrent_cells.gru_backward,
 }
 """Formulas by operation."""
+
+WHOLE = (
+    torch.ops.aten._fused_rms_norm.default,
+    torch.ops.aten.mish_backward.default,
+    torch.ops.aten.silu_backward.default,
+)
+"""Operations that are one kernel on CUDA, and for which a build without has but what they are composed of: it
+would compose them before anyone sees them, and keep all that is in between.  With a kernel for CUDA in its
+place torch takes them whole, and their derivatives, as it does on a device.  The other operations that torch
+composes, though they have derivatives, are composed on CUDA, too (``COMPOSED``)."""
+
+COMPOSED = (
+    "chunk",
+    "linear",
+    "matmul",
+    "max_pool2d",
+    "narrow",
+    "native_channel_shuffle",
+    "value_selecting_reduction_backward",
+)
+"""Names of those others."""

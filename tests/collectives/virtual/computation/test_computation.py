@@ -157,7 +157,9 @@ def test_models_have_names_that_the_command_line_knows(tmp_path):
         ("measured:-1", "above 0, such as 0.1, got -1"),
         ("profile:gpt2-xl", "no profiles can be read here"),
         ("v100:tf32", "v100 has no tfloat32"),
-        ("h100:fa9", "h100:fa9: expected one of tf32, fa1_2023, fa2 behind h100"),
+        ("h100:900W", "h100:900W: expected at most the 700 W of h100, got 900"),
+        ("laptop-cpu:9W", "laptop-cpu does not state of which power its constants are"),
+        ("h100:fa9", "h100:fa9: expected one of tf32, 500W, fa1_2023, fa2, .* behind h100"),
         ("{folder}/gpu.toml", r"not a TOML file: [^;]*$"),  # other models are no help here
     ],
 )

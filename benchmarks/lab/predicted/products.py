@@ -1,0 +1,63 @@
+"""Matrix products of tables: C = A (m × k) · Bᵀ (n × k), with what it takes to quantise A.
+
+The product is asked of `Launches` as torch would call it, `aten.mm` or `aten._scaled_mm`, and so is the
+element by element pass over A that makes float8 or float4 of bfloat16; scales are found in that pass.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from benchmarks.lab.predicted.devices import launches_on
+from benchmarks.lab.predicted.rows import Row
+from sim.hardware import Clocks
+from sim.units import SECOND
+
+NEEDED = ("gpu", "dtype", "m", "n", "k")
+SHAPE = ("m", "n", "k")
+_aten = torch.ops.aten
+_BLOCK, _GROUP = 128, 16
+"""Elements that share a scale: of a row of float8 by blocks, and of float4."""
+
+
+def is_of_training(row: Row) -> bool:
+    """Return whether a product has a shape of training: many tokens, wide layers."""
+    m, n, k = (int(row[name]) for name in SHAPE)
+    return m >= 1024 and 1000 <= n <= 33_000 and 1000 <= k <= 33_000
+
+
+def product_us(row: Row, clocks: Clocks) -> float:
+    """Return how long the product of a row takes, in microseconds.
+
+    Raises:
+        NotSupportedError: the device has no such type.
+        KeyError: the type is not known.
+    """
+    m, n, k = (int(row[name]) for name in SHAPE)
+    launches = launches_on(row["gpu"], clocks)
+    whole_ps = 0
+    for func, args, kwargs, result in _calls(m, n, k, row["dtype"]):
+        whole_ps += sum(one.duration_ps for one in launches.of(func, args, kwargs, result))
+    return whole_ps / SECOND * 1e6
+
+
+def _calls(m: int, n: int, k: int, dtype: str):  # type: ignore[no-untyped-def]
+    """Yield operations with their arguments and results, without data."""
+
+    def made(*shape: int, of: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        return torch.empty(shape, dtype=of, device="meta")
+
+    x, result = made(m, k), made(m, n)
+    if dtype in ("bfloat16", "float16"):
+        yield _aten.mm.default, (x, made(n, k).t()), {}, result
+        return
+    if dtype == "nvfp4":
+        narrow, packed, block = torch.float4_e2m1fn_x2, 2, _GROUP
+    else:
+        narrow, packed, block = torch.float8_e4m3fn, 1, _BLOCK if dtype == "fp8_block" else k
+    quantised, weight = made(m, k // packed, of=narrow), made(n, k // packed, of=narrow)
+    scale = torch.float8_e4m3fn if dtype == "nvfp4" else torch.float32
+    of_rows = made(m, -(-k // block), of=scale)
+    of_columns = made(-(-k // block), -(-n // block) if dtype == "fp8_block" else n, of=scale)
+    yield _aten._to_copy.default, (x,), {"dtype": narrow}, quantised
+    yield _aten._scaled_mm.default, (quantised, weight.t(), of_rows, of_columns), {}, result

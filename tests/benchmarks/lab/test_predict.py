@@ -1,0 +1,113 @@
+"""Predictions of measured rows, and fits to them: on rows that the model itself has made."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.lab.fit import fit
+from benchmarks.lab.predict import SETS, predict
+from benchmarks.lab.predicted.model import Layout
+from benchmarks.lab.predicted.products import product_us
+from benchmarks.lab.predicted.rows import is_kept_back
+from collectives.errors import NotSupportedError
+from testbed.errors import UsageError
+
+LLAMA = {
+    "model": "1B", "layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 32, "ffn": 8192, "vocab": 131072,
+    "tied": 1, "nodes": 1, "gpus": 8, "dp": 8, "tp": 1, "pp": 1, "zero": 1, "mbs": 1, "ga": 32, "seq": 4096,
+}  # fmt: skip
+ROWS: Mapping[str, Mapping[str, Any]] = {
+    "gemm": {"gpu": "h100_sxm", "dtype": "bfloat16", "m": 4096, "n": 4096, "k": 4096},
+    "gemm_sustained": {"gpu": "gb200", "dtype": "fp8", "m": 4096, "n": 4096, "k": 4096},
+    "attention": {
+        "gpu": "h200_sxm", "dtype": "bfloat16", "batch": 2, "seq": 4096, "heads": 32, "kv_heads": 8,
+        "head_dim": 128, "causal": 1, "window": 0, "kernel": "fa3",
+    },
+    "moe": {
+        "gpu": "b200_sxm", "dtype": "nvfp4", "tokens": 1024, "hidden": 4096, "inter": 1536, "topk": 8,
+        "experts": 128, "tp": 1, "ep": 8, "distribution": "power_law_1.2", "framework": "vllm",
+        "kernel": "new",
+    },
+    "nccl_one_node": {"gpu": "a100_sxm", "collective": "all_gather", "gpus": 8, "bytes": 2**24},
+    "ultrascale": LLAMA,
+}  # fmt: skip
+
+
+def table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def written(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name", list(ROWS))
+def test_each_set_gets_a_column_of_what_is_predicted_and_keeps_its_own(name: str, tmp_path: Path) -> None:
+    row = {**ROWS[name], SETS[name].measured: 100.0}
+
+    predict(name=name, file=table(tmp_path / "rows.csv", [row] * 3), output=tmp_path / "out.csv", sample=2)
+
+    first, second = written(tmp_path / "out.csv")
+    assert first == second
+    assert {key: str(value) for key, value in row.items()}.items() <= first.items()
+    assert float(first["predicted"]) > 0
+
+
+def test_what_has_no_file_is_predicted_as_the_nearest_and_what_has_no_model_says_so(tmp_path: Path) -> None:
+    rows = table(tmp_path / "rows.csv", [{**ROWS["gemm"], "gpu": "l40s"}, {**ROWS["gemm"], "dtype": "fp6"}])
+
+    found = predict(name="gemm", file=rows, output=tmp_path / "out.csv")
+
+    assert "l40s as a100" in str(found.parts)
+    with pytest.raises(NotSupportedError, match="deepep_normal: not modelled"):
+        predict(name="deepep_normal", file=rows, output=tmp_path / "out.csv")
+    with pytest.raises(UsageError, match="expected columns gpu, dtype, batch"):
+        predict(name="attention", file=rows, output=tmp_path / "out.csv")
+
+
+def test_a_step_that_does_not_fit_or_leaves_stages_empty_has_no_speed(tmp_path: Path) -> None:
+    rows = [{**LLAMA, "mbs": 16, "ga": 2}, {**LLAMA, "dp": 1, "pp": 16, "ga": 256, "gpus": 16, "nodes": 2}]
+
+    predict(name="ultrascale", file=table(tmp_path / "rows.csv", rows), output=tmp_path / "out.csv")
+
+    assert [(row["predicted"], row["predicted_fits"]) for row in written(tmp_path / "out.csv")] == [
+        ("", "0")
+    ] * 2
+
+
+def test_stages_are_cut_at_equal_parts_of_the_cost_and_hold_all_layers() -> None:
+    for stages in (1, 2, 4, 8):
+        layout = Layout.of({name: str(value) for name, value in LLAMA.items()} | {"pp": str(stages)})
+
+        assert sum(layout.stages) == 16
+        assert not layout.leaves_stages_empty
+    assert layout.stages == (2, 3, 2, 3, 2, 3, 1, 0)  # the head costs as much as four layers
+
+
+def test_a_fit_finds_constants_that_say_what_rows_have_measured_and_never_sees_a_quarter(
+    tmp_path: Path,
+) -> None:
+    sizes = [(m, n, k) for m in (64, 1024, 4096, 16384) for n in (1024, 5120, 16384) for k in (2048, 8192)]
+    rows = [{**ROWS["gemm"], "m": m, "n": n, "k": k, "time_us": 0.0, "reference": 1} for m, n, k in sizes]
+    for row in rows:
+        row["time_us"] = product_us({name: str(value) for name, value in row.items()}, "burst")
+
+    found = fit(name="gemm", file=table(tmp_path / "rows.csv", rows))
+
+    [one] = found.rows
+    kept = sum(
+        is_kept_back({name: str(value) for name, value in row.items()}, ("m", "n", "k")) for row in rows
+    )
+    assert one["kept_back"]["count"] == kept
+    assert one["seen"]["count"] == len(rows) - kept
+    assert one["kept_back"]["median"] < 0.02
