@@ -70,7 +70,7 @@ class Launches:
         if operation.free or operation.communicates:
             return ()
         computes = operation.formula is not None
-        tf32 = computes and (self.tf32 or _allows_tf32(operation.convolves))
+        tf32 = computes and (self.tf32 or allows_tf32(operation.convolves))
         key = (func, tf32, *map(self._key, args), *((name, self._key(kwargs[name])) for name in kwargs))
         launches = self._known.get(key)
         if launches is None:
@@ -195,6 +195,6 @@ def named(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[
     return values
 
 
-def _allows_tf32(convolves: bool) -> bool:
+def allows_tf32(convolves: bool) -> bool:
     """Return whether the script lets float32 be carried out in tfloat32, as torch's switches stand now."""
     return bool(torch._C._get_fp32_precision_getter(*_TF32[convolves]) == "tf32")
