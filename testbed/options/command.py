@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, get_type_h
 import typer
 
 from testbed.errors import CheckError, UsageError, drop_stdout, reporting_errors
+from testbed.foreign_files import naming_foreign_files
 from testbed.options.annotations import HtmlFile
 from testbed.options.groups import grouped
 from testbed.options.outputs import CheckedCommand, check_outputs
@@ -135,7 +136,7 @@ def command(
         console: returns the terminal for the result, where it is not stdout.
     """
     takes_outputs = any(hint is Outputs for hint in get_type_hints(function, include_extras=True).values())
-    flat = grouped(function if takes_outputs else _with_outputs(function))
+    flat = naming_foreign_files(grouped(function if takes_outputs else _with_outputs(function)))
 
     @functools.wraps(flat)
     def in_shell(**options: Any) -> None:

@@ -56,12 +56,23 @@ INPUTS = ("--from", "--table", "--calibration", "--assumptions")
 """Options with the path of a file that is read."""
 
 
-PANELS = ("Arguments", "Question", "Software", "GPU", "Faults", "Checks", "Workers", "Output")
+PANELS = ("Arguments", "Question", "Goodput", "Software", "GPU", "Faults", "Checks", "Workers", "Output")
 """Headings of options, in their order."""
+
+
+ENDING_WITH_A_SCRIPT = ("plan",)
+"""Commands whose options end with the name of a script, if they are given one."""
 
 
 class CheckedCommand(TyperCommand):
     """A command that begins only where its values can be, and its outputs are no inputs and of their kind."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Read the options; what follows a script is the script's."""
+        script = next((place for place, word in enumerate(args) if word.endswith(".py")), None)
+        if self.name in ENDING_WITH_A_SCRIPT and script is not None and "--" not in args[:script]:
+            args = [*args[: script + 1], "--", *args[script + 1 :]]
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         """Check what was given, and carry the command out."""
