@@ -119,10 +119,8 @@ class Gpu:
         self, name: str, duration_ps: int, kind: str = "kernel", stream: DeviceStream | None = None
     ) -> None:
         """Launch a kernel, or with *kind* ``copy`` a copy, on *stream*, or on the current one."""
-        if self._deferred is not None:
-            self.issue_deferred()
         number = (stream or self.current).number
-        self.score.items.append(Launch(number, duration_ps, name, kind, self.part))
+        self._issue(Launch(number, duration_ps, name, kind, self.part))
 
     def defer(self, launch: Callable[[], None]) -> None:
         """Let *launch* be called before whatever is issued next, or the thread looks at a clock."""
