@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, get_type_h
 import typer
 
 from testbed.errors import CheckError, UsageError, drop_stdout, reporting_errors
-from testbed.foreign_files import naming_foreign_files
 from testbed.options.annotations import HtmlFile
+from testbed.options.foreign_files import naming_foreign_files
 from testbed.options.groups import grouped
 from testbed.options.outputs import CheckedCommand, check_outputs
 from testbed.options.values import check_values

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.calibration.live.fit import Fitted
-from testbed.calibration.live.rows import Row
+from testbed.calibration.live.plan import Row
 from testbed.output.figure import QUIET
 from testbed.output.table import seconds, spell_size
 from testbed.plots.line_plot import CommonAxis, Level, Line, Panel, every_tick, line_plot, line_style

@@ -8,7 +8,6 @@ in another order, so in float64 it must agree to rounding.
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import sysconfig
 import time
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.errors import UsageError
 from testbed.scripts.launch import launch, own_module
+from testbed.scripts.rank_output import Lines
 
 if TYPE_CHECKING:
     from sim import Topology
@@ -113,7 +113,7 @@ def train_virtual(
     from collectives.virtual import run
 
     started = time.perf_counter()
-    with contextlib.redirect_stdout(_Lines(on_line)):
+    with contextlib.redirect_stdout(Lines(on_line)):
         outcome = run(script, network=topology, argv=["--output", str(folder), *options], compute=compute)
     return _trained(name, how, topology.num_ranks, folder, time.perf_counter() - started, outcome.seconds)
 
@@ -160,17 +160,3 @@ def _parameters(run: Trained) -> dict[str, Any]:
 
     state = torch.load(run.parameters, map_location="cpu", weights_only=True)
     return {name: tensor.contiguous().reshape(-1).numpy() for name, tensor in state.items()}
-
-
-class _Lines(io.TextIOBase):
-    """A text stream that hands on whole lines."""
-
-    def __init__(self, on_line: OnLine) -> None:
-        self.on_line = on_line
-        self.unread = ""
-
-    def write(self, text: str) -> int:
-        *lines, self.unread = (self.unread + text).split("\n")
-        for line in lines:
-            self.on_line(line)
-        return len(text)

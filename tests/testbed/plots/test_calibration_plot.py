@@ -1,8 +1,7 @@
 import numpy as np
 
 from testbed.calibration.live.fit import Fitted
-from testbed.calibration.live.plan import Wiring, patterns_of
-from testbed.calibration.live.rows import Row
+from testbed.calibration.live.plan import Row, Wiring, patterns_of
 from testbed.plots.calibration_plot import plot_calibration
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from testbed.benchmarking.measure import Row, row
 from testbed.output.table import spell_size
 from testbed.plots.size_plot import plot_times
-from testbed.report.times import fastest_ranges, fastest_table, nccl_table, time_tables, winners
+from testbed.report.bench import fastest_ranges, fastest_table, nccl_table, time_tables, winners
 from testbed.result import Part
 from testbed.result.terminal import show_parts
 
