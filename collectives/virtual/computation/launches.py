@@ -76,7 +76,7 @@ class Launches:
         if operation.free or operation.communicates:
             return ()
         computes = operation.formula is not None
-        tf32 = computes and (self.tf32 or _allows_tf32(operation.convolves))
+        tf32 = computes and (self.tf32 or allows_tf32(operation.convolves))
         of = self._strided_key if computes or self.device.kernels else self._key
         key = (func, tf32, padded, *map(of, args), *((name, of(kwargs[name])) for name in kwargs))
         launches = self._known.get(key)
@@ -215,6 +215,6 @@ def _scales_blocks(values: Mapping[str, Any]) -> bool:
     return any(min(values[name].shape, default=1) > 1 for name in ("scale_a", "scale_b"))
 
 
-def _allows_tf32(convolves: bool) -> bool:
+def allows_tf32(convolves: bool) -> bool:
     """Return whether the script lets float32 be carried out in tfloat32, as torch's switches stand now."""
     return bool(torch._C._get_fp32_precision_getter(*_TF32[convolves]) == "tf32")

@@ -162,8 +162,7 @@ class Verification:
             return
         gpus = Gpus.of(self._cluster).of_rank
         speaker = gpus[own.first]
-        for probe in leaving:
-            speaker.adopt(gpus[probe])
+        speaker.adopt([gpus[probe] for probe in leaving])
         speaker.players.play()
         self._classes.merge(own, leaving)
         for probe in leaving:

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from collectives.virtual.computation.compiled import Fusing
-from collectives.virtual.computation.launches import Launches
+from collectives.virtual.computation.launches import Launches, allows_tf32
 from collectives.virtual.computation.on_streams import OnStreams
 from collectives.virtual.computation.passes import current_pass
 from collectives.virtual.computation.totals import Totals
@@ -143,7 +143,7 @@ class ChargedExecution:
         options = kwargs
         if kwargs.get("generator") is not None:
             options = {**kwargs, "generator": None}
-        shaped, call = self._shapes.of(func, types, self.faked(args), options)
+        shaped, call = self._shapes.of(func, types, args, options)
         shaped = compute(known, func, args, kwargs, shaped, self.has_data)
         if known.selects and _has_masks(args):
             self.gpu.host_wait(self.gpu.current, func.overloadpacket.__name__)
@@ -162,31 +162,36 @@ class ChargedExecution:
         self, known: Knowledge, call: Known | None, func: Any, args: Any, kwargs: Any, result: Any
     ) -> None:
         """Let the rank pay for an operation, and note what it has allocated."""
-        tensor = first_tensor((result, args))
-        if tensor is None:
+        tensor = result if type(result) is FakeTensor else first_tensor((result, args))
+        if known.is_view or tensor is None:
             return
-        if tensor.device.type == "cuda":
-            if self.born and not known.is_view:
-                for new in fake_tensors(result if isinstance(result, (list, tuple)) else (result,)):
-                    self.bear(new, func)
-            self._launch(func, args, kwargs, result, call)
-        elif not known.is_view and not tensor.is_meta:
+        device = tensor.fake_device if type(tensor) is FakeTensor else tensor.device
+        if device.type == "cuda":
+            for new in fake_tensors(result if isinstance(result, (list, tuple)) else (result,)):
+                self.bear(new, func)
+            if not known.is_free:
+                self._launch(known, func, args, kwargs, result, call)
+        elif not tensor.is_meta:
             self._charge_host(func, args, kwargs, result)
 
-    def _launch(self, func: Any, args: Any, kwargs: Any, result: Any, call: Known | None = None) -> None:
+    def _launch(
+        self, known: Knowledge, func: Any, args: Any, kwargs: Any, result: Any, call: Known | None
+    ) -> None:
         """Launch the kernels of an operation on the current stream."""
-        if self._fusing.takes(func, args, kwargs, result, current_pass()):
+        part = current_pass()
+        if self._fusing.takes(func, args, kwargs, result, part):
             return
-        if call is None or call.launches is None:
-            launches = self.costs.of(func, args, kwargs, result, self._fusing.pads)
-            if call is not None and not knowledge_of(func).computes:  # that depends on what scripts allow
-                call.launches = launches
-        else:
+        pads = known.computes and self._fusing.pads
+        terms = known.computes and allows_tf32(known.convolves), pads
+        if call is not None and call.launches is not None and call.terms == terms:
             launches = call.launches
-        if not launches:
-            return
+        else:
+            launches = self.costs.of(func, args, kwargs, result, pads)
+            if call is not None:
+                call.launches, call.terms = launches, terms
         gpu, totals = self.gpu, self.totals
-        part = gpu.part = current_pass()
+        if launches:
+            gpu.part = part
         for launch in launches:
             gpu.launch(launch.name, launch.duration_ps)
             totals.add(launch.flops, launch.nbytes, launch.dtype, part)
@@ -203,9 +208,9 @@ class ChargedExecution:
         for listener in self.born:
             listener(tensor, func)
 
-    def faked(self, args: Any) -> Any:
-        """Return arguments with tensors without data in the places of plain ones of the CPU."""
-        return self._likeness.faked(args)
+    def shaped(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Return the result of an operation, without data."""
+        return self._shapes.of(func, types, args, kwargs)[0]
 
     def _depending(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation whose results are as large as the data says; the host waits for it."""
@@ -219,7 +224,7 @@ class ChargedExecution:
                 data_dependent.refuse(f"{func.overloadpacket.__name__}, whose result")
             result = self._all_selected(tensor, *args[1])
         if tensor.device.type == "cuda":
-            self._launch(func, args, kwargs, result)
+            self._launch(knowledge_of(func), func, args, kwargs, result, None)
             self.gpu.host_wait(self.gpu.current, func.overloadpacket.__name__)
         return result
 

@@ -105,9 +105,10 @@ class DispatchMode(TorchDispatchMode):
                 if result is NotImplemented:
                     result = copies.on_host(func, args, kwargs, self.execution.on_host)
                 return result
-        result = self._decomposed(known, func, args, kwargs)
-        if result is not NotImplemented:
-            return result
+        if known.decomposes:
+            result = self._decomposed(known, func, args, kwargs)
+            if result is not NotImplemented:
+                return result
         if known.is_view and torch.is_inference_mode_enabled() and not args[0].is_inference():
             with (
                 torch.inference_mode(False),

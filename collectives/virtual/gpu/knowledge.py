@@ -22,7 +22,9 @@ class Knowledge:
         communicates: it is a collective.
         decomposes: it is made of others, which come one by one.
         is_view: its results look at its first argument.
+        is_free: it launches no kernel.
         computes: torch counts its arithmetic.
+        convolves: it is a convolution.
         mutates: it writes into one of its arguments.
         mutates_kinds: it changes what an argument says of itself, such as its shape.
         depends_on_data: the number of its results, or of their elements, does; of one that selects by
@@ -34,7 +36,9 @@ class Knowledge:
     communicates: bool
     decomposes: bool
     is_view: bool
+    is_free: bool
     computes: bool
+    convolves: bool
     mutates: bool
     mutates_kinds: bool
     depends_on_data: bool
@@ -50,7 +54,9 @@ def knowledge_of(func: Any) -> Knowledge:
         operation.communicates,
         operation.decomposes and not operation.communicates and func not in WHOLE,
         func.is_view,
+        operation.free or operation.communicates,
         operation.formula is not None,
+        operation.convolves,
         func._schema.is_mutable,
         torch.Tag.inplace_view in func.tags or func.overloadpacket.__name__ in _CHANGE_KINDS,
         torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags,

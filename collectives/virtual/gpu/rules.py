@@ -40,8 +40,8 @@ class Execution(Protocol):
     def bear(self, tensor: Tensor, func: Any) -> None:
         """Note a new tensor of the device."""
 
-    def faked(self, args: Any) -> Any:
-        """Return arguments with tensors without data in the places of plain ones."""
+    def shaped(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Return the result of an operation, without data."""
 
     def as_any_other(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation as any other."""
@@ -66,7 +66,7 @@ def _to_copy(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any
     nbytes = source.numel() * dtype.itemsize
     if target.type == "cuda":
         waits = waits or not copies.is_pinned(source)
-        result: Any = execution.fake.dispatch(func, types, execution.faked(args), kwargs)
+        result = execution.shaped(func, types, args, kwargs)
         if not source.is_meta:
             compute(knowledge_of(func), func, args, kwargs, result, execution.has_data)
         execution.bear(result, func)

@@ -4,7 +4,7 @@ FakeTensorMode knows it for every operation, and takes about 200 µs of Python f
 is kept by the operation and by the kinds of its arguments: of a tensor its shape, strides, offset, type and
 device, of whole numbers, names and flags their values, of other numbers only that they are one.  Results of
 known calls are made at once: an argument itself, a view of one, or new memory.  Ranks of one run keep them
-together.
+together: what is known of one of the node's devices is known of all.
 """
 
 from __future__ import annotations
@@ -29,9 +29,13 @@ _LISTS = frozenset((list, tuple, torch.Size))
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 _kinds: dict[Any, int] = {}
+_facts: list[Any] = []
+"""What each kind is, by its number: shape, strides, offset, type and device."""
 
 Key: TypeAlias = tuple[Any, ...]
 Maker: TypeAlias = Callable[[Likeness, Sequence[Any], dict[str, Any]], Any]
+Recipe: TypeAlias = Callable[[torch.device | None], Maker]
+"""Returns what makes a result on a CUDA device; None: on that on which it has been made before."""
 
 
 class _UnkeyedError(Exception):
@@ -44,11 +48,15 @@ class Known:
 
     Attributes:
         make: returns its result, given what makes tensors and its arguments; None: FakeTensorMode has to.
+        recipe: of the same on other devices; None: FakeTensorMode has to.
         launches: of its kernels, once they have been asked for.
+        terms: whether the script allowed tfloat32 then, and inductor padded.
     """
 
     make: Maker | None
+    recipe: Recipe | None
     launches: Any = None
+    terms: tuple[bool, bool] = (False, False)
 
 
 def key_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Key | None:
@@ -93,8 +101,32 @@ def _new_kind(tensor: FakeTensor) -> int:
     ):
         raise _UnkeyedError
     facts = (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.fake_device)
-    number = tensor.__dict__[_KIND] = -1 - _kinds.setdefault(facts, len(_kinds))
+    number = tensor.__dict__[_KIND] = _number_of(facts)
     return number
+
+
+def _number_of(facts: Any) -> int:
+    """Return the number of a kind, below 0, as sizes are not."""
+    number = _kinds.setdefault(facts, len(_kinds))
+    if number == len(_facts):
+        _facts.append(facts)
+    return -1 - number
+
+
+def _anywhere(kind: Any, devices: set[torch.device]) -> Any:
+    """Return *kind* without the CUDA devices in it, which are added to *devices*."""
+    if type(kind) is int and kind < 0:
+        *facts, device = _facts[-1 - kind]
+        if device.type != "cuda":
+            return kind
+        devices.add(device)
+        return tuple(facts)
+    if type(kind) is not tuple or not kind:
+        return kind
+    if kind[0] is torch.device and kind[1].type == "cuda":
+        devices.add(kind[1])
+        return torch.device
+    return kind if type(kind[0]) is type else tuple(_anywhere(part, devices) for part in kind)
 
 
 class Shapes:
@@ -118,60 +150,100 @@ class Shapes:
     ) -> tuple[Any, Known | None]:
         """Return the result of a call, and what is kept of it; None if nothing is."""
         key = key_of(func, args, kwargs)
+        if key is None:  # as of tensors of the CPU
+            args = self._likeness.faked(args)
+            key = key_of(func, args, kwargs)
         known = None if key is None else self._known.get(key)
         if known is not None and known.make is not None:
             return known.make(self._likeness, args, kwargs), known
+        if key is None or known is not None:
+            return self._mode.dispatch(func, types, args, kwargs), known
+
+        devices: set[torch.device] = set()
+        anywhere = tuple(_anywhere(kind, devices) for kind in key)
+        elsewhere = self._known.get(anywhere) if len(devices) == 1 else None
+        if elsewhere is not None and elsewhere.recipe is not None:
+            make = elsewhere.recipe(devices.pop())
+            known = self._known[key] = Known(make, elsewhere.recipe, elsewhere.launches, elsewhere.terms)
+            return make(self._likeness, args, kwargs), known
         result = self._mode.dispatch(func, types, args, kwargs)
-        if key is not None and known is None:
-            known = self._known[key] = Known(self._maker(func, args, kwargs, result))
+        recipe = self._recipe(func, args, kwargs, result)
+        known = self._known[key] = Known(None if recipe is None else recipe(None), recipe)
+        if len(devices) == 1:
+            self._known[anywhere] = known
         return result, known
 
-    def _maker(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Maker | None:
-        """Return what makes *result* again for arguments of the same kinds; None where that is not known."""
+    def _recipe(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Recipe | None:
+        """Return how to make *result* again for arguments of the same kinds; None where that is not known."""
         if torch.Tag.inplace_view in func.tags:
             return None
         if type(result) in _LISTS:
-            makers = [self._maker_of_one(func, args, kwargs, one) for one in result]
-            if None in makers:
-                return None
-            kind = type(result)
-            return lambda own, args, kwargs: kind([make(own, args, kwargs) for make in makers])  # type: ignore[misc]
-        return self._maker_of_one(func, args, kwargs, result)
+            recipes = [self._recipe_of_one(func, args, kwargs, one) for one in result]
+            known = [recipe for recipe in recipes if recipe is not None]
+            return _recipe_of_list(type(result), known) if len(known) == len(recipes) else None
+        return self._recipe_of_one(func, args, kwargs, result)
 
     @staticmethod
-    def _maker_of_one(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Maker | None:
+    def _recipe_of_one(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Recipe | None:
         if type(result) in _UNCHANGING:
-            return lambda own, args, kwargs: result
+            return lambda _: lambda own, args, kwargs: result
         if not isinstance(result, FakeTensor):
             return None
         for position, value in enumerate(args):
             if value is result:
-                return lambda own, args, kwargs: args[position]
+                return _recipe_of_argument(position)
         for name, value in kwargs.items():
             if value is result:
-                return lambda own, args, kwargs: kwargs[name]
-        try:
-            kind = _new_kind(result)
-        except _UnkeyedError:
-            return None
+                return _recipe_of_option(name)
         if func._schema.is_mutable:
             return None
-        shape, strides, offset = tuple(result.shape), result.stride(), result.storage_offset()
-        dtype, device = result.dtype, result.fake_device
-
-        base = args[0] if args else None
-        if isinstance(base, FakeTensor) and base.untyped_storage()._cdata == result.untyped_storage()._cdata:
-
-            def view(own: Likeness, args: Sequence[Any], kwargs: dict[str, Any]) -> FakeTensor:
-                empty = torch.empty(0, dtype=dtype, device=_META)
-                return own.made(empty.set_(args[0].untyped_storage(), offset, shape, strides), device, kind)
-
-            return view
-        if func.is_view:
+        try:
+            facts = _facts[-1 - _new_kind(result)]
+        except _UnkeyedError:
             return None
+        base = args[0] if args else None
+        is_view = (
+            isinstance(base, FakeTensor) and base.untyped_storage()._cdata == result.untyped_storage()._cdata
+        )
+        return None if func.is_view and not is_view else _recipe_of_tensor(is_view, *facts)
+
+
+def _recipe_of_argument(position: int) -> Recipe:
+    return lambda _: lambda own, args, kwargs: args[position]
+
+
+def _recipe_of_option(name: str) -> Recipe:
+    return lambda _: lambda own, args, kwargs: kwargs[name]
+
+
+def _recipe_of_tensor(
+    is_view: bool, size: torch.Size, strides: Any, offset: int, dtype: torch.dtype, before: torch.device
+) -> Recipe:
+    """Return how to make a tensor of these facts: a view of the first argument, or new memory."""
+    shape = tuple(size)
+
+    def recipe(there: torch.device | None) -> Maker:
+        device = before if there is None or before.type != "cuda" else there
+        kind = _number_of((size, strides, offset, dtype, device))
+
+        def view(own: Likeness, args: Sequence[Any], kwargs: dict[str, Any]) -> FakeTensor:
+            empty = torch.empty(0, dtype=dtype, device=_META)
+            return own.made(empty.set_(args[0].untyped_storage(), offset, shape, strides), device, kind)
 
         def new(own: Likeness, args: Sequence[Any], kwargs: dict[str, Any]) -> FakeTensor:
             empty = torch.empty_strided(shape, strides, dtype=dtype, device=_META)
             return own.made(empty, device, kind)
 
-        return new
+        return view if is_view else new
+
+    return recipe
+
+
+def _recipe_of_list(kind: Any, recipes: Sequence[Recipe]) -> Recipe:
+    """Return how to make several results."""
+
+    def recipe(there: torch.device | None) -> Maker:
+        makers = [one(there) for one in recipes]
+        return lambda own, args, kwargs: kind([make(own, args, kwargs) for make in makers])
+
+    return recipe

@@ -21,7 +21,7 @@ and the garbage collection that PYTORCH_ALLOC_CONF may ask for are not modelled.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 from collectives.virtual.memory.pools import LARGE_SEGMENT, SMALL_SEGMENT, Block, Pool
 from collectives.virtual.memory.statistics import Statistics
@@ -60,20 +60,22 @@ class CachingAllocator:
         """Bytes taken from the device."""
         return self.statistics.reserved_bytes.total.current
 
-    def has_room_for(self, nbytes: int, stream: Hashable = 0) -> bool:
-        """Return whether a request can be served, and give back what is cached where only that helps."""
-        pool, size = self._pool(nbytes, stream), round_up(nbytes, MIN_BLOCK)
-        if pool.best(size) is not None or self._fits(pool, size):
-            return True
+    def allocate(
+        self, nbytes: int, stream: Hashable = 0, overflow: Callable[[int], None] = lambda nbytes: None
+    ) -> Block:
+        """Return a block of at least *nbytes* > 0 bytes.
 
-        self.statistics.num_alloc_retries += 1
-        self.release_cached()
-        return self._fits(pool, size)
-
-    def allocate(self, nbytes: int, stream: Hashable = 0) -> Block:
-        """Return a block of at least *nbytes* > 0 bytes; `has_room_for` says whether the device has it."""
+        Where only that helps, what is cached is given back first.  Where that does not help, *overflow* is
+        called with *nbytes*; if it returns, the block lies beyond what the device has.
+        """
         pool, size = self._pool(nbytes, stream), round_up(nbytes, MIN_BLOCK)
         block = pool.best(size)
+        if block is None and not self._fits(pool, size):
+            self.statistics.num_alloc_retries += 1
+            self.release_cached()
+            if not self._fits(pool, size):
+                overflow(nbytes)
+            block = pool.best(size)
         if block is not None:
             pool.remove(block)
             if block.is_split:
@@ -126,9 +128,10 @@ class CachingAllocator:
 
     def _pool(self, nbytes: int, stream: Hashable) -> Pool:
         key = (stream, nbytes <= SMALL_SIZE)
-        if key not in self._pools:
-            self._pools[key] = Pool(*key)
-        return self._pools[key]
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = self._pools[key] = Pool(*key)
+        return pool
 
     def _fits(self, pool: Pool, size: int) -> bool:
         if self.limit is None:

@@ -92,9 +92,14 @@ class Memory:
             torch.OutOfMemoryError: the device does not have so much memory, and that is to be raised.
         """
         storage = tensor.untyped_storage()
-        held = self._alive.get(storage._cdata)
+        key = storage._cdata
+        held = self._alive.get(key)
         if held is None:
-            self._follow(storage, operation)
+            if not self._count:
+                self.allocator.expandable = self._is_expandable()
+            module = self.scopes.current
+            self._alive[key] = self._allocate(storage.nbytes(), self._category(), module, operation)
+            self._references[key] = weakref.ref(storage, partial(self._die, key))
         elif held.nbytes != storage.nbytes():
             self.resized(storage, operation)
 
@@ -178,13 +183,6 @@ class Memory:
         held = self.peak.held(self._alive.values())
         return by_category(held), by_module(held)
 
-    def _follow(self, storage: torch.UntypedStorage, operation: object) -> None:
-        if not self._count:
-            self.allocator.expandable = self._is_expandable()
-        key, module = storage._cdata, self.scopes.current
-        self._alive[key] = self._allocate(storage.nbytes(), self._category(), module, operation)
-        self._references[key] = weakref.ref(storage, partial(self._die, key))
-
     def _allocate(self, nbytes: int, category: Category, module: str, operation: object) -> HeldStorage:
         self._count += 1
         if not nbytes:
@@ -192,15 +190,15 @@ class Memory:
 
         self._is_busy = True
         try:
-            stream = self._stream()
-            if not self.allocator.has_room_for(nbytes, stream):
-                self._overflow(nbytes, category, operation)
-            block = self.allocator.allocate(nbytes, stream)
+            block = self.allocator.allocate(
+                nbytes, self._stream(), lambda nbytes: self._overflow(nbytes, category, operation)
+            )
         finally:
             self._is_busy = False
         held = HeldStorage(block, nbytes, self._count, category, module)
-        if self.allocator.allocated > self.peak.nbytes:
-            self.peak.reach(self.allocator.allocated, self._count, self.moment(operation))
+        allocated = self.allocator.allocated
+        if allocated > self.peak.nbytes:
+            self.peak.reach(allocated, self._count, self.moment(operation))
         while self._dead:
             self._die(*self._dead.pop())
 

@@ -68,15 +68,18 @@ class Flights:
 
     def are_any(self, time_ps: int) -> bool:
         """Return whether a call that has begun at *time_ps* has not ended yet."""
-        return any(flight.began_ps <= time_ps for flight in self._in_flight.values())
+        return bool(self._in_flight) and any(own.began_ps <= time_ps for own in self._in_flight.values())
 
     def were_any(self, time_ps: int) -> bool:
         """Return whether a call was in flight at *time_ps*, the instant of its end left out.
 
         Nothing earlier is asked for afterwards.
         """
-        self._ended = [own for own in self._ended if own[1] > time_ps]
-        return self.are_any(time_ps) or any(began_ps <= time_ps for began_ps, _ in self._ended)
+        if self._ended:
+            self._ended = [own for own in self._ended if own[1] > time_ps]
+            if any(began_ps <= time_ps for began_ps, _ in self._ended):
+                return True
+        return self.are_any(time_ps)
 
     def state(self) -> tuple[object, ...]:
         """Return what the calls of two players have to agree in."""

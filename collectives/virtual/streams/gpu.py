@@ -46,9 +46,9 @@ from sim.hardware import Device
 _current = threading.local()
 
 _QUERY_PS = 10**6
+"""The host's time for a query, where launches take none."""
 _PATIENCE = 10_000
 """How often a host asks for one event in a row before it is taken to wait for it."""
-"""The host's time for a query, where launches take none."""
 
 
 class Gpu:
@@ -285,14 +285,15 @@ class Gpu:
         self._num_events += 1
         return self._num_events
 
-    def adopt(self, other: Gpu) -> None:
-        """Let the ranks of *other* go on by what this thread writes; the other's thread writes no more.
+    def adopt(self, others: Sequence[Gpu]) -> None:
+        """Let the ranks of *others* go on by what this thread writes; the others' threads write no more.
 
-        Both scores have to be equal, item by item, up to where the other's ends, and nothing of that may
+        Their scores have to be equal to this one, item by item, up to where they end, and nothing of that may
         have been dropped from this one (`Score.kept_from`).
         """
-        self.players.adopt(other.players)
-        other.rank_thread.before_waiting = None
+        self.players.adopt([other.players for other in others])
+        for other in others:
+            other.rank_thread.before_waiting = None
 
     def _until(self, is_known: Callable[[], bool]) -> None:
         """Hold up the thread until something is known."""

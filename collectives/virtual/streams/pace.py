@@ -28,5 +28,6 @@ class Pace:
         return duration_ps if self.slowness is None else ceil(duration_ps * self.slowness)
 
     def disturbed(self, duration_ps: int) -> int:
-        """Return how long a kernel takes that begins beside communication."""
-        return ceil(duration_ps / (1 - self.share)) if self.share else duration_ps
+        """Return how long a kernel takes that begins beside communication: its time over what is left."""
+        taken, whole = self.share.as_integer_ratio()
+        return -(-duration_ps * whole // (whole - taken))

@@ -168,17 +168,14 @@ class Player:
         """Go on by another *score*, which is equal up to where this one's ends."""
         self._score, self._calls = score, calls
 
-    def is_like(self, other: Player) -> bool:
-        """Return whether *other*, of the same score, stands where this one does and has got there alike."""
-        return self._state() == other._state()
-
     def join(self, other: Player) -> None:
         """Go on for the ranks of *other*, too, which stands where this one does and plays no more."""
         self.ranks = tuple(sorted((*self.ranks, *other.ranks)))
         self.account.spans = self.account.spans or other.account.spans
         other.stop()
 
-    def _state(self) -> tuple[object, ...]:
+    def state(self) -> tuple[object, ...]:
+        """Return what two players of one score agree in if they stand at one place and got there alike."""
         return (
             self.position,
             self.host_ps,
@@ -214,16 +211,14 @@ class Player:
         score, pace = self._score, self._pace
         launch_ps = pace.scaled(pace.launch_ps)
         self._host_awaits = None
-        while self.position < len(score):
-            item = score[self.position]
+        items, dropped = score.items, score.dropped
+        while self.position - dropped < len(items):
+            item = items[self.position - dropped]
             began_ps = self.host_ps
-            if isinstance(item, Launch):
+            if isinstance(item, (Launch, Call)):
                 self.host_ps += launch_ps
                 self._put(item.stream, item)
-            elif isinstance(item, Record | StreamWait):
-                self._put(item.stream, item)
-            elif isinstance(item, Call):
-                self.host_ps += launch_ps
+            elif isinstance(item, (Record, StreamWait)):
                 self._put(item.stream, item)
             elif isinstance(item, HostWait):
                 if not self._wait_on_host(item):

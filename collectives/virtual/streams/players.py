@@ -50,7 +50,7 @@ class Players:
             player = Player(env, score, ranks, pace, self, spans if own in ranks else None)
             self._players.append(player)
             self._of_rank.update(dict.fromkeys(ranks, player))
-        self._through: defaultdict[int, list[int]] = defaultdict(list)
+        self._through: list[tuple[int, Sequence[int]]] = []
         self._listeners: list[Callable[[], bool]] = []
 
     def __iter__(self) -> Iterator[Player]:
@@ -79,24 +79,25 @@ class Players:
         player.stop()
         self._tell()
 
-    def adopt(self, other: Players) -> None:
-        """Let the players of *other* go on by this score, which is equal up to where the other's ends."""
-        other._successor = self
-        for player in other._players:
-            player.follow(self._score, self)
-            self._players.append(player)
-            self._of_rank.update(dict.fromkeys(player.ranks, player))
-        for rank, positions in other._through.items():
-            for position in positions:
-                self._note_through(position, [rank])
-        other._players, other._of_rank, other._through = [], {}, defaultdict(list)
+    def adopt(self, others: Sequence[Players]) -> None:
+        """Let the players of *others* go on by this score, which is equal up to where the others' end."""
+        for other in others:
+            other._successor = self
+            for player in other._players:
+                player.follow(self._score, self)
+                self._players.append(player)
+                self._of_rank.update(dict.fromkeys(player.ranks, player))
+            for position, ranks in other._through:
+                self._note_through(position, ranks)
+            other._players, other._of_rank, other._through = [], {}, []
         self.merge()
 
     def merge(self) -> None:
         """Let one player go on for those between which there is no difference."""
         kept: list[Player] = []
+        states = {player: player.state() for player in self._players}
         for player in self._players:
-            same = next((own for own in kept if own.is_like(player)), None)
+            same = next((own for own in kept if states[own] == states[player]), None)
             if same is None:
                 kept.append(player)
                 continue
@@ -119,22 +120,33 @@ class Players:
             return
         if not self._through:
             at(self._env, int(self._env.now), self._go_on, ENDS)
-        for rank in ranks:
-            self._through[int(rank)].append(position)
+        self._through.append((position, ranks))
 
     def _go_on(self) -> None:
         """Let the ranks go on that are through something at this instant."""
-        ended, self._through = self._through, defaultdict(list)
-        by_player: defaultdict[Player, dict[tuple[int, ...], list[int]]] = defaultdict(dict)
-        for player in {id(self._of_rank[rank]): self._of_rank[rank] for rank in ended}.values():
-            for rank in player.ranks:
-                positions = tuple(sorted(ended.get(rank, ())))
-                by_player[player].setdefault(positions, []).append(rank)
+        ended, self._through = self._through, []
+        by_player: defaultdict[Player, list[int]] = defaultdict(list)
+        by_rank: defaultdict[int, list[int]] = defaultdict(list)
+        for position, ranks in ended:
+            player = self._of_rank[int(ranks[0])]
+            if player.ranks == ranks:
+                by_player[player].append(position)
+                continue
+            for rank in map(int, ranks):
+                by_player.setdefault(self._of_rank[rank], [])
+                by_rank[rank].append(position)
 
-        for player, alike in by_player.items():
+        for player, all_through in by_player.items():
+            alike: dict[tuple[int, ...], list[int]] = {}
+            if by_rank and any(rank in by_rank for rank in player.ranks):
+                for rank in player.ranks:
+                    positions = tuple(sorted(all_through + by_rank.get(rank, [])))
+                    alike.setdefault(positions, []).append(rank)
+            else:
+                alike[tuple(sorted(all_through))] = list(player.ranks)
             going_on: list[tuple[Player, tuple[int, ...]]] = []
-            for number, (positions, ranks) in enumerate(alike.items()):
-                going_on.append((player if number == 0 else self._part(player, ranks), positions))
+            for number, (positions, some) in enumerate(alike.items()):
+                going_on.append((player if number == 0 else self._part(player, some), positions))
             for each, positions in going_on:
                 for position in positions:
                     each.end(position)

@@ -130,9 +130,6 @@ class Score:
     def __len__(self) -> int:
         return self.dropped + len(self.items)
 
-    def __getitem__(self, position: int) -> Item:
-        return self.items[position - self.dropped]
-
     def drop(self, until: int) -> None:
         """Forget what stands before position *until*, but for what is kept."""
         if self.kept_from is not None:

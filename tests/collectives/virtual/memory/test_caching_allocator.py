@@ -102,11 +102,15 @@ def test_the_cache_is_given_back_before_memory_does_not_suffice(allocator: Cachi
     allocator.free(allocator.allocate(60 * MIB))
     held = allocator.allocate(10 * MIB)
 
-    assert allocator.has_room_for(90 * MIB) is False
-    allocator.free(held)
-    assert allocator.has_room_for(90 * MIB)
+    def refuse(nbytes: int) -> None:
+        raise MemoryError
 
-    assert allocator.reserved == 0
+    with pytest.raises(MemoryError):
+        allocator.allocate(90 * MIB, overflow=refuse)
+    allocator.free(held)
+    assert allocator.allocate(90 * MIB, overflow=refuse).size == 90 * MIB
+
+    assert allocator.reserved == 90 * MIB
     assert allocator.statistics.num_alloc_retries == 2
 
 

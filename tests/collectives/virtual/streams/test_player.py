@@ -169,7 +169,7 @@ def test_players_that_stand_alike_become_one() -> None:
     own.play()
     probe.play()
 
-    own.adopt(probe)
+    own.adopt([probe])
     first.items += [Launch(0, 10, "kernel")]
     first.closed = True
     own.play()

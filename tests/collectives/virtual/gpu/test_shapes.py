@@ -1,0 +1,50 @@
+"""Shapes without data: what one rank has found serves the devices of the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tests.collectives.virtual.clusters import on_gpus, rank_thread
+
+
+def test_a_call_is_found_once_for_all_devices_and_its_results_are_on_that_of_the_rank(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dispatched: Counter[int] = Counter()
+    original = FakeTensorMode.dispatch
+
+    def dispatch(mode: FakeTensorMode, *args: Any, **options: Any) -> Any:
+        dispatched[rank_thread().rank] += 1
+        return original(mode, *args, **options)
+
+    monkeypatch.setattr(FakeTensorMode, "dispatch", dispatch)
+
+    def work(rank: int) -> list[Any]:
+        matrix = torch.empty(8, 6, device=torch.device("cuda", rank))
+        part = torch.split(matrix, [3, 5])[1]
+        made = [matrix @ matrix.T, matrix.view(-1)[4:], part, matrix.add_(1), part.sum(0), matrix.half()]
+        assert all(tensor.device == torch.device("cuda", rank) for tensor in made)
+        return [(tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype) for tensor in made]
+
+    outcome = on_gpus(work, 3, fake=True, fold=False)
+
+    assert outcome.results[1] == outcome.results[2] == outcome.results[0]
+    assert dispatched[0] > 0
+    assert not dispatched.keys() - {0}
+
+
+def test_a_call_on_two_devices_of_a_rank_is_none_on_one() -> None:
+    def work(rank: int) -> list[str]:
+        here, other = (torch.empty(4, device=torch.device("cuda", (rank + n) % 4)) for n in range(2))
+        return [str((here + here).device), str((other + other).device), str(torch.empty_like(other).device)]
+
+    outcome = on_gpus(work, 4, fake=True, fold=False)
+
+    for rank, devices in enumerate(outcome.results):
+        here, other = f"cuda:{rank}", f"cuda:{(rank + 1) % 4}"
+        assert devices == [here, other, other]
