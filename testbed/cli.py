@@ -16,7 +16,6 @@ from testbed.commands import (
     bench,
     calibrate,
     compare,
-    demo,
     env,
     export,
     fuzz,
@@ -34,13 +33,10 @@ from testbed.commands import (
     validate,
     verify,
 )
-from testbed.options.assumptions import FORMERLY
+from testbed.options.command import ALSO
 from testbed.options.outputs import CheckedCommand
 from testbed.output.plain_text import use_what_streams_know
 from testbed.output.streams import open_closed_streams
-
-ALSO = {**FORMERLY, "sizes": "nbytes", "save": "output", "out": "output", "svg": "plot"}
-"""Other words for options, which all commands take."""
 
 app = typer.Typer(
     name="testbed",
@@ -68,7 +64,6 @@ def command(
     return register
 
 
-command(epilog=demo.EXAMPLES)(demo.demo)
 command(epilog=verify.EXAMPLES)(verify.verify)
 command(epilog=show.EXAMPLES)(show.show)
 command(epilog=export.EXAMPLES)(export.export)
@@ -86,6 +81,7 @@ command(epilog=network.EXAMPLES)(network.network)
 command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 command(moved.MovedCommand, epilog=validate.EXAMPLES)(validate.validate)
 command(moved.MovedCommand, hidden=True)(moved.claims)
+command(moved.MovedCommand, hidden=True)(moved.demo)
 command(epilog=compare.EXAMPLES)(compare.compare)
 command(epilog=env.EXAMPLES)(env.env)
 

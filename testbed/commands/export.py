@@ -91,7 +91,7 @@ def export(
         WireProtocol.SIMPLE
     ),
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write it; by default stdout.")
+        Path | None, typer.Option(metavar="FILE", help="Where to write it; by default, and with -, stdout.")
     ] = None,
     *,
     outputs: Outputs,
@@ -100,6 +100,7 @@ def export(
 
     Algorithms are proved first. What a format cannot express is refused with the reason.
     """
+    output = None if output == STDOUT else output
     if output is None and not outputs.as_json and (outputs.html or outputs.csv):
         raise UsageError("stdout is for what is exported and nothing else: add --output FILE, or --json")
     if output is not None:
@@ -114,6 +115,7 @@ def export(
     return _result(exported, format, output)
 
 
+STDOUT = Path("-")
 MODELS = {
     Format.MSCCL: "the program was proved; no MSCCL ran the file",
     Format.MSCCLPP: "the program was proved; no MSCCL++ ran the plan",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -30,7 +29,7 @@ MAX_SIZES = 128
 DEFAULT_STRATEGIES = ("after_backward", "wait_free")
 
 
-@command
+@partial(command, draws="efficiency and exposed communication over ranks")
 def scale(
     profile: Annotated[
         list[str] | None,
@@ -75,9 +74,6 @@ def scale(
     ] = False,
     *,
     counts: StepAssumptionOptions,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it too: .png, .svg or .pdf.")
-    ] = None,
 ) -> Result:
     """Predict how a training step scales.
 
@@ -108,10 +104,6 @@ def scale(
     strategies = [resolve_strategy(name).name for name in (STRATEGIES if ALL in wanted else wanted)]
     if algorithm not in (None, NATIVE):
         check_choice(algorithm)
-    if plot is not None:
-        from testbed.output.figure import check_plot
-
-        check_plot(plot)
     with progress(len(profiles) * len(networks) * len(strategies) * len(sizes)) as advance:
         scaling = predict(
             profiles,
@@ -128,12 +120,5 @@ def scale(
         [] if algorithm is None else [algorithm],
         evidence.nodes_of(*(own.topology(size) for own in networks for size in sizes)),
     )
-    if plot is not None:
-        from testbed.plots.scaling_plot import plot_scaling
-
-        by = " or ".join(dict.fromkeys(point.algorithm for point in scaling.points))
-        title = f"Scaling of data-parallel training: {by}, {bucket_cap_mb:g} MiB buckets"
-        plot_scaling(scaling.points, plot, title=title, note=f"Simulated: {scaling.model}.")
     written = assumptions_json(named, algorithm, counts.asked, scaling.assumed)
-    result = scaling_result(scaling, profiles, written, proved)
-    return result if plot is None else replace(result, files={"Plot": plot})
+    return scaling_result(scaling, profiles, written, proved)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from testbed.benchmarking.benchmark import BenchRequest, Timings, TransportName, spell
 from testbed.benchmarking.measure import Row
 from testbed.options import evidence
 from testbed.output.table import counted, seconds, spell_size
+from testbed.report.over_sizes import over_sizes
 from testbed.report.times import LEGEND, fastest_table, nccl_table, time_tables
 from testbed.result import Fitted, Part, Plot, Result, Rows, Text, asked, found, quiet
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from collectives.catalogue.admission import Evidence
+    from testbed.plots.figure import Lines
 
 PAGE_WIDTH = 130
 """Columns that a page has room for, by which tables are divided."""
@@ -56,8 +58,12 @@ def bench_result(request: BenchRequest, timings: Timings, *, interrupted: bool =
 
 
 def _parts(request: BenchRequest, timings: Timings, proved: Sequence[Evidence]) -> Iterator[Part]:
-    if len({row.size_bytes for row in timings.rows}) > 1:
-        yield Plot(partial(_over_sizes, timings.rows), "Time of a call")
+    yield Plot(
+        partial(_over_sizes, timings.rows),
+        "Time of a call",
+        alone=title(request, timings),
+        assumed=f"{'; '.join(timings.models)}.",
+    )
     if len({row.algorithm for row in timings.rows}) == 1:
         yield nccl_table(timings.rows)
     else:
@@ -112,21 +118,9 @@ def _what_is_wrong(request: BenchRequest, rows: Sequence[Row]) -> str | None:
     return f"{spell(request.collective)} over {request.transport} came out wrong; {elements}"
 
 
-def _over_sizes(rows: Sequence[Row]) -> Any:
-    from testbed.plots.interactive.lines import FLOOR, lines
-
-    named: dict[str, list[tuple[float, float]]] = {}
-    floor = sorted({(row.size_bytes, row.floor_us / 1e6) for row in rows if row.floor_us})
-    if floor:
-        named[FLOOR] = list(floor)
+def _over_sizes(rows: Sequence[Row]) -> Lines:
+    times: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
-        if row.time_us:
-            named.setdefault(row.algorithm, []).append((row.size_bytes, row.time_us / 1e6))
-    return lines(
-        {name: sorted(points) for name, points in named.items()},
-        x="size of the buffer",
-        y="time of a call",
-        log_y=True,
-        spell_x=lambda size: spell_size(int(size)),
-        spell_y=seconds,
-    )
+        times.setdefault(row.algorithm, []).append((row.size_bytes, row.time_us / 1e6))
+    floor = [(row.size_bytes, row.floor_us / 1e6) for row in rows if row.floor_us]
+    return over_sizes(dict(sorted(times.items())), floor, quantity="time of a call")

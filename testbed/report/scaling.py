@@ -8,8 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from testbed.options import evidence
+from testbed.output.figure import COLOURS
 from testbed.output.table import counted, percent, seconds
+from testbed.plots.figure import NUM_DASHES, Axis, Line, Lines, NoFigure, Panel
 from testbed.report.carriers import carrier_rows, carrier_table, faster_lines
+from testbed.report.over_sizes import spell_time
 from testbed.result import Grid, Part, Plot, Result, Rows, asked, found, quiet, warning
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ LEGEND = (
     "compute waits for, and inefficiencies; scaling: efficiency, the step of one rank alone over this one."
 )
 
+HALF = 50
+"""Percent above which, if all efficiencies are, the axis does not begin at 0."""
 MAX_SIDE_BY_SIDE = 3
 """Strategies that a table has room for beside each other."""
 
@@ -69,7 +74,7 @@ def profile_line(profile: Profile) -> str:
 
 
 def _parts(scaling: Scaling, profiles: Sequence[Profile], proved: Sequence[Evidence]) -> Iterator[Part]:
-    yield from _plots(scaling.points)
+    yield _plot(scaling.points)
     yield from scaling_tables(scaling.points)
     if (carried := carrier_table(scaling.carriers)) is not None:
         yield carried
@@ -178,41 +183,65 @@ def _answer(points: Sequence[Point]) -> str:
     return f"{said}."
 
 
-def _plots(points: Sequence[Point]) -> Iterator[Plot]:
-    """Yield expected efficiency and exposed communication over ranks, if there are several."""
+def _plot(points: Sequence[Point]) -> Plot:
+    """Return efficiency above, exposed communication below, a column per network."""
+    note = (
+        "Efficiency: what the ranks compute, over the step that a real run is expected to take. Exposed: "
+        "what the computation waits for in it."
+    )
+    by = " or ".join(dict.fromkeys(point.algorithm for point in points))
+    alone = f"Scaling of data-parallel training: {by}"
+    return Plot(partial(scaling_figure, points), "Scaling efficiency", note, alone)
+
+
+def scaling_figure(points: Sequence[Point]) -> Lines:
+    """Return the figure of *points*: colour says the profile, the dash the strategy.
+
+    Raises:
+        NoFigure: they are of one number of ranks.
+    """
     if len({point.ranks for point in points}) < 2:
-        return
-    yield Plot(
-        partial(_over_ranks, points, of_efficiency=True),
-        "Scaling efficiency",
-        "What the ranks compute, over the step that a real run is expected to take.",
-    )
-    yield Plot(
-        partial(_over_ranks, points, of_efficiency=False),
-        "Exposed communication",
-        "What the computation waits for in a step that a real run is expected to take.",
-    )
+        raise NoFigure("one number of ranks is no curve; name several, such as --ranks 1-64x2")
+    networks = dict.fromkeys(point.network for point in points)
+    least = min((100 * point.efficiency for point in points), default=0.0)
+    low = max(0.0, 10.0 * (least // 10) - 10) if least > HALF else 0.0
+    efficiency = Axis("scaling efficiency (%)", low=low, high=100 + 0.04 * (100 - low))
+    exposed = Axis("exposed communication per step", log=True, spell=spell_time)
+    columns = [[point for point in points if point.network == network] for network in networks]
+    rows = [
+        [
+            Panel(
+                efficiency, _lines(points, [(own, 100 * own.efficiency) for own in column]), heading=network
+            )
+            for network, column in zip(networks, columns, strict=True)
+        ],
+        [
+            Panel(
+                exposed, _lines(points, [(own, own.exposed_seconds) for own in column if own.exposed_seconds])
+            )
+            for column in columns
+        ],
+    ]
+    ranks = sorted({point.ranks for point in points})
+    return Lines(Axis("ranks", log=True, spell="{:.0f}".format, at=ranks), rows)
 
 
-def _over_ranks(points: Sequence[Point], *, of_efficiency: bool) -> Any:
-    from testbed.plots.interactive.lines import lines
-
-    named: dict[str, list[tuple[float, float]]] = {}
-    for point in points:
-        value = 100 * point.efficiency if of_efficiency else point.exposed_seconds
-        named.setdefault(_name(point, points), []).append((point.ranks, value))
-    return lines(
-        named,
-        x="ranks",
-        y="expected efficiency (%)" if of_efficiency else "exposed communication",
-        log_y=not of_efficiency,
-        spell_x="{:.0f}".format,
-        spell_y="{:.1f} %".format if of_efficiency else seconds,
-    )
-
-
-def _name(point: Point, points: Sequence[Point]) -> str:
-    """Return how a line is called: what its points do not have in common with all others."""
-    names = ("profile", "network", "strategy")
-    differ = [name for name in names if len({getattr(own, name) for own in points}) > 1]
-    return ", ".join(getattr(point, name) for name in differ or ("network",))
+def _lines(points: Sequence[Point], values: Sequence[tuple[Point, float]]) -> list[Line]:
+    """Return a line per profile and strategy of all *points*, through those of *values*."""
+    profiles = list(dict.fromkeys(point.profile for point in points))
+    strategies = list(dict.fromkeys(point.strategy for point in points))
+    return [
+        Line(
+            f"{profile}, {strategy}",
+            [
+                (own.ranks, value)
+                for own, value in values
+                if (own.profile, own.strategy) == (profile, strategy)
+            ],
+            COLOURS[colour % len(COLOURS)],
+            dash % NUM_DASHES,
+            filled=dash == 0,
+        )
+        for colour, profile in enumerate(profiles)
+        for dash, strategy in enumerate(reversed(strategies))
+    ]

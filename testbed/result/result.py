@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from testbed.errors import UsageError
 from testbed.output.folder import Method, document
 from testbed.output.table import stdout_console
 from testbed.result.flat import csv_text, data_frame
 from testbed.result.page import fragment, rendered
-from testbed.result.parts import Part
+from testbed.result.parts import Part, Plot, fitted
 from testbed.result.terminal import as_text, show_parts
 
 if TYPE_CHECKING:
@@ -167,6 +168,28 @@ class Result:
     def to_html(self) -> str:
         """Return it as a page: one file of HTML, with plots, which needs no network."""
         return rendered(self.question, self.answer, self.parts, self.document())
+
+    def draw(self, path: Path) -> None:
+        """Draw its figure, of several the first, to *path*, in the format that its suffix names.
+
+        Raises:
+            UsageError: it has no figure, or one that nobody could read, or matplotlib is not installed or
+                cannot write this format.
+            OSError: *path* cannot be written.
+        """
+        from testbed.plots.figure import NoFigure
+        from testbed.plots.picture import draw
+
+        plot = next((part for part in fitted(self.parts, None) if isinstance(part, Plot)), None)
+        try:
+            if plot is None:
+                raise NoFigure("this result has no figure")
+            methods = [self.method] if isinstance(self.method, str) else self.method
+            how = f"{', '.join(methods).capitalize()}: {self.model.removesuffix('.')}."
+            title = plot.alone or plot.title or self.question
+            draw(plot.describe(), path, title=title, note=f"{plot.note} {plot.assumed or how}".strip())
+        except NoFigure as error:
+            raise UsageError(f"--plot {path}: {error}") from None
 
     def show(self, console: Console | None = None) -> None:
         """Print it on *console*, by default on stdout."""
