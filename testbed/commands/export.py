@@ -140,7 +140,7 @@ def _result(exported: Exported, format: Format, output: Path | None) -> Result:
         method=exported.method,
         model=MODELS[format],
         rows=Rows(COLUMNS, [row]),
-        asked=[column.name for column in COLUMNS if column.asked],
+        asked=[column.name for column in COLUMNS if column.role == "asked"],
         body=row | ({"text": exported.text} if output is None else {"file": str(output)}),
         parts=[written if output is None else Text([f"Written to {output}."])],
     )

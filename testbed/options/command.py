@@ -197,7 +197,7 @@ def command(
     @functools.wraps(function)
     def from_python(*args: Any, **kwargs: Any) -> Result | None:
         given = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
-        options = _arguments(signature, args, {_name_of(name): value for name, value in kwargs.items()})
+        options = _arguments(signature, args, _named(kwargs))
         checked = _in_shell_alone(in_shell)
         check_values(checked, options)
         check_outputs(checked, options)
@@ -252,10 +252,20 @@ def _with_plot(signature: inspect.Signature, says: str) -> inspect.Signature:
     return signature.replace(parameters=list(parameters.values()))
 
 
-def _name_of(name: str) -> str:
-    """Return the parameter that is called *name*, by today's word or another one (`ALSO`)."""
-    option = name.replace("_", "-")
-    return ALSO.get(option, option).replace("-", "_")
+def _named(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *options* by today's words for them, whatever other ones (`ALSO`) were used.
+
+    Raises:
+        UsageError: two words are of one option.
+    """
+    named: dict[str, Any] = {}
+    for word, value in options.items():
+        option = word.replace("_", "-")
+        name = ALSO.get(option, option).replace("-", "_")
+        if name in named:
+            raise UsageError(f"{word}={value!r}: {name} is given already; give it once")
+        named[name] = value
+    return named
 
 
 def _arguments(

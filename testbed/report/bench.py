@@ -12,7 +12,7 @@ from testbed.options import evidence
 from testbed.output.table import counted, seconds, spell_size
 from testbed.report.over_sizes import over_sizes
 from testbed.report.times import LEGEND, fastest_table, nccl_table, time_tables
-from testbed.result import Fitted, Part, Plot, Result, Rows, Text, asked, found, quiet
+from testbed.result import Fitted, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,8 +24,9 @@ PAGE_WIDTH = 130
 """Columns that a page has room for, by which tables are divided."""
 COLUMNS = (
     *asked("collective", "algorithm", "size_bytes", "count", "type", "redop", "root"),
-    *found("time_us", "algbw_gbs", "busbw_gbs", "wrong", "seconds", "engine", "chosen", "floor_us"),
+    *found("time_us", "algbw_gbs", "busbw_gbs", "wrong", "seconds", "chosen", "floor_us"),
     *found("simulated_us", "error_percent"),
+    *found_by("engine"),
 )
 REFUSED = (*asked("algorithm"), *found("reason"))
 

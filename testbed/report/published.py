@@ -12,7 +12,7 @@ from testbed.calibration.judge.judging import Judged, Refusal, by_class
 from testbed.calibration.judge.size_class import CLASSES
 from testbed.output.table import counted, seconds, spell_size
 from testbed.report.far_off import far_off, signed
-from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
+from testbed.result import Grid, Part, Result, Rows, Text, asked, found, found_by, quiet
 
 MODEL = (
     "the best that the network's file has: what was measured (least of three lines), else NCCL's own model, "
@@ -22,7 +22,8 @@ WORST = 10
 COLUMNS = (
     *asked("case", "system", "collective", "algorithm", "nbytes", "ranks", "nodes"),
     *found("predicted_seconds", "measured_seconds", "error", "low_seconds", "high_seconds", "held"),
-    *found("model", "bottleneck", "seen", "beyond"),
+    *found("bottleneck", "seen", "beyond"),
+    *found_by("model"),
 )
 REFUSED = (*asked("system", "collective", "nbytes"), *found("reason"))
 

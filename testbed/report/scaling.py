@@ -13,7 +13,7 @@ from testbed.output.table import counted, percent, seconds
 from testbed.plots.figure import NUM_DASHES, Axis, Line, Lines, NoFigure, Panel
 from testbed.report.carriers import carrier_rows, carrier_table, faster_lines
 from testbed.report.over_sizes import spell_time
-from testbed.result import Grid, Part, Plot, Result, Rows, asked, found, quiet, warning
+from testbed.result import Grid, Part, Plot, Result, Rows, asked, found, found_by, quiet, warning
 
 if TYPE_CHECKING:
     from collectives.catalogue.admission import Evidence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *asked("profile", "network", "strategy", "ranks", "scaling"),
-    *found("seconds", "exposed_seconds", "efficiency", "num_buckets", "algorithm", "engine", "model"),
-    *found("transport_model", "inefficiencies", "assumed", "each_size_once"),
+    *found("seconds", "exposed_seconds", "efficiency", "num_buckets", "algorithm"),
+    *found_by("engine", "model", "transport_model", "inefficiencies", "assumed", "each_size_once"),
 )
 OF_PROFILES = (*asked("name"), *found("source", "device"))
 

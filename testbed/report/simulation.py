@@ -12,7 +12,7 @@ from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.plots.figure import Figure, NoFigure
 from testbed.report.links import bandwidth, links_table
 from testbed.report.over_sizes import over_sizes
-from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
+from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet
 
 if TYPE_CHECKING:
     from collectives.catalogue.admission import Evidence
@@ -32,10 +32,9 @@ REGISTERED = "of registered buffers what NCCL expects of its symmetric kernels, 
 
 COLUMNS = (
     *asked("collective", "ranks", "nbytes", "algorithm", "conditions"),
-    *found(
-        "chosen", "seconds", "time_ps", "algbw", "busbw", "floor_seconds", "above_floor", "engine", "model"
-    ),
-    *found("transport_model", "bottleneck", "interval_seconds", "beyond", "links"),
+    *found("chosen", "seconds", "time_ps", "algbw", "busbw", "floor_seconds", "above_floor"),
+    *found_by("engine", "model", "transport_model"),
+    *found("bottleneck", "interval_seconds", "beyond", "links"),
 )
 
 

@@ -12,7 +12,7 @@ from testbed.output.table import percent, seconds
 from testbed.report.carriers import carrier_rows, carrier_table, faster_lines
 from testbed.report.scaling import profile_line, profile_rows
 from testbed.report.tuning_curve import over_caps
-from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, quiet, warning
+from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet, warning
 
 if TYPE_CHECKING:
     from collectives.catalogue.admission import Evidence
@@ -29,7 +29,8 @@ PAIR = asked("strategy", "algorithm")
 COLUMNS = (
     *PAIR,
     *asked("bucket_cap_mb", "bucket_cap_mb_list"),
-    *found("seconds", "exposed_seconds", "gain", "bucket_nbytes", "engine"),
+    *found("seconds", "exposed_seconds", "gain", "bucket_nbytes"),
+    *found_by("engine"),
 )
 LEGEND = (
     "step: time of an iteration; exposed: of it, communication that the compute waits for; gain: of the step."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from testbed.errors import UsageError
 from testbed.output.folder import Method, document
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+Role = Literal["asked", "found", "how"]
+
+
 @dataclass(frozen=True)
 class Column:
     """A field of rows.
@@ -27,22 +30,27 @@ class Column:
     Attributes:
         name: of the field; one that holds fields of its own names all of them.
         unit: of numbers: ``s``, ``B``, ``B/s``, ``1`` (a fraction); empty for words, counts and switches.
-        asked: whether it belongs to the question; what was asked tells rows apart.
+        role: whether it was *asked*, and so tells rows apart, was *found*, or says *how* that was found.
     """
 
     name: str
     unit: str = ""
-    asked: bool = False
+    role: Role = "found"
 
 
 def asked(*names: str) -> tuple[Column, ...]:
     """Return columns that belong to the question."""
-    return tuple(Column(name, unit_of(name), asked=True) for name in names)
+    return tuple(Column(name, unit_of(name), "asked") for name in names)
 
 
 def found(*names: str) -> tuple[Column, ...]:
     """Return columns that belong to the answer."""
     return tuple(Column(name, unit_of(name)) for name in names)
+
+
+def found_by(*names: str) -> tuple[Column, ...]:
+    """Return columns that say how the answer was found, such as an engine: neither question nor answer."""
+    return tuple(Column(name, unit_of(name), "how") for name in names)
 
 
 def unit_of(name: str) -> str:
@@ -137,7 +145,10 @@ class Result:
         """Return it as JSON types, with what repeats it."""
         tables = {"rows": self.rows, **self.tables}
         columns = [column for table in tables.values() for column in table.columns]
-        keys = {name: [own.name for own in table.columns if own.asked] for name, table in tables.items()}
+        asked, how = (
+            {name: [own.name for own in table.columns if own.role == role] for name, table in tables.items()}
+            for role in ("asked", "how")
+        )
         whole = document(
             method=self.method,
             model=self.model,
@@ -145,7 +156,8 @@ class Result:
             topologies=self.topologies,
             question=self.question,
             answer=self.answer,
-            asked={"": list(self.asked), **keys},
+            asked={"": list(self.asked), **asked},
+            how={name: own for name, own in how.items() if own},
             units={own.name: own.unit for own in columns if own.unit},
             assumptions=dict(self.assumptions),
             **{name: [dict(row) for row in table] for name, table in tables.items()},
@@ -155,7 +167,7 @@ class Result:
 
     def to_csv(self) -> str:
         """Return its rows as CSV."""
-        return csv_text(self.rows)
+        return csv_text(self.rows, [column.name for column in self.rows.columns])
 
     def to_dataframe(self) -> DataFrame:
         """Return its rows as a DataFrame of pandas: a column for each field.

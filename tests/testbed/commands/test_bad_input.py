@@ -124,7 +124,6 @@ calibrate --ranks 1 | one rank sends nothing
 calibrate --seconds 1 | --seconds 1: expected 5 at least
 calibrate --seconds 1e400 --output o.toml | --seconds inf: expected a finite number
 calibrate --select a* | --select is of a table
-calibrate --from rows.csv --plot fit.png | --plot fit.png: this result has no figure
 calibrate --device --seconds 30 | --seconds is of a network that is measured
 calibrate --device --types int8 | --types: expected some of float64 … got int8
 calibrate --device --from x.csv | name one
@@ -161,8 +160,6 @@ network dgx-h10 | did you mean 'dgx-h100'?
 network missing.toml | cannot read this network file
 network cluster.toml --ranks 9 | has 8 ranks, not 9
 network --ranks 9 | --ranks needs a network
-network --plot listed.png | --plot listed.png: this result has no figure
-network switch-100g --ranks 9999 --plot large.png | too many for a picture
 
 plan nothing.toml | nothing is asked
 plan rnaks.toml | rnaks: unknown field (did you mean 'ranks'
@@ -254,10 +251,7 @@ simulate swing --network cluster.toml --engine makespan | --engine makespan:
 simulate ring --network cluster.toml --engine makespan --trace x.json | engine='events' and 'ranks' alone
 simulate ring --ranks 256 --trace x.json | too many messages to record: ring on 256 ranks
 simulate ring tree --trace x.json | --trace is of one run, but 2 are asked for
-{bench --nbytes 1M;scale --ranks 8} --plot x.png | is no curve
 simulate ring --nbytes 1M --nbytes 2M | --nbytes is given 2 times
-simulate nvls --plot x.png --network dgx-h100 | a closed form says nothing
-simulate ring --plot x.png --ranks 9999 | too many for a picture
 simulate native --network ethernet-25g --ranks 8 --ideal | --transport-model gloo … --model nccl … measured
 simulate ring --ranks 4 --seed NINES | '--seed': Unable to parse
 simulate ring --ranks 4 --placement 0-NINES | --placement 0-999

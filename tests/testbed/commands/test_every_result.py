@@ -26,6 +26,7 @@ from testbed.cli import app
 from testbed.output.folder import SCHEMA
 from tests.commands import called, reported
 
+ROOT = Path(__file__).parents[3]
 STEP = "--profile resnet50 --network ethernet-25g --strategy wait_free"
 PAGES = {  # a command line, and what its page has of tables and of plots
     "bench": ("bench --transport sim --nbytes 1M,2M --ranks 4", 1, 1),
@@ -141,6 +142,55 @@ def check_that_it_is_a_result(document: dict[str, Any]) -> None:
     assert all(document.get(name) is not None for name in document["asked"] if name)
 
 
+TYPES: dict[str, Any] = {
+    "string": str,
+    "array": list,
+    "object": dict,
+    "null": type(None),
+    "integer": int,
+    "number": (int, float),
+}
+
+
+def mistakes(value: Any, schema: dict[str, Any], where: str = "") -> list[str]:
+    """Return what *schema* does not allow of *value*: of JSON Schema what ours use."""
+    if "anyOf" in schema:
+        return min((mistakes(value, own, where) for own in schema["anyOf"]), key=len)
+    types = schema.get("type", [])
+    allowed = tuple(TYPES[name] for name in ([types] if isinstance(types, str) else types))
+    if allowed and not isinstance(value, allowed):
+        return [f"{where}: {value!r} is not of type {types}"]
+    found = [f"{where}: no {name}" for name in schema.get("required", ()) if name not in value]
+    if value != schema.get("const", value):
+        found.append(f"{where}: {value!r}")
+    if isinstance(value, dict):
+        known, more = schema.get("properties", {}), schema.get("additionalProperties", True)
+        for name, own in value.items():
+            if name in known or isinstance(more, dict):
+                found += mistakes(own, known.get(name, more), f"{where}.{name}")
+            elif not more:
+                found.append(f"{where}: unknown {name}")
+    for own in value if isinstance(value, list) else ():
+        found += mistakes(own, schema.get("items", {}), f"{where}[]")
+    return found
+
+
+def check_against_the_schema(command: str, document: dict[str, Any]) -> None:
+    """Check *document* against the schema in docs/, and its rows against the columns of *command*."""
+    schema = json.loads((ROOT / "docs" / "result.schema.json").read_text(encoding="utf-8"))
+    assert mistakes(document, schema) == []
+    assert [wrong for row in document["rows"] for wrong in mistakes(row, schema["$defs"][command])] == []
+
+
+def test_a_document_that_is_no_result_is_told_from_one() -> None:
+    schema = json.loads((ROOT / "docs" / "result.schema.json").read_text(encoding="utf-8"))
+
+    assert len(mistakes({}, schema)) == len(schema["required"])
+    assert mistakes({"seconds": "1"}, schema["$defs"]["simulate"]) != []
+    assert mistakes({"secs": 1.0}, schema["$defs"]["simulate"]) != []
+    assert schema["$defs"].keys() == PAGES.keys()
+
+
 @pytest.mark.parametrize("name", each(PAGES))
 def test_a_result_is_one_document_a_page_that_asks_no_address_outside_and_rows(
     name: str, inputs: Path, monkeypatch: pytest.MonkeyPatch
@@ -160,6 +210,7 @@ def test_a_result_is_one_document_a_page_that_asks_no_address_outside_and_rows(
     assert (inputs / "plot.svg").exists() == (plots > 0)
     document = json.loads(done.stdout)
     check_that_it_is_a_result(document)
+    check_against_the_schema(name, document)
     with (inputs / "rows.csv.csv").open(newline="", encoding="utf-8") as rows:
         assert len(list(csv.DictReader(rows))) == len(document["rows"])
     text = (inputs / "page.html").read_text(encoding="utf-8")
