@@ -21,7 +21,7 @@ help:
 	@echo 'make lint             ruff, mypy --strict, the layers'
 	@echo 'make verify           prove every shipped algorithm for 2 to 64 ranks, and for some up to 1024'
 	@echo 'make fuzz             a million runs of programs, a thousand of scripts, from seeds: an hour on two cores'
-	@echo 'make docs             write docs/algorithms.md, docs/schedules/, docs/architecture.svg and schemas'
+	@echo 'make docs             prove what the site says is proved, and write docs/architecture.svg and schemas'
 	@echo 'make site             write the documents as a site, with search: site/index.html; half a minute'
 	@echo 'make truth            measure what predictions are held against, and write docs/truth.md (root): three hours'
 	@echo 'make claims           put claims of introductory texts to the test, and write docs/claims.md'

@@ -20,7 +20,7 @@ from PIL import Image
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "examples.md"
 COMMAND = re.compile(r"^\$ testbed (?P<arguments>run .*)\n(?P<output>(?:(?!\$ |```).*\n)*)", re.MULTILINE)
-FIGURES = re.compile(r"^(?:iteration|compute|exposed|host|MFU|Note:) .*\n", re.MULTILINE)
+FIGURES = re.compile(r"^(?:iteration|compute|exposed|host|Note:) .*\n", re.MULTILINE)
 COLOURS = 48
 
 

@@ -1,12 +1,13 @@
-"""docs/algorithms.md and docs/schedules/, written out of the shipped algorithms: ``make docs``.
+"""The site's pages of algorithms and their schedules, made of the shipped algorithms: ``make site``.
 
-The words are those of the docstrings, the figures the declared costs, which the proof checks.
+The words are those of the docstrings, the figures the declared costs, which the proof checks.  Proofs take
+minutes, so the world sizes they cover are kept in ``proved_for.json``: ``make docs`` proves and writes them.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -16,17 +17,11 @@ from collectives.formats.whole_file import write_whole
 from collectives.program import Algorithm, Cost
 from collectives.program.contracts import CONTRACTS
 from collectives.program.render import draw
-from docs.tools.schedule_gallery import (
-    as_drawn,
-    first_accepted,
-    picture_name,
-    picture_of,
-    write_gallery,
-)
+from docs.tools.schedule_gallery import as_drawn, first_accepted, gallery, picture_name, picture_of
 from testbed.reference.description import describe, markdown, module_summary
 from testbed.studies.proofs import ALWAYS_PROVED, scope_beyond
 
-PATH = Path("docs") / "algorithms.md"
+PROVED_FOR = Path(__file__).with_name("proved_for.json")
 GALLERY = "schedules"
 WORLD_SIZES = (4, 12, 64, 1024)
 DRAWN_SIZES = (4, 8, 2, 6, 9, 16)
@@ -35,8 +30,6 @@ PICTURE_WIDTH = 480
 
 _HEAD = """\
 # Algorithms
-
-<!-- Written by `make docs` out of collectives/algorithms/; change it there. -->
 
 What ships, for which collective, at what cost. An algorithm is a program (`collectives/program/program.py`);
 this page is made of its docstring, of the cost that it declares, and of its schedule. `testbed verify` proves
@@ -69,13 +62,20 @@ sends, `c<r` overwrites chunk c by what r sends, `c=s` copies chunk s onto chunk
 """
 
 
-def algorithm_docs(scope: Callable[[Algorithm], str] | None = None) -> str:
-    """Return the page; *scope* says for which world sizes an algorithm is proved, by default by a proof."""
-    tables = [_costs(collective, scope or proved_for) for collective in CONTRACTS]
+def algorithm_docs() -> str:
+    """Return the page of all algorithms: costs side by side, then each one's idea, source and drawing."""
+    scopes = json.loads(PROVED_FOR.read_text(encoding="utf-8"))
+    tables = [_costs(collective, scopes) for collective in CONTRACTS]
     families = [
         _family(list(members)) for _, members in groupby(by_file(), key=lambda own: own.program.__module__)
     ]
     return "\n".join([_HEAD, *filter(None, tables), _NOTATION, *families])
+
+
+def algorithm_pages() -> dict[str, str]:
+    """Return every file about algorithms by its name in the site: the page, the gallery and its pictures."""
+    drawn = {f"{GALLERY}/{name}": text for name, text in gallery(by_file()).items()}
+    return {"algorithms.md": algorithm_docs(), **drawn}
 
 
 def by_file() -> list[Algorithm]:
@@ -99,7 +99,7 @@ def proved_for(algorithm: Algorithm) -> str:
     return ALWAYS_PROVED if beyond is None else beyond.sizes
 
 
-def _costs(collective: str, scope: Callable[[Algorithm], str]) -> str:
+def _costs(collective: str, scopes: dict[str, str]) -> str:
     """Return the table that compares what ships for *collective*."""
     rows = []
     bounds = [CONTRACTS[collective].min_bytes_sent_fraction(world_size) for world_size in WORLD_SIZES]
@@ -110,7 +110,14 @@ def _costs(collective: str, scope: Callable[[Algorithm], str]) -> str:
             "–" if cost is None else f"{float(cost.max_bytes_sent_fraction / bound):.2f}"
             for cost, bound in zip(costs, bounds, strict=True)
         ]
-        rows.append([f"[{algorithm.name}](#{_anchor(algorithm)})", scope(algorithm), *steps, *sent])
+        rows.append(
+            [
+                f"[{algorithm.name}](#{_anchor(algorithm)})",
+                scopes.get(_anchor(algorithm), "not yet proved"),
+                *steps,
+                *sent,
+            ]
+        )
     if not rows:
         return ""
     blank = [""] * len(WORLD_SIZES)
@@ -165,6 +172,5 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else PATH
-    write_whole(path, algorithm_docs())
-    write_gallery(path.parent / GALLERY, by_file())
+    found = {_anchor(own): proved_for(own) for own in by_file()}
+    write_whole(PROVED_FOR, json.dumps(found, indent=1) + "\n")

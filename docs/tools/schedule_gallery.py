@@ -1,12 +1,10 @@
-"""docs/schedules/: a picture of each shipped algorithm, and a page that sets them side by side."""
+"""A picture of each shipped algorithm, and a page of the site that sets them side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from collectives.errors import NotSupportedError
-from collectives.formats.whole_file import write_whole
 from collectives.program import Algorithm
 from collectives.program.contracts import CONTRACTS
 from testbed.reference.schedule import ProgramSchedule, schedule_of
@@ -23,8 +21,6 @@ ABREAST = 3
 _HEAD = """\
 # Schedules side by side
 
-<!-- Written by `make docs` out of collectives/algorithms/; change it there. -->
-
 Every shipped algorithm on 8 ranks. Ranks stand side by side, steps go downwards, an arrow is a message:
 blue is reduced into what the receiver holds, orange overwrites it. A tall picture pays for many latencies,
 one with dense arrows or long ranges of chunks for many bytes. A picture leads to its full size, a name to
@@ -33,7 +29,7 @@ idea, source and costs; `testbed show NAME --ranks 4 --plot FILE` draws any othe
 
 
 def gallery(algorithms: Sequence[Algorithm]) -> dict[str, str]:
-    """Return the files of the folder by name: one picture for each of *algorithms*, and the page."""
+    """Return the files of the gallery by name: one picture for each of *algorithms*, and the page."""
     schedules = {picture_name(own): picture_of(own) for own in algorithms}
     sections = [
         _section(collective, [own for own in algorithms if own.collective == collective], schedules)
@@ -41,17 +37,6 @@ def gallery(algorithms: Sequence[Algorithm]) -> dict[str, str]:
     ]
     pictures = {name: schedule_svg(schedule) for name, schedule in schedules.items()}
     return {**pictures, PAGE: "\n".join([_HEAD, *sections])}
-
-
-def write_gallery(folder: Path, algorithms: Sequence[Algorithm]) -> None:
-    """Write the files of the folder, and remove pictures of what no longer ships."""
-    files = gallery(algorithms)
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.glob("*.svg"):
-        if path.name not in files:
-            path.unlink()
-    for name, text in files.items():
-        write_whole(folder / name, text)
 
 
 def picture_name(algorithm: Algorithm) -> str:

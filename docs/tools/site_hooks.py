@@ -34,6 +34,7 @@ _FENCE = re.compile(r"^```.*?^```[^\S\n]*$", re.DOTALL | re.MULTILINE)
 
 _places: dict[str, str] = {}  # path in the tree -> path in the site
 _origins: dict[str, str] = {}  # the other way round
+_generated: dict[str, str] = {}  # path in the tree that a generated page would have -> its text
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -48,9 +49,11 @@ def on_files(files: Any, config: Any) -> Any:
     for path, place in OUTSIDE.items():
         _places[path] = place
         files.append(File.generated(config, place, abs_src_path=str(ROOT / path)))
-    _origins.update({place: path for path, place in _places.items() if path != "docs/README.md"})
     for place, text in pages().items():
         files.append(File.generated(config, place, content=text))
+        _places[f"docs/{place}"] = place
+        _generated[f"docs/{place}"] = text
+    _origins.update({place: path for path, place in _places.items() if path != "docs/README.md"})
     for path in sorted(_linked()):
         _places[path] = f"files/{path}.txt"
         files.append(File.generated(config, _places[path], abs_src_path=str(ROOT / path)))
@@ -63,7 +66,7 @@ def _linked() -> set[str]:
     found = {
         posixpath.normpath(posixpath.join(posixpath.dirname(source), link["target"]))
         for source in sources
-        for link in _LINK.finditer((ROOT / source).read_text(encoding="utf-8"))
+        for link in _LINK.finditer(_generated.get(source) or (ROOT / source).read_text(encoding="utf-8"))
         if link["target"]
     }
     return {path for path in found if path not in _places and (ROOT / path).is_file()}

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import typer
 
+from docs.tools.algorithm_docs import algorithm_pages
 from docs.tools.schemas import schemas
 from testbed.options.outputs import PANELS, panel_of
 
@@ -125,8 +126,9 @@ def python_page(package: str) -> str:
 
 
 def pages() -> dict[str, str]:
-    """Return the text of each page that is generated, by its name in the site."""
+    """Return the text of each page (and drawing) that is generated, by its name in the site."""
     return {
+        **algorithm_pages(),
         "reference/commands.md": commands_page(),
         "fields.md": schemas_page(),
         **{f"reference/{package}.md": python_page(package) for package in PACKAGES},

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from testbed.options.command import command
+from testbed.options.goodput import GoodputOptions
 from testbed.options.planning import QuestionOptions, SweepOptions
 from testbed.output.table import progress
 from testbed.result import Result
@@ -19,17 +20,25 @@ Examples:
   testbed plan --profile gpt2-xl --network a.toml --network b.toml --ranks 64,256 --json
   testbed plan --profile gpt2-xl --network dgx-h100 --set nic_bandwidth=100Gbps,400Gbps --set nodes=8,32
   testbed plan --collective all_reduce --nbytes 1M-1G --network dgx-h100 --ranks 64
+  testbed plan --goodput --network dgx-h100 --ranks 1024 train.py --steps 3
 """
 
 
 @partial(command, draws="time and cost, or what else tells designs apart")
 def plan(
     question: Annotated[
-        Path | None, typer.Argument(metavar="[QUESTION.toml]", help="The question as a file.")
+        Path | None,
+        typer.Argument(
+            metavar="[QUESTION.toml|SCRIPT]", help="The question as a file, or the script that is trained."
+        ),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGS]…", help="What the script is given.")
     ] = None,
     *,
     asked: QuestionOptions,
     sweeps: SweepOptions,
+    long: GoodputOptions,
     explain: Annotated[
         bool | None,
         typer.Option(
@@ -44,7 +53,15 @@ def plan(
     Models, networks with other values of single fields, ranks, strategies and algorithms: every combination
     is worked out, on all cores or a cluster's, and only what is not known already. A question is a file, or
     options for the common case.
+
+    With --goodput: how much of a long training's time counts, what is lost to failures, checkpoints and
+    waiting, the best interval between checkpoints, and what would help. All that follows a SCRIPT is the
+    script's.
     """
+    if long.goodput:
+        from testbed.goodput.command import goodput_of
+
+        return goodput_of(question, arguments or [], asked, long)
     from testbed.planning import plan as answered
     from testbed.planning.question import question_of, read_question
     from testbed.report.planning import plan_result

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, get_type_h
 import typer
 
 from testbed.errors import CheckError, UsageError, drop_stdout, reporting_errors
+from testbed.foreign_files import naming_foreign_files
 from testbed.options.annotations import HtmlFile
 from testbed.options.assumptions import FORMERLY
 from testbed.options.groups import grouped
@@ -172,7 +173,7 @@ def command(
         suffixes: of files with its figure, in words.
     """
     takes_outputs = any(hint is Outputs for hint in get_type_hints(function, include_extras=True).values())
-    flat = grouped(function if takes_outputs else _with_outputs(function))
+    flat = naming_foreign_files(grouped(function if takes_outputs else _with_outputs(function)))
     signature = _with_plot(inspect.signature(flat), draws and f"Draw {draws}: {suffixes}.")
 
     @functools.wraps(function)

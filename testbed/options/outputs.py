@@ -53,15 +53,22 @@ INPUTS = ("--from", "--table", "--calibration", "--assumptions")
 """Options with the path of a file that is read."""
 
 
-PANELS = ("Arguments", "Question", "Software", "GPU", "Faults", "Checks", "Workers", "Output")
+PANELS = ("Arguments", "Question", "Goodput", "Software", "GPU", "Faults", "Checks", "Workers", "Output")
 """Headings of options, in their order."""
+
+
+ENDING_WITH_A_SCRIPT = ("plan",)
+"""Commands whose options end with the name of a script, if they are given one."""
 
 
 class CheckedCommand(TyperCommand):
     """A command that begins only where its values can be, and its outputs are no inputs and of their kind."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Read *args*, of which none gives an option of one value a second one."""
+        """Read *args*, of which none gives an option of one value a second one; what follows a script is its."""
+        script = next((place for place, word in enumerate(args) if word.endswith(".py")), None)
+        if self.name in ENDING_WITH_A_SCRIPT and script is not None and "--" not in args[:script]:
+            args = [*args[: script + 1], "--", *args[script + 1 :]]
         _, _, given = self.make_parser(ctx).parse_args(args=list(args))
         for parameter, count in Counter(given).items():
             one_value = parameter.param_type_name == "option" and not parameter.multiple

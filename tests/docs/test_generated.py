@@ -1,58 +1,67 @@
-"""Generated documents: what is committed is what the tools behind `make docs` make."""
+"""Generated documents: pages of algorithms, and what is committed of what `make docs` makes."""
 
 from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from collectives import NotSupportedError, algorithm, resolve_algorithm
 from collectives.algorithms import ALGORITHMS
-from collectives.program import Algorithm, Cost
-from docs.tools.algorithm_docs import algorithm_docs, by_file, cost_of, proved_for
+from collectives.program import Cost
+from docs.tools.algorithm_docs import PROVED_FOR, algorithm_pages, by_file, cost_of, proved_for
 from docs.tools.architecture import PACKAGES, PATH, picture
-from docs.tools.schedule_gallery import first_accepted, gallery, write_gallery
+from docs.tools.schedule_gallery import first_accepted
 from docs.tools.schemas import DOCS, schemas
 from tests.documents.blocks import ROOT
 
-ALGORITHMS_PAGE = Path(__file__).parents[2] / "docs" / "algorithms.md"
 
-
-def proved_for_as_committed(algorithm: Algorithm) -> str:
-    row = rf"^\| \[{algorithm.name}\]\(#{algorithm.name}-{algorithm.collective}\) \| (.+?) \|"
-    found = re.search(row, ALGORITHMS_PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    return "" if found is None else found[1]
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return algorithm_pages()
 
 
 @pytest.fixture(scope="module")
-def page() -> str:
-    return algorithm_docs(proved_for_as_committed)
+def page(pages: dict[str, str]) -> str:
+    return pages["algorithms.md"]
 
 
-def test_the_committed_page_is_up_to_date(page: str) -> None:
-    assert ALGORITHMS_PAGE.read_text(encoding="utf-8") == page, "run `make docs` and commit the result"
+@pytest.fixture(scope="module")
+def gallery(pages: dict[str, str]) -> str:
+    return pages["schedules/README.md"]
+
+
+def scopes() -> dict[str, str]:
+    return json.loads(PROVED_FOR.read_text(encoding="utf-8"))
+
+
+def test_the_proved_world_sizes_are_kept_for_every_algorithm() -> None:
+    """To renew them: ``make docs``."""
+    assert list(scopes()) == [f"{own.name}-{own.collective}" for own in by_file()]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_algorithms_are_proved_for_the_sizes_that_the_committed_page_says() -> None:
-    shipped = by_file()
-
-    assert [proved_for_as_committed(own) for own in shipped] == [proved_for(own) for own in shipped]
+def test_algorithms_are_proved_for_the_sizes_that_are_kept() -> None:
+    assert scopes() == {f"{own.name}-{own.collective}": proved_for(own) for own in by_file()}
 
 
 @pytest.mark.parametrize("shipped", ALGORITHMS, ids=lambda shipped: f"{shipped.collective}-{shipped.name}")
-def test_every_algorithm_has_a_row_a_section_and_a_drawing(page: str, shipped: Any) -> None:
+def test_every_algorithm_has_a_row_a_section_and_drawings(
+    pages: dict[str, str], page: str, gallery: str, shipped: Any
+) -> None:
+    picture = f"schedules/{shipped.collective}-{shipped.name}.svg"
     assert page.count(f"| [{shipped.name}](#{shipped.name}-{shipped.collective}) |") == 1
     section = (
         page.split(f"\n### {shipped.name}, {shipped.collective}\n")[1].split("\n## ")[0].split("\n### ")[0]
     )
     assert section.count("```") == 2
-    assert f'src="schedules/{shipped.collective}-{shipped.name}.svg"' in section
+    assert f'src="{picture}"' in section
     assert "step 0" in section
+    assert pages[picture].startswith("<svg")
+    assert f'href="../algorithms.md#{shipped.name}-{shipped.collective}"' in gallery
 
 
 def test_every_link_within_the_page_leads_to_a_heading(page: str) -> None:
@@ -81,40 +90,10 @@ def test_a_world_size_that_is_refused_has_no_cost() -> None:
     assert cost_of(resolve_algorithm("ring"), 3) is not None
 
 
-PICTURES = Path(__file__).parents[2] / "docs" / "schedules"
-
-
-@pytest.fixture(scope="module")
-def files() -> dict[str, str]:
-    return gallery(by_file())
-
-
-def test_the_committed_pictures_are_up_to_date(files: dict[str, str]) -> None:
-    committed = {path.name: path.read_text(encoding="utf-8") for path in PICTURES.iterdir()}
-
-    assert sorted(committed) == sorted(files), "run `make docs` and commit the result"
-    assert committed == files, "run `make docs` and commit the result"
-
-
-def test_the_page_shows_every_picture_and_leads_to_sections_that_there_are(files: dict[str, str]) -> None:
-    page = files["README.md"]
-    headings = re.findall(
-        r"^### (.+), (.+)$", (PICTURES.parent / "algorithms.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
-
-    assert set(re.findall(r'src="([^"]+)"', page)) == files.keys() - {"README.md"}
-    assert set(re.findall(r'href="\.\./algorithms\.md#([^"]+)"', page)) == {
-        f"{name}-{collective}" for name, collective in headings
+def test_the_gallery_shows_every_drawing(pages: dict[str, str], gallery: str) -> None:
+    assert {f"schedules/{name}" for name in re.findall(r'src="([^"]+)"', gallery)} == {
+        name for name in pages if name.endswith(".svg")
     }
-
-
-def test_pictures_of_what_no_longer_ships_are_removed(tmp_path: Path) -> None:
-    ring = resolve_algorithm("ring")
-    write_gallery(tmp_path, [ring, resolve_algorithm("tree")])
-
-    write_gallery(tmp_path, [ring])
-
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "all_reduce-ring.svg"]
 
 
 def test_an_algorithm_is_drawn_for_a_size_that_it_accepts() -> None:

@@ -1,7 +1,7 @@
-"""Tables of measured collectives: logs of nccl-tests, JSON of `testbed bench`, and CSV, as rows.
+"""Tables of measured collectives: logs and files of nccl-tests, JSON of `testbed bench`, and CSV, as rows.
 
-A CSV has a line of column names.  It must have a size and a time; what else it does not say, options say,
-or a file of systems beside it (`testbed.calibration.tables.systems`):
+A CSV of one's own has a line of column names.  It must have a size and a time; what else it does not say,
+options say, or a file of systems beside it (`testbed.calibration.tables.systems`):
 
 | column | other names | means |
 |---|---|---|
@@ -22,10 +22,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from collectives.catalogue.measured_times import MAX_RANKS, TimesDocument
 from collectives.formats.json_document import parse_json, parse_json_document, read_bytes, spell
 from testbed.calibration.tables.measured_row import KNOWN, MeasuredRow, collective_named
+from testbed.calibration.tables.nccl_files import (
+    RCCL_COLUMNS,
+    is_nccl_document,
+    read_nccl_document,
+    read_rccl_rows,
+)
 from testbed.calibration.tables.nccl_log import is_log, read_log
 from testbed.calibration.tables.systems import System, systems_beside
 from testbed.errors import UsageError
@@ -72,16 +79,27 @@ def read_table(path: Path, said: Said | None = None) -> list[MeasuredRow]:
         text = read_bytes(path, UsageError).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: expected text in UTF-8: {error}") from None
-    if text.lstrip().startswith("{"):
-        return _checked(path, _bench(path, text, said))
+    if text.lstrip().startswith(("{", "[{")):
+        return _checked(path, _json(path, text, said))
     if is_log(text):
         rows = read_log(text, path.stem, collective=said.collective, ranks=said.ranks, nodes=said.nodes)
         return _checked(path, rows)
     return _checked(path, _csv(path, text, said))
 
 
+def _json(path: Path, text: str, said: Said) -> list[MeasuredRow]:
+    content = parse_json(text.encode(), str(path), UsageError)
+    if not is_nccl_document(content):
+        return _bench(path, text, content, said)
+    return read_nccl_document(
+        content, str(path), path.stem, collective=said.collective, ranks=said.ranks, nodes=said.nodes
+    )
+
+
 def _csv(path: Path, text: str, said: Said) -> list[MeasuredRow]:
     reader = csv.DictReader(text.splitlines())
+    if set(reader.fieldnames or ()) >= RCCL_COLUMNS:
+        return read_rccl_rows(list(reader), str(path), path.stem, first_line=2)
     columns = {
         what: next((name for name in names if name in (reader.fieldnames or ())), None)
         for what, names in _NAMES.items()
@@ -172,9 +190,8 @@ def _row(
     )
 
 
-def _bench(path: Path, text: str, said: Said) -> list[MeasuredRow]:
+def _bench(path: Path, text: str, content: Any, said: Said) -> list[MeasuredRow]:
     """Return the rows of a document of `testbed bench --json`."""
-    content = parse_json(text.encode(), str(path), UsageError)
     if isinstance(content, dict) and content.get("transport") == "sim":
         raise UsageError(f"{path}: its times are simulated; expected those of a real transport")
     what = "what testbed bench --json prints, with transport, ranks and rows"
@@ -200,11 +217,14 @@ def _bench(path: Path, text: str, said: Said) -> list[MeasuredRow]:
 
 
 def _checked(path: Path, rows: list[MeasuredRow]) -> list[MeasuredRow]:
-    """Return *rows*, each of which can be.
+    """Return *rows*, each of which can be; those of 0 bytes moved nothing, and are left out.
 
     Raises:
-        UsageError: one cannot; names its line.
+        UsageError: one cannot; names its line.  None is left.
     """
+    rows = [row for row in rows if row.nbytes != 0]
+    if not rows:
+        raise UsageError(f"{path}: expected rows out of place with a size above 0 bytes, found none")
     for row in rows:
         bounds = (
             ("time", row.seconds, "seconds above 0", 0 < row.seconds <= MAX_SECONDS),

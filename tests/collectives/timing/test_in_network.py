@@ -149,7 +149,7 @@ def test_from_five_ranks_on_a_switch_that_reduces_beats_the_ring_at_large_sizes(
 
 @pytest.mark.parametrize(
     ("preset", "num_gpus", "nbytes", "microseconds"),
-    [  # published all-reduce times; see docs/nccl_model.md
+    [  # published all-reduce times; see docs/modelling_nccl.md
         ("dgx-h100", 8, 17179869184, 62239),
         ("aws-p6-b200", 8, 17179869184, 35551.4),
         ("gb200-nvl72", 4, 8589934592, 19424),

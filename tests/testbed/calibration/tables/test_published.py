@@ -108,6 +108,7 @@ SAYS_ALL = "collective,ranks,size_bytes,time_us\n"
         ("size_bytes,time_us\n", "expected rows below the names"),
         ('{"transport": "sim", "ranks": 2, "rows": []}', "its times are simulated"),
         ('{"ranks": 2}', "expected what testbed bench --json prints"),
+        (SAYS_ALL + "all_reduce,8,0,3\n", "size above 0 bytes, found none"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(read, text, said):

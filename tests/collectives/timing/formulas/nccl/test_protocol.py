@@ -274,5 +274,5 @@ def test_the_document_shows_what_the_benchmark_prints(
     benchmark["main"]()
 
     printed = set(re.findall(r"^\|.*\|$", capsys.readouterr().out, re.MULTILINE))
-    shown = set(re.findall(r"^\|.*\|$", (ROOT / "docs" / "nccl_model.md").read_text(), re.MULTILINE))
+    shown = set(re.findall(r"^\|.*\|$", (ROOT / "docs" / "modelling_nccl.md").read_text(), re.MULTILINE))
     assert printed <= shown

@@ -1,0 +1,138 @@
+"""Step and state of a script's training, from one run without data."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a script's training takes.
+
+    Attributes:
+        step_seconds: of a steady iteration.
+        state_bytes: of parameters and the optimizer's state on all ranks, each part once.
+        memory: whether it fits, in words; empty where that is not known.
+        fits: whether it does.
+        num_run: ranks that were run; the state of the others is the mean of theirs.
+    """
+
+    step_seconds: float
+    state_bytes: float
+    memory: str
+    fits: bool
+    num_run: int
+
+
+def train(
+    script: str,
+    arguments: Sequence[str],
+    *,
+    network: str,
+    ranks: int,
+    compute: str,
+    state_bytes: float | None = None,
+) -> Trained:
+    """Run *script* without data on *ranks* virtual GPUs; what it prints is dropped.
+
+    Memory has no limit: whether it suffices is reported, and a training that does not fit can be planned.
+
+    Args:
+        script: that trains.
+        arguments: of the script.
+        network: its name.
+        ranks: GPUs.
+        compute: the device that computes.
+        state_bytes: of parameters and the optimizer's state; None: what the script's optimizers hold.
+
+    Raises:
+        UsageError: there is no such script; it finishes no second iteration, or no global name holds its
+            optimizer.
+        RankError: it fails.
+    """
+    from collectives.virtual import run
+    from testbed.options.arguments import parse_compute_model
+    from testbed.scripts.script import check_script
+
+    check_script(script)
+    silence = io.StringIO()
+    try:
+        outcome = run(
+            script,
+            ranks=ranks,
+            network=network,
+            argv=tuple(arguments),
+            compute=parse_compute_model(compute),
+            fake=True,
+            memory_limit="off",
+            looks_for_shared_state=False,
+            streams=lambda rank: (silence, silence),
+        )
+    except (SyntaxError, ModuleNotFoundError) as error:
+        raise UsageError(f"{script}: {error}") from None
+    report = outcome.report
+    steady = report.steady()
+    if steady is None:
+        raise UsageError(
+            f"{script} finished no second iteration: give it at least two steps of its optimizer"
+        )
+    namespaces = [own for own in outcome.results if own]
+    states = [_state_bytes(own, ranks) for own in namespaces]
+    for namespace in namespaces:
+        namespace.clear()  # what a loss keeps alive keeps the model
+    if state_bytes is None:
+        if not any(states):
+            raise UsageError(
+                f"{script}: no global name holds an optimizer after the run, so the state is not known; give "
+                "--checkpoint-bytes"
+            )
+        state_bytes = ranks * math.fsum(states) / len(states)
+    used = report.memory
+    if used is None:
+        return Trained(steady.seconds, state_bytes, "", True, len(states))
+    return Trained(steady.seconds, state_bytes, used.text, used.fits, len(states))
+
+
+def _state_bytes(namespace: Mapping[str, Any], num_ranks: int) -> float:
+    """Return a rank's part of the state: what it holds, shared with those who hold the same."""
+    from torch.optim import Optimizer
+
+    optimizers = {id(value): value for value in namespace.values() if isinstance(value, Optimizer)}
+    tensors: dict[int, Any] = {}
+    for optimizer in optimizers.values():
+        for group in optimizer.param_groups:
+            tensors.update((id(parameter), parameter) for parameter in group["params"])
+        for state in optimizer.state.values():
+            tensors.update(_tensors(state.values()))
+    is_sharded = any(_mesh(tensor) is not None for tensor in tensors.values())
+    return math.fsum(_local_bytes(own) / _copies(own, num_ranks, is_sharded) for own in tensors.values())
+
+
+def _tensors(values: Iterable[Any]) -> Iterable[tuple[int, Any]]:
+    from torch import Tensor
+
+    return [(id(value), value) for value in values if isinstance(value, Tensor)]
+
+
+def _mesh(tensor: Any) -> Any:
+    """Return the mesh of a DTensor; None for any other tensor."""
+    return getattr(tensor, "device_mesh", None)
+
+
+def _local_bytes(tensor: Any) -> int:
+    local = tensor if _mesh(tensor) is None else tensor.to_local()
+    return int(local.numel() * local.element_size())
+
+
+def _copies(tensor: Any, num_ranks: int, is_sharded: bool) -> int:
+    """Return how many ranks hold the same: by its placements, or all where nothing is sharded."""
+    mesh = _mesh(tensor)
+    if mesh is None:
+        return 1 if is_sharded else num_ranks
+    return math.prod(mesh.size(dim) for dim, own in enumerate(tensor.placements) if own.is_replicate())

@@ -1,0 +1,213 @@
+"""Goodput of one run by its events, drawn from a seed: what the closed form cannot say.
+
+    train --interval--> stall --> train ...          a checkpoint is safe some seconds after its stall
+      failure, at any time --> outage (--> wait for a node) --> train from the last safe checkpoint
+
+Failures of all parts, and nodes that become slow, have no memory.  A node that has failed is out for the time
+of its repair; where none stands by, ranks wait for the first that is back, or, if they shrink, go on without
+it, more slowly by its share, until the checkpoint after it is back.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from dataclasses import dataclass, field
+
+from testbed.goodput.expected import CHECKPOINT, DEGRADED, FEWER, LOST_WORK, RESTART, WAITING
+from testbed.goodput.parts import HOUR
+from testbed.goodput.policy import Setting
+
+USEFUL = "useful"
+_NEVER = math.inf
+
+
+@dataclass
+class Run:
+    """A run of *setting* for so many seconds, with the failures that *seed* draws.
+
+    Attributes:
+        setting: what is run.
+        seconds: how long.
+        seed: of the failures.
+        spent: seconds by cause; `USEFUL` is what counts.
+        interruptions: failures, by part.
+    """
+
+    setting: Setting
+    seconds: float
+    seed: int
+    spent: dict[str, float] = field(default_factory=dict)
+    interruptions: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self._now = 0.0
+        self._away: list[float] = []  # when nodes are back from repair
+        self._slow: list[float] = []  # when slow nodes are no longer
+        self._next_failure = self._draw(self.setting.rate)
+        self._next_slow = self._draw(self._slow_rate())
+        self._since_safe: dict[str, float] = {}
+        self._unsafe: tuple[float, dict[str, float]] | None = None  # when it will be safe, what it holds
+        self._run()
+
+    @property
+    def goodput(self) -> float:
+        """The part of the time that counts."""
+        return self.spent.get(USEFUL, 0.0) / self.seconds
+
+    def _run(self) -> None:
+        while self._now < self.seconds:
+            self._skip()
+            if not (self._train() and self._stall()):
+                self._recover()
+        for held in (self._since_safe, *([self._unsafe[1]] if self._unsafe else [])):
+            for cause, spent in held.items():
+                self._spend(cause, spent)
+
+    def _skip(self) -> None:
+        """Go through the intervals in which nothing happens but their checkpoints, all but the last two."""
+        checkpoint, train = self.setting.checkpoint, self.setting.interval_seconds
+        is_shorthanded = self.setting.recovery == "shrink" and self._away
+        if self._slow or is_shorthanded or checkpoint.write_seconds > train:
+            return
+        cycle = train + checkpoint.stall_seconds
+        count = int((min(self._next_failure, self._next_slow, self.seconds) - self._now) // cycle) - 2
+        if count > 0:
+            self._spend(USEFUL, count * train)
+            self._spend(CHECKPOINT, count * checkpoint.stall_seconds)
+            self._advance(self._now + count * cycle)
+
+    def _train(self) -> bool:
+        """Train up to the next checkpoint; return whether no failure came."""
+        left = self.setting.interval_seconds
+        while left > 0:
+            speed, share = self._speed()
+            done = self._now + left / speed
+            until = min(done, self.seconds, self._next_change())
+            is_failure = self._next_failure < until
+            until = min(until, self._next_failure)
+            passed = until - self._now
+            self._advance(until)
+            left = 0.0 if until == done else left - passed * speed
+            self._hold(USEFUL, passed * speed)
+            self._hold(FEWER, passed * (1 - share))
+            self._hold(DEGRADED, passed * (share - speed))
+            if is_failure:
+                return False
+            if self._now >= self.seconds:
+                return True
+        return True
+
+    def _stall(self) -> bool:
+        """Take a checkpoint; return whether no failure came."""
+        if self._unsafe is not None and not self._pass(self._unsafe[0] - self._now):
+            return False  # two are not written at once
+        if self._now >= self.seconds:
+            return True
+        if not self._pass(self.setting.checkpoint.stall_seconds):
+            return False
+        self._unsafe = (self._now + self.setting.checkpoint.write_seconds, self._since_safe)
+        self._since_safe = {}
+        if self.setting.recovery == "shrink":
+            back = self._returned()
+            if back:  # they join at a checkpoint, which costs a restart and no work
+                self._advance(self._now)
+                return self._idle(RESTART, self.setting.restart_seconds)
+        return True
+
+    def _recover(self) -> None:
+        """Lose what is not safe, and wait until training can go on."""
+        while True:
+            self._fail()
+            setting = self.setting
+            outage = setting.outage_seconds
+            if not self._idle(RESTART, outage):
+                continue
+            if setting.recovery == "shrink" or setting.spares is None or len(self._away) <= setting.spares:
+                return
+            if self._idle(WAITING, sorted(self._away)[-setting.spares - 1] - self._now):
+                return
+
+    def _fail(self) -> None:
+        """Draw which part has failed, and lose what is not safe."""
+        parts = self.setting.parts
+        (part,) = self._random.choices(parts, [part.rate for part in parts])
+        self.interruptions[part.name] = self.interruptions.get(part.name, 0) + 1
+        if part.is_replaced:
+            heapq.heappush(self._away, self._now + self.setting.repair_seconds)
+        held = [self._since_safe, *([self._unsafe[1]] if self._unsafe else [])]
+        self._spend(LOST_WORK, math.fsum(spent for own in held for spent in own.values()))
+        self._since_safe, self._unsafe = {}, None
+        self._next_failure = self._now + self._draw(self.setting.rate)
+
+    def _pass(self, seconds: float) -> bool:
+        """Let *seconds* of a checkpoint pass; return whether no failure came."""
+        until = min(self._now + max(0.0, seconds), self.seconds)
+        is_failure = self._next_failure < until
+        until = min(until, self._next_failure)
+        self._hold(CHECKPOINT, until - self._now)
+        self._advance(until)
+        return not is_failure
+
+    def _idle(self, cause: str, seconds: float) -> bool:
+        """Let *seconds* pass in which nothing can be lost; return whether no failure came."""
+        until = min(self._now + max(0.0, seconds), self.seconds)
+        is_failure = self._next_failure < until
+        until = min(until, self._next_failure)
+        self._spend(cause, until - self._now)
+        self._advance(until)
+        return not is_failure
+
+    def _advance(self, until: float) -> None:
+        """Go on to *until*: checkpoints become safe, nodes become slow or are no longer."""
+        self._now = until
+        if self._unsafe is not None and self._unsafe[0] <= until:
+            for cause, spent in self._unsafe[1].items():
+                self._spend(cause, spent)
+            self._unsafe = None
+        if self.setting.recovery != "shrink":
+            self._returned()
+        while self._next_slow <= until:
+            assert self.setting.degraded is not None
+            heapq.heappush(self._slow, self._next_slow + self.setting.degraded.seconds)
+            self._next_slow += self._draw(self._slow_rate())
+        while self._slow and self._slow[0] <= until:
+            heapq.heappop(self._slow)
+
+    def _returned(self) -> int:
+        """Take back the nodes whose repair is over; return how many."""
+        count = 0
+        while self._away and self._away[0] <= self._now:
+            heapq.heappop(self._away)
+            count += 1
+        return count
+
+    def _speed(self) -> tuple[float, float]:
+        """Return how fast training is, and how fast it would be if no node were slow."""
+        share = 1.0
+        if self.setting.recovery == "shrink":
+            missing = max(0, len(self._away) - (self.setting.spares or 0))
+            share = max(1, self.setting.num_nodes - missing) / self.setting.num_nodes
+        slowdown = self.setting.degraded.slowdown if self._slow and self.setting.degraded else 1.0
+        return share / slowdown, share
+
+    def _next_change(self) -> float:
+        """Return when nodes become slow, or one is no longer."""
+        return min(self._next_slow, self._slow[0] if self._slow else _NEVER)
+
+    def _slow_rate(self) -> float:
+        degraded = self.setting.degraded
+        return self.setting.num_nodes / (degraded.mtbf_hours * HOUR) if degraded else 0.0
+
+    def _draw(self, rate: float) -> float:
+        return self._random.expovariate(rate) if rate > 0 else _NEVER
+
+    def _hold(self, cause: str, seconds: float) -> None:
+        if seconds:
+            self._since_safe[cause] = self._since_safe.get(cause, 0.0) + seconds
+
+    def _spend(self, cause: str, seconds: float) -> None:
+        if seconds:
+            self.spent[cause] = self.spent.get(cause, 0.0) + seconds
