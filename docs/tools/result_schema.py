@@ -17,6 +17,7 @@ from testbed.report import (
     compared,
     device,
     fuzzing,
+    goodput,
     measured_collectives,
     network,
     planning,
@@ -34,28 +35,35 @@ from testbed.report import (
 from testbed.result import Column
 from testbed.scripts import every_order
 
-ROWS: dict[str, Sequence[Sequence[Column]]] = {
-    "bench": [bench.COLUMNS],
-    "calibrate": [calibration.COLUMNS, measured_collectives.COLUMNS, device.KERNELS],
-    "compare": [compared.DIFFERENCES],
-    "env": [env.COLUMNS],
-    "export": [export.COLUMNS],
-    "fuzz": [fuzzing.COLUMNS],
-    "network": [network.LINKS, network.NETWORKS],
-    "plan": [planning.COLUMNS],
-    "profile": [profiled.COLUMNS],
-    "run": [virtual.ITERATIONS, every_order.COLUMNS],
-    "same": [sameness.COLUMNS],
-    "scale": [scaling.COLUMNS],
-    "show": [schedule.COLUMNS],
-    "simulate": [simulation.COLUMNS],
-    "synthesize": [synthesized.COLUMNS],
-    "tune": [tuning.COLUMNS],
-    "validate": [published.COLUMNS, device.STEP_COLUMNS],
-    "verify": [proofs.COLUMNS],
+ROWS: dict[str, Sequence[Column]] = {
+    "bench": bench.COLUMNS,
+    "calibrate": calibration.COLUMNS,
+    "calibrate --from": measured_collectives.COLUMNS,
+    "calibrate --device": device.KERNELS,
+    "compare": compared.DIFFERENCES,
+    "env": env.COLUMNS,
+    "export": export.COLUMNS,
+    "fuzz": fuzzing.COLUMNS,
+    "network NAME": network.LINKS,
+    "network": network.NETWORKS,
+    "plan": planning.COLUMNS,
+    "plan --goodput": goodput.COLUMNS,
+    "profile": profiled.COLUMNS,
+    "run": virtual.ITERATIONS,
+    "run --orders": every_order.COLUMNS,
+    "same": sameness.COLUMNS,
+    "scale": scaling.COLUMNS,
+    "show": schedule.COLUMNS,
+    "simulate": simulation.COLUMNS,
+    "synthesize": synthesized.COLUMNS,
+    "tune": tuning.COLUMNS,
+    "validate --table": published.COLUMNS,
+    "validate --device": device.STEP_COLUMNS,
+    "verify": proofs.COLUMNS,
 }
-"""Columns of the chief rows of each command, of each kind that it has."""
+"""Columns of the chief rows of each command, or of it with an option."""
 
+ROLES = {"asked": "asked", "found": "found", "how": "how it was found"}
 TEXT = {"type": "string"}
 NAMES = {"type": "object", "additionalProperties": {"type": "array", "items": TEXT}}
 FRAME: dict[str, Any] = {
@@ -72,7 +80,11 @@ FRAME: dict[str, Any] = {
     "how": {**NAMES, "description": "columns that say how the answer was found: an engine, a model"},
     "units": {"type": "object", "additionalProperties": TEXT, "description": "of columns: s, B, B/s, 1"},
     "assumptions": {"type": "object", "description": "as --assumptions FILE takes them again"},
-    "rows": {"type": "array", "items": {"type": "object"}, "description": "of a command: its $defs"},
+    "rows": {
+        "type": "array",
+        "items": {"type": "object"},
+        "description": "$defs says which columns a command has",
+    },
 }
 """Fields of every result; a command has further ones."""
 
@@ -85,7 +97,7 @@ def schema() -> dict[str, Any]:
         "type": "object",
         "properties": FRAME,
         "required": list(FRAME),
-        "$defs": {name: {"anyOf": [_row(own) for own in kinds]} for name, kinds in ROWS.items()},
+        "$defs": {name: _row(columns) for name, columns in ROWS.items()},
     }
 
 
@@ -100,7 +112,8 @@ def _row(columns: Sequence[Column]) -> dict[str, Any]:
 
 def _field(column: Column) -> dict[str, Any]:
     """Return the schema of a field: where it has a unit a number, or several by place or by name."""
-    said: dict[str, Any] = {"role": column.role}
+    unit = "" if column.unit in ("", "1") else f", in {column.unit}"
+    said: dict[str, Any] = {"description": f"{ROLES[column.role]}{unit}"}
     if column.unit:
         number = {"type": ["number", "null"]}
         said |= {"unit": column.unit, "type": ["number", "array", "object", "null"]}

@@ -65,7 +65,7 @@ class CheckedCommand(TyperCommand):
     """A command that begins only where its values can be, and its outputs are no inputs and of their kind."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Read *args*, of which none gives an option of one value a second one; what follows a script is its."""
+        """Read *args*: an option of one value has no second one, what follows a script is the script's."""
         script = next((place for place, word in enumerate(args) if word.endswith(".py")), None)
         if self.name in ENDING_WITH_A_SCRIPT and script is not None and "--" not in args[:script]:
             args = [*args[: script + 1], "--", *args[script + 1 :]]

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *asked("kind", "work", "profile", "script", "model", "network", "label", "collective", "ranks", "nbytes"),
-    *asked("strategy", "bucket_cap_mb", "algorithm_asked", "timing", "transport_model", "device"),
-    *asked("tokens_per_rank", "price_per_gpu_hour", "overrides"),
+    *asked("strategy", "bucket_cap_mb", "algorithm_asked", "timing", "transport", "device"),
+    *asked("tokens_per_rank", "price_per_gpu_hour", "overrides", "scaling"),
     *found("seconds", "compute_seconds", "efficiency", "algorithm", "resolved", "bottleneck"),
     *found("bottleneck_utilisation", "memory_bytes", "topology"),
     *found_by("method", "timed_by", "inefficiencies"),

@@ -154,8 +154,6 @@ TYPES: dict[str, Any] = {
 
 def mistakes(value: Any, schema: dict[str, Any], where: str = "") -> list[str]:
     """Return what *schema* does not allow of *value*: of JSON Schema what ours use."""
-    if "anyOf" in schema:
-        return min((mistakes(value, own, where) for own in schema["anyOf"]), key=len)
     types = schema.get("type", [])
     allowed = tuple(TYPES[name] for name in ([types] if isinstance(types, str) else types))
     if allowed and not isinstance(value, allowed):
@@ -179,7 +177,9 @@ def check_against_the_schema(command: str, document: dict[str, Any]) -> None:
     """Check *document* against the schema in docs/, and its rows against the columns of *command*."""
     schema = json.loads((ROOT / "docs" / "result.schema.json").read_text(encoding="utf-8"))
     assert mistakes(document, schema) == []
-    assert [wrong for row in document["rows"] for wrong in mistakes(row, schema["$defs"][command])] == []
+    kinds = [columns for name, columns in schema["$defs"].items() if name.split()[0] == command]
+    of_each = [[wrong for row in document["rows"] for wrong in mistakes(row, kind)] for kind in kinds]
+    assert min(of_each, key=len) == []
 
 
 def test_a_document_that_is_no_result_is_told_from_one() -> None:
@@ -188,7 +188,7 @@ def test_a_document_that_is_no_result_is_told_from_one() -> None:
     assert len(mistakes({}, schema)) == len(schema["required"])
     assert mistakes({"seconds": "1"}, schema["$defs"]["simulate"]) != []
     assert mistakes({"secs": 1.0}, schema["$defs"]["simulate"]) != []
-    assert schema["$defs"].keys() == PAGES.keys()
+    assert {name.split()[0] for name in schema["$defs"]} == PAGES.keys()
 
 
 @pytest.mark.parametrize("name", each(PAGES))
