@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 BACKEND = "testbed"
 PACKAGES = ("collectives", "ddp", "sim", "testbed")
 PAGE_OPTION = "--testbed-html"
+FIXTURE = "virtual_cluster"
+ON_RANKS = "on_ranks"
+"""What a test that runs as ranks has."""
 
 
 class InTheWayError(ImportError):
@@ -137,6 +140,23 @@ def pytest_configure(config: pytest.Config) -> None:
     from testbed.pytest_plugin import begin_page
 
     begin_page(config, path, PAGE_OPTION)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Import what tests on ranks need, before the first of them, of whose time it would be the most."""
+    functions = [
+        item.function
+        for item in session.items
+        if hasattr(item, "function")
+        and (hasattr(item.function, ON_RANKS) or FIXTURE in getattr(item, "fixturenames", ()))
+    ]
+    if not functions or session.config.option.collectonly:
+        return
+    with contextlib.suppress(ImportError):  # the first test that needs it says so
+        require()
+        from testbed.testing import prepare
+
+        prepare(functions)
 
 
 def pytest_exception_interact(call: Any, report: Any) -> None:

@@ -34,12 +34,12 @@ from benchmarks.lab.published.split import (
 from collectives.timing.formulas.measured import LARGE, measured_at
 from sim import load_network
 from sim.measured import MeasuredCurve
+from testbed.calibration.errors import CLASSES, size_class
 from testbed.calibration.judge.judging import judge
 from testbed.calibration.judge.kind import INTERVALS
-from testbed.calibration.judge.size_class import CLASSES, size_class
+from testbed.calibration.tables.calibration import with_measured
 from testbed.calibration.tables.fit import FittedCurve, Held, fit_curve, fit_curves, spread_of
-from testbed.calibration.tables.measured_row import MeasuredRow
-from testbed.calibration.tables.network_text import with_measured
+from testbed.calibration.tables.rows import MeasuredRow
 
 MIN_ROWS = 3
 """Of a system, for its own spread to say anything."""
@@ -74,7 +74,7 @@ def _elsewhere(fitted: Mapping[str, list[FittedCurve]], rows: Sequence[MeasuredR
     for preset, systems in judged_presets().items():
         curves = {call_of(own.curve): own.curve for own in fitted.get(preset, [])}
         found += [
-            Held(row.nbytes, measured_at(curves[call_of(row)], row.nbytes) / row.seconds - 1, row.system)
+            Held(measured_at(curves[call_of(row)], row.nbytes), row.seconds, row.nbytes, row.system)
             for row in rows
             if row.system in systems and call_of(row) in curves
         ]

@@ -1,45 +1,65 @@
-"""The command `testbed`: registers the commands and nothing else.
+"""The command `testbed`: the names of the commands, and what each does in a line.
 
-Each command imports what it needs when it runs, so that `testbed --help` and
-`testbed verify` start at once and without torch.
+A command is imported when it is called, and imports what it needs when it runs, so that `testbed --help`
+starts at once and `testbed verify` without torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from collectives.docstrings import docstring_of
-from testbed.commands import (
-    bench,
-    calibrate,
-    compare,
-    env,
-    export,
-    fuzz,
-    moved,
-    network,
-    plan,
-    profile,
-    run,
-    same,
-    scale,
-    show,
-    simulate,
-    synthesize,
-    tune,
-    validate,
-    verify,
-)
-from testbed.options.command import ALSO
-from testbed.options.outputs import CheckedCommand
-from testbed.output.plain_text import use_what_streams_know
-from testbed.output.streams import open_closed_streams
+from testbed.options import ALSO
+
+COMMANDS = {
+    "verify": "Prove algorithms right, without data.",
+    "show": "Draw who sends which chunk to whom, in which step, with the cost and the source.",
+    "export": "Write an algorithm, or a table of which is fastest, for another runtime.",
+    "bench": "Time a collective in the columns of nccl-tests, or compare algorithms.",
+    "scale": "Predict how a training step scales.",
+    "plan": "Answer a question about a cluster: time, cost and what limits each design.",
+    "run": "Run a training script, unmodified, as many ranks in virtual time, in one process.",
+    "same": "Say whether a training is the same on different numbers of ranks,"
+    " and at which step it first parts.",
+    "fuzz": "Try a script, or programs, under faults and orders of events that are drawn from seeds.",
+    "profile": "Record the profile of the module that a script trains.",
+    "tune": "Find the buckets, strategy and algorithm that make a training step shortest.",
+    "simulate": "Predict how long a collective takes on a network, and see where its time goes.",
+    "synthesize": "Make a program for this network: trees or paths,"
+    " so that its fullest link carries as little as can be.",
+    "network": "Show a network: its links, its diameter, its bisection bandwidth, and a sketch.",
+    "calibrate": "Find the constants of a machine, and write the file that predicts with them.",
+    "validate": "Hold predictions against measurements:"
+    " what was predicted, what was measured, and how far apart.",
+    "compare": "Hold two results against each other:"
+    " what was asked differently, and what came out differently.",
+    "env": "Show what this machine has and can do.",
+}
+"""What each command does: the first sentence of its docstring."""
+GONE = ("claims", "demo")
+MOVED = ("validate", *GONE)
+"""Commands that moved to a checkout, or some of whose options did."""
+ENDING_WITH_A_SCRIPT = ("run", "profile")
+"""Commands that leave what follows the name of a script to the script."""
+
+
+class Commands(TyperGroup):
+    """Commands of which names and summaries are known; the one that is called is imported."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command that *args* name, and what is left of them."""
+        name, known, rest = super().resolve_command(ctx, args)
+        return name, known and imported(known.name), rest
+
 
 app = typer.Typer(
     name="testbed",
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -51,39 +71,25 @@ app = typer.Typer(
 )
 
 
-def command(
-    cls: type[CheckedCommand] = CheckedCommand, **options: Any
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function as a command that says what its docstring says."""
+@cache
+def imported(name: str) -> TyperCommand:
+    """Return the command of this name, as the shell knows it."""
+    from testbed.commands.moved import MovedCommand
+    from testbed.options.outputs import CheckedCommand
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        in_shell = getattr(function, "in_shell", function)
-        app.command(cls=cls, help=docstring_of(function), **options)(in_shell)
-        return function
-
-    return register
-
-
-command(epilog=verify.EXAMPLES)(verify.verify)
-command(epilog=show.EXAMPLES)(show.show)
-command(epilog=export.EXAMPLES)(export.export)
-command(epilog=bench.EXAMPLES)(bench.bench)
-command(epilog=scale.EXAMPLES)(scale.scale)
-command(epilog=plan.EXAMPLES)(plan.plan)
-command(epilog=run.EXAMPLES, context_settings={"allow_interspersed_args": False})(run.run)
-command(epilog=same.EXAMPLES)(same.same)
-command(epilog=fuzz.EXAMPLES)(fuzz.fuzz)
-command(epilog=profile.EXAMPLES, context_settings={"allow_interspersed_args": False})(profile.profile)
-command(epilog=tune.EXAMPLES)(tune.tune)
-command(epilog=simulate.EXAMPLES)(simulate.simulate)
-command(epilog=synthesize.EXAMPLES)(synthesize.synthesize)
-command(epilog=network.EXAMPLES)(network.network)
-command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
-command(moved.MovedCommand, epilog=validate.EXAMPLES)(validate.validate)
-command(moved.MovedCommand, hidden=True)(moved.claims)
-command(moved.MovedCommand, hidden=True)(moved.demo)
-command(epilog=compare.EXAMPLES)(compare.compare)
-command(epilog=env.EXAMPLES)(env.env)
+    module = import_module(f"testbed.commands.{'moved' if name in GONE else name}")
+    function = getattr(module, name)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command(
+        name,
+        cls=MovedCommand if name in MOVED else CheckedCommand,
+        help=docstring_of(function),
+        epilog=getattr(module, "EXAMPLES", None),
+        hidden=name not in COMMANDS,
+        context_settings={"allow_interspersed_args": name not in ENDING_WITH_A_SCRIPT},
+    )(getattr(function, "in_shell", function))
+    command: TyperCommand = typer.main.get_command(alone)  # type: ignore[assignment]
+    return command
 
 
 def _print_version(wanted: bool) -> None:
@@ -107,10 +113,15 @@ def root(
 
 
 app.callback(help=docstring_of(root))(root)
+for _name in (*COMMANDS, *GONE):
+    app.command(_name, help=COMMANDS.get(_name), hidden=_name not in COMMANDS)(lambda: None)
 
 
 def main() -> None:
     """Run the command line."""
+    from testbed.output.plain_text import use_what_streams_know
+    from testbed.output.streams import open_closed_streams
+
     open_closed_streams()
     use_what_streams_know()
     app(prog_name="testbed")

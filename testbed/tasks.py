@@ -3,14 +3,15 @@
     for result in results(judge, seeds, workers=4):
         ...
 
-The engine is Dask's, in processes of this machine unless the address of a scheduler is given; one worker
-needs no engine, and gets none.  Items are handed out as results come in, so an iterator of items may go on
-for as long as there is time.  What a worker had begun when it died is done again by another; an item at which
-workers die again and again costs itself, and the others go on where the caller says what stands for it.
-Which item that is shows when it is tried alone, as a worker takes down with it what it had been handed ahead.
+Workers are processes of this machine (`testbed.workers`), or those of the Dask scheduler whose address is
+given; one worker is this process itself.  Items are handed out as results come in, so an iterator of items
+may go on for as long as there is time.  What a worker had begun when it died is done again by another; an
+item at which workers die again and again costs itself, and the others go on where the caller says what
+stands for it.  On a cluster which item that is shows when it is tried alone, as a worker takes down with it
+what it had been handed ahead.
 
-However this process ends, its workers end with it, and their folder is removed.  SIGTERM ends it in order, as
-Ctrl-C does; where that was ignored before, it still is.
+However this process ends, its workers end with it.  SIGTERM ends it in order, as Ctrl-C does; where that was
+ignored before, it still is.
 """
 
 from __future__ import annotations
@@ -22,15 +23,13 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
-from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
-from testbed.errors import LaunchError, Terminated
-from testbed.scripts import parent
-from testbed.scripts.launch import check_loopback
-from testbed.scripts.scratch_folder import scratch_folder
+from testbed.errors import LaunchError, Terminated, UsageError
+from testbed.extras import how_to_install, is_installed
+from testbed.workers import results_of_workers
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -67,6 +66,7 @@ def results(
     workers: int | None = None,
     scheduler: str | None = None,
     lost: Callable[[Item, str], Result] | None = None,
+    modules: Sequence[str] = (),
 ) -> Generator[Result, None, None]:
     """Yield what *function* returns for each of *items*, in the order in which it is known.
 
@@ -78,54 +78,38 @@ def results(
             ``tcp://10.0.0.1:8786``; this package must be installed there.
         lost: of an item at which workers died again and again, and of words about that, returns what is
             yielded instead; None: it is an error.
+        modules: that *function* imports, which workers of this machine find imported.
 
     Raises:
         LaunchError: the scheduler cannot be reached, or no longer, it has no workers, or workers died at an
             item.
         Terminated: SIGTERM has come while there were workers.
-        UsageError: workers of this machine cannot talk to this process.
+        UsageError: a scheduler is given, and Dask is not installed.
         Exception: what *function* has raised.
     """
     number = cores() if workers is None else workers
     if scheduler is None and number == 1:
         yield from map(function, items)
         return
-    with _terminated_in_order(), _client(number, scheduler) as client:
-        yield from _through(client, function, items, lost)
+    with _terminated_in_order():
+        if scheduler is None:
+            yield from results_of_workers(function, items, number, modules, lost)
+            return
+        with _client(scheduler) as client:
+            yield from _through(client, function, items, lost)
 
 
 @contextlib.contextmanager
-def _client(workers: int, scheduler: str | None) -> Iterator[Any]:
-    """Yield a client of the scheduler at that address, or of one in this process with so many workers."""
-    import dask.config
-    from distributed import Client, LocalCluster
+def _client(scheduler: str) -> Iterator[Any]:
+    """Yield a client of the scheduler at that address."""
+    if not is_installed("distributed"):
+        raise UsageError(how_to_install("--scheduler needs Dask", "dask"))
+    from distributed import Client
 
     for name in _LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(warnings.catch_warnings())
+    with warnings.catch_warnings(), contextlib.ExitStack() as stack:
         warnings.simplefilter("ignore")
-        if scheduler is None:
-            check_loopback()
-            # On the loopback, without a page to look at: nothing listens where others could reach it.
-            stack.enter_context(
-                dask.config.set({"temporary-directory": stack.enter_context(scratch_folder())})
-            )
-            try:
-                with _interrupts_held_back():
-                    cluster = LocalCluster(
-                        n_workers=workers,
-                        threads_per_worker=1,
-                        processes=True,
-                        host="127.0.0.1",
-                        dashboard_address=None,
-                        preload=[parent.__name__],
-                        silence_logs=logging.CRITICAL,
-                    )
-                    scheduler = stack.enter_context(cluster)
-            except RuntimeError as error:
-                said = error.__cause__ or error
-                raise LaunchError(f"{workers} processes cannot be started here: {said}") from None
         try:
             client = stack.enter_context(Client(scheduler, timeout=_CONNECT_SECONDS))
         except (OSError, ValueError) as error:
@@ -153,39 +137,6 @@ def _terminated_in_order() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the body ends; threads that begin in it never get Ctrl-C.
-
-    Nor do their processes: a terminal sends it to them, too, but it is for this one to end them.
-    """
-    resource_tracker.ensure_running()  # which would let it through again in the thread that starts it
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    with _terminations_held_back():
-        try:
-            yield
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-@contextlib.contextmanager
-def _terminations_held_back() -> Iterator[None]:
-    """Hold SIGTERM back until the body ends, in this process alone: its workers are ended by it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    held: list[int] = []
-    before = signal.getsignal(signal.SIGTERM)
-    if callable(before):
-        signal.signal(signal.SIGTERM, lambda number, frame: held.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    if held:
-        signal.raise_signal(signal.SIGTERM)
 
 
 def _through(

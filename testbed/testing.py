@@ -10,20 +10,24 @@
         assert total == 6
 
 The fixture ``virtual_cluster`` of our plugin gives the same to a test that wants to look
-at times, or at a run that fails.  Nothing here imports torch before a test runs.
+at times, or at a run that fails.  Nothing here imports torch before tests on ranks are collected.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
+import importlib
 import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from _collective_testbed_entry import ON_RANKS
 
 if TYPE_CHECKING:
     from collectives.catalogue.selectors import Choice
@@ -266,11 +270,37 @@ def on_ranks(
             __tracebackhide__ = True
             cluster.run(lambda rank: test(*args, **kwargs, **({"rank": rank} if wants_rank else {})))
 
+        setattr(as_each_rank, ON_RANKS, cluster)
         given = [one for name, one in signature.parameters.items() if name != "rank"]
         as_each_rank.__signature__ = signature.replace(parameters=given)  # type: ignore[attr-defined]
         return as_each_rank
 
     return decorate
+
+
+def prepare(tests: Iterable[Callable[..., Any]]) -> None:
+    """Import what *tests* need: what runs ranks, and torch's compiler where an optimizer will ask for it.
+
+    What is there by then is no longer looked through for garbage (``gc.freeze``), which after every few short
+    tests would take longer than one of them.
+
+    Raises:
+        ImportError: it is not there.
+    """
+    from testbed.extras import has_torch
+
+    if not has_torch():
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module("collectives.virtual.setting")
+        from collectives.virtual.devices.mentions import text_of_module
+
+        texts = {text_of_module(inspect.unwrap(test)) or "" for test in tests}
+        if any(word in text for text in texts for word in ("optim", "fsdp", "fully_shard")):
+            importlib.import_module("torch._dynamo")
+    gc.collect()
+    gc.freeze()
 
 
 def _seeds(seeds: Seeds) -> tuple[int, ...]:

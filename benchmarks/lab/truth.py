@@ -82,10 +82,10 @@ def _of_device(name: str, threads: int, predictions: Path) -> tuple[Result, Iter
     """Judge the device *name* by steps that are measured here, predicted in *predictions*."""
     from benchmarks.lab.report.device import device_section
     from testbed.commands.validate import judged_device
-    from testbed.report.device import validated_result
+    from testbed.report.validation import device_result
 
     found = judged_device(name, threads, predictions)
-    return validated_result(found, predictions), device_section(found)
+    return device_result(found, predictions), device_section(found)
 
 
 def _of_trainings() -> tuple[Result, Iterable[Part]]:

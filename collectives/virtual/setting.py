@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -36,7 +36,6 @@ from collectives.virtual.library_calls import LibraryCalls
 from collectives.virtual.memory.memories import Memories, MemoryLimit
 from collectives.virtual.memory.out_of_memory import is_out_of_memory
 from collectives.virtual.notices import Notices
-from collectives.virtual.parameters.record import ParameterRecord
 from collectives.virtual.report import VirtualReport
 from collectives.virtual.script_clock import ScriptClock, clock_of_script
 from collectives.virtual.streams.cpu_streams import streams_of_torch
@@ -50,6 +49,9 @@ from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.trace import Trace
 from sim.units import SECOND
+
+if TYPE_CHECKING:
+    from collectives.virtual.parameters.record import ParameterRecord
 
 _c10d_core: Any = torch._C._distributed_c10d
 

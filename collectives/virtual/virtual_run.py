@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from collectives.catalogue.native import native_over
 from collectives.catalogue.selectors import NATIVE, NCCL, Choice, check_choice, parse_auto
@@ -31,7 +31,6 @@ from collectives.virtual.folding.folding import Folding
 from collectives.virtual.folding.verification import FEW_RANKS
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.memory.memories import MemoryLimit
-from collectives.virtual.parameters.record import ParameterRecord
 from collectives.virtual.script_clock import ScriptClock
 from collectives.virtual.setting import Setting, VirtualRun
 from collectives.virtual.streams.gpus import gpu_of
@@ -41,6 +40,9 @@ from sim.errors import TopologyError
 from sim.topology import Topology
 from sim.topology.description import load_network
 from sim.trace import Trace
+
+if TYPE_CHECKING:
+    from collectives.virtual.parameters.record import ParameterRecord
 
 DEFAULT_NETWORK = "switch-100g"
 

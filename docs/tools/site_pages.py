@@ -22,14 +22,14 @@ _TESTING = ("on_ranks", "VirtualCluster", "MistakeWarning", "DependsOnOrderError
 
 def commands_page() -> str:
     """Return every command of `testbed` with its arguments and options, out of the code that parses them."""
-    from testbed.cli import app
+    from testbed.cli import COMMANDS, app, imported
 
     group: Any = typer.main.get_command(app)
     context = click.Context(group, info_name="testbed")
     parts = ["# Options of the commands\n\nEvery command has `--help`; this is the same, out of the code.\n"]
-    for name, command in sorted(group.commands.items()):
-        if not command.hidden:
-            parts.append(_command_section(command, click.Context(command, info_name=name, parent=context)))
+    for name in sorted(COMMANDS):
+        command: Any = imported(name)
+        parts.append(_command_section(command, click.Context(command, info_name=name, parent=context)))
     return "\n".join(parts)
 
 

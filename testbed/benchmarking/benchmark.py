@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from testbed.benchmarking.candidates import NATIVE, Candidate, Refusal
-from testbed.benchmarking.measure import ITEM_SIZES, Row, row, size_of, turns_of
-from testbed.benchmarking.payload import Payload
+from testbed.benchmarking.candidates import NATIVE, BenchRequest, Candidate, Refusal
+from testbed.benchmarking.measure import Row, row, turns_of
+from testbed.benchmarking.payload import ITEM_SIZES, Payload, size_of
 from testbed.output.folder import Method
 from testbed.output.table import Advance, counted, spell_size
 
 if TYPE_CHECKING:
     from collectives.program import Algorithm
-    from collectives.timing import Assumptions
     from collectives.timing.run import Run
     from sim import Topology
 
@@ -25,64 +23,6 @@ MAX_MESSAGES = 500_000
 
 STEPS_PER_MESSAGE = 10
 """How many steps of a rank take as long to simulate as a message, though it may have nothing to do."""
-
-
-class TransportName(StrEnum):
-    """What moves the bytes."""
-
-    SIM = "sim"
-    THREADS = "threads"
-    SHM = "shm"
-    GLOO = "gloo"
-    NCCL = "nccl"
-
-    @property
-    def is_of_processes(self) -> bool:
-        """Whether its ranks are processes, which meet in a group of torch."""
-        return self in (TransportName.SHM, TransportName.GLOO, TransportName.NCCL)
-
-    @property
-    def backend(self) -> str:
-        """The backend of that group, whose own collectives are ``native``."""
-        return "gloo" if self is TransportName.SHM else self.value
-
-
-@dataclass(frozen=True)
-class BenchRequest:
-    """What is to be timed.
-
-    Attributes:
-        transport: what moves the bytes.
-        num_ranks: world size.
-        collective: what is carried out.
-        candidates: the algorithms, of which at least one is there.
-        counts: elements of the tensor, or of each rank's part of it.
-        dtype: their type.
-        iterations: timed calls of each algorithm and size.
-        warmup: calls before them.
-        timeout: seconds that a collective may wait for its peers.
-        assumed: what is counted besides the links, where it is simulated.
-        assumptions: the same for a report, as it was asked for.
-        registered: whether tensors lie in memory of the transport, where it has any.
-    """
-
-    transport: TransportName
-    num_ranks: int
-    collective: str
-    candidates: tuple[Candidate, ...]
-    counts: tuple[int, ...]
-    dtype: str
-    iterations: int
-    warmup: int
-    timeout: float
-    assumed: Assumptions | None = None
-    assumptions: dict[str, Any] | None = None
-    registered: bool = False
-
-    @property
-    def sizes(self) -> list[int]:
-        """Bytes of each buffer."""
-        return [size_of(count, self.dtype, self.collective, self.num_ranks) for count in self.counts]
 
 
 @dataclass(frozen=True)

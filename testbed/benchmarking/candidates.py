@@ -1,16 +1,19 @@
-"""Candidates of a measurement: the algorithms that ``--algorithm`` names, or all of a collective."""
+"""Request of a measurement: its transport, and the algorithms that ``--algorithm`` names, or all."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
+from testbed.benchmarking.payload import size_of
 from testbed.errors import UsageError
 from testbed.options.arguments import split_names
 
 if TYPE_CHECKING:
     from collectives.catalogue.selectors import Choice
     from collectives.program import Algorithm
+    from collectives.timing import Assumptions
 
 ALL = "all"
 NATIVE = "native"
@@ -21,6 +24,26 @@ _KNOWN = (
     "or --transport-model gloo, over which it is known what programs run; what NCCL takes is by "
     "testbed simulate native --model nccl, or measured"
 )
+
+
+class TransportName(StrEnum):
+    """What moves the bytes."""
+
+    SIM = "sim"
+    THREADS = "threads"
+    SHM = "shm"
+    GLOO = "gloo"
+    NCCL = "nccl"
+
+    @property
+    def is_of_processes(self) -> bool:
+        """Whether its ranks are processes, which meet in a group of torch."""
+        return self in (TransportName.SHM, TransportName.GLOO, TransportName.NCCL)
+
+    @property
+    def backend(self) -> str:
+        """The backend of that group, whose own collectives are ``native``."""
+        return "gloo" if self is TransportName.SHM else self.value
 
 
 @dataclass(frozen=True)
@@ -53,6 +76,44 @@ class Refusal:
     def __str__(self) -> str:
         named = self.reason.startswith(self.algorithm.partition(":")[0])
         return self.reason if named else f"{self.algorithm}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class BenchRequest:
+    """What is to be timed.
+
+    Attributes:
+        transport: what moves the bytes.
+        num_ranks: world size.
+        collective: what is carried out.
+        candidates: the algorithms, of which at least one is there.
+        counts: elements of the tensor, or of each rank's part of it.
+        dtype: their type.
+        iterations: timed calls of each algorithm and size.
+        warmup: calls before them.
+        timeout: seconds that a collective may wait for its peers.
+        assumed: what is counted besides the links, where it is simulated.
+        assumptions: the same for a report, as it was asked for.
+        registered: whether tensors lie in memory of the transport, where it has any.
+    """
+
+    transport: TransportName
+    num_ranks: int
+    collective: str
+    candidates: tuple[Candidate, ...]
+    counts: tuple[int, ...]
+    dtype: str
+    iterations: int
+    warmup: int
+    timeout: float
+    assumed: Assumptions | None = None
+    assumptions: dict[str, Any] | None = None
+    registered: bool = False
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each buffer."""
+        return [size_of(count, self.dtype, self.collective, self.num_ranks) for count in self.counts]
 
 
 def choose_candidates(

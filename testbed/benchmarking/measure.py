@@ -14,25 +14,13 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from collectives.timing.formulas.bandwidth import algbw, busbw
-from testbed.benchmarking.candidates import Refusal
-from testbed.benchmarking.payload import REDUCING, ROOT, ROOTED, Payload, num_parts
-from testbed.errors import UsageError
+from testbed.benchmarking.candidates import BenchRequest, Refusal
+from testbed.benchmarking.payload import REDUCING, ROOT, ROOTED, Payload, size_of
 
 if TYPE_CHECKING:
     import torch
 
     from collectives.communicators.communicator import Communicator
-
-ITEM_SIZES = {
-    "float32": 4,
-    "float64": 8,
-    "float16": 2,
-    "bfloat16": 2,
-    "int32": 4,
-    "int64": 8,
-    "uint8": 1,
-}
-"""The types that can be measured, and their bytes."""
 
 MAX_TURNS = 5
 """In how many turns each algorithm makes its calls of a size."""
@@ -102,27 +90,6 @@ class Sample:
     chosen: str | None = None
 
 
-def count_of(size_bytes: int, dtype: str, collective: str = "all_reduce", world_size: int = 1) -> int:
-    """Return how many elements of *dtype* the tensor of a buffer of *size_bytes* holds, or each part.
-
-    Raises:
-        UsageError: the type is unknown, or not one element fits.
-    """
-    if dtype not in ITEM_SIZES:
-        raise UsageError(f"--dtype {dtype}: expected one of {', '.join(ITEM_SIZES)}")
-    parts = num_parts(collective, world_size)
-    count = size_bytes // (ITEM_SIZES[dtype] * parts)
-    if count == 0:
-        each = f" for each of {parts} ranks; begin at {ITEM_SIZES[dtype] * parts} B" if parts > 1 else ""
-        raise UsageError(f"--nbytes: {size_bytes} B holds no element of {dtype}{each}")
-    return count
-
-
-def size_of(count: int, dtype: str, collective: str, world_size: int) -> int:
-    """Return the bytes of the whole buffer, as nccl-tests counts them."""
-    return count * ITEM_SIZES[dtype] * num_parts(collective, world_size)
-
-
 def row(
     collective: str,
     algorithm: str,
@@ -152,41 +119,29 @@ def row(
 
 def sample(
     communicators: Mapping[str, Communicator],
-    collective: str,
-    counts: Sequence[int],
-    dtype: str,
-    *,
-    iterations: int,
-    warmup: int,
+    request: BenchRequest,
     device: torch.device,
-    registered: bool = False,
     visiting: Callable[[str, int], None] = lambda algorithm, count: None,
 ) -> Iterator[Sample | Refusal]:
     """Yield what this rank sees of each algorithm at each size, size by size.
 
     The calls of a turn follow each other without a barrier in between and count on average, as in
     nccl-tests: a median over single calls would hide how often an algorithm is slow.  The
-    payload is checked before and after the timed calls, which move zeros.  One of several
-    algorithms that refuses what it is to carry out is measured no further.
+    payload is checked before and after the timed calls, which move zeros; before the first turn calls warm
+    up as the request says, before each further one does.  One of several algorithms that refuses what it is
+    to carry out is measured no further.
 
     Args:
         communicators: by the name of the algorithm that they run.
-        collective: that is measured.
-        counts: elements of the tensor, or of a rank's part of it.
-        dtype: one of `ITEM_SIZES`.
-        iterations: timed calls of each algorithm and size.
-        warmup: calls before the first turn; one before each further.
+        request: what is measured.
         device: where the tensors live.
-        registered: whether they are of the communicator's own memory, where it has any.
         visiting: is told the algorithm and the count before each turn.
     """
-    import torch
-
     from collectives import NotSupportedError
 
     left = dict(communicators)
-    for count in counts:
-        payloads = _payloads(left, collective, count, getattr(torch, dtype), device, registered)
+    for count, nbytes in zip(request.counts, request.sizes, strict=True):
+        payloads = _payloads(left, request, count, device)
         wrong: dict[str, int] = {}
         for name, communicator in list(left.items()):
             visiting(name, count)
@@ -200,19 +155,18 @@ def sample(
         for payload in payloads.values():
             payload.clear()
         seconds: dict[str, list[float]] = {name: [] for name in left}
-        num_turns = turns_of(iterations)
+        num_turns = turns_of(request.iterations)
         for turn in range(num_turns):
-            calls = iterations * (turn + 1) // num_turns - iterations * turn // num_turns
+            calls = request.iterations * (turn + 1) // num_turns - request.iterations * turn // num_turns
             names = list(left)
             first = turn % max(len(names), 1)
             for name in names[first:] + names[:first]:
                 visiting(name, count)
-                warm = warmup if turn == 0 else min(warmup, 1)
+                warm = request.warmup if turn == 0 else min(request.warmup, 1)
                 seconds[name].append(_time(left[name], payloads[name], calls, warm, device))
         for name, communicator in left.items():
             again = payloads[name].count_wrong(communicator)
-            nbytes = size_of(count, dtype, collective, communicator.world_size)
-            chosen = _chosen(communicator, collective, nbytes)
+            chosen = _chosen(communicator, request.collective, nbytes)
             yield Sample(name, count, tuple(seconds[name]), wrong[name] + again, chosen)
 
 
@@ -226,19 +180,15 @@ def _chosen(communicator: Communicator, collective: str, nbytes: int) -> str | N
 
 
 def _payloads(
-    communicators: Mapping[str, Communicator],
-    collective: str,
-    count: int,
-    dtype: torch.dtype,
-    device: torch.device,
-    registered: bool,
+    communicators: Mapping[str, Communicator], request: BenchRequest, count: int, device: torch.device
 ) -> dict[str, Payload]:
     """Return the payload of each algorithm: one for all, unless each has memory of its own."""
+    import torch
+
     some = next(iter(communicators.values()))
-    make = partial(
-        Payload, collective, count, dtype, rank=some.rank, world_size=some.world_size, device=device
-    )
-    if registered:
+    place: Any = {"rank": some.rank, "world_size": some.world_size, "device": device}
+    make = partial(Payload, request.collective, count, getattr(torch, request.dtype), **place)
+    if request.registered:
         return {name: make(zeros=own.zeros) for name, own in communicators.items()}
     return dict.fromkeys(communicators, make())
 
@@ -271,7 +221,7 @@ def _synchronize(device: torch.device) -> None:
 
 
 def combine(
-    samples: Sequence[Sequence[Sample | Refusal]], collective: str, dtype: str
+    samples: Sequence[Sequence[Sample | Refusal]], request: BenchRequest
 ) -> tuple[list[Row], list[Refusal]]:
     """Return the rows of a run, and what was refused, from what each rank saw.
 
@@ -287,6 +237,8 @@ def combine(
         turns = zip(*(own.seconds for own in alike), strict=True)
         wrong = sum(own.wrong for own in alike)
         taken = median(map(max, turns))
-        timed = row(collective, first.algorithm, first.count, dtype, len(of_ranks), taken, wrong)
+        timed = row(
+            request.collective, first.algorithm, first.count, request.dtype, len(of_ranks), taken, wrong
+        )
         rows.append(replace(timed, chosen=alike[0].chosen))
     return rows, refusals

@@ -1,25 +1,42 @@
-"""Measured runs, whose ranks are threads of this process or processes of a process group."""
+"""Measured runs, whose ranks are threads of this process or processes of a process group.
+
+The processes are those of torchrun, or are started here: this module is also their program.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from testbed.benchmarking.benchmark import BenchRequest, TransportName
-from testbed.benchmarking.candidates import NATIVE, Refusal
-from testbed.benchmarking.measure import Row, Sample, combine, sample, size_of, turns_of
+from testbed.benchmarking.candidates import (
+    NATIVE,
+    BenchRequest,
+    Refusal,
+    TransportName,
+    choose_candidates,
+)
+from testbed.benchmarking.measure import Row, Sample, combine, sample, turns_of
+from testbed.benchmarking.payload import size_of
 from testbed.errors import UsageError
 from testbed.output.table import Advance, progress, spell_size
+from testbed.scripts.asked import answer, ask_ranks
 
 if TYPE_CHECKING:
     import torch
 
-    from collectives.communicators.communicator import Communicator
     from collectives.transports.threaded import ThreadedTransport
 
 Visit = Callable[[str, int], None]
+
+TOLD = (
+    "transport", "num_ranks", "collective", "counts", "dtype", "iterations", "warmup", "timeout",
+    "registered",
+)  # fmt: skip
+"""Of a request, what a rank is told; candidates it finds by their names."""
 
 
 def measure_threads(request: BenchRequest) -> tuple[list[Row], list[Refusal]]:
@@ -32,7 +49,7 @@ def measure_threads(request: BenchRequest) -> tuple[list[Row], list[Refusal]]:
     with progress(_num_visits(request)) as advance:
         function = partial(_sample_thread, request, _visiting(request, advance))
         samples = run_threads(function, request.num_ranks, request.timeout)
-    return combine(samples, request.collective, request.dtype)
+    return combine(samples, request)
 
 
 def _sample_thread(
@@ -48,18 +65,59 @@ def _sample_thread(
         for candidate in request.candidates
         if candidate.algorithm is not None
     }
-    return _samples(communicators, request, torch.device("cpu"), visiting if transport.rank == 0 else None)
+    told = {"visiting": visiting} if transport.rank == 0 else {}
+    return list(sample(communicators, request, torch.device("cpu"), **told))
+
+
+def measure_on_ranks(
+    request: BenchRequest, algorithm: str | None, port: int | None
+) -> tuple[list[Row], list[Refusal]]:
+    """Measure by a process for each rank, which are started and end here.
+
+    Args:
+        request: what is to be timed.
+        algorithm: names of its candidates, as they were written.
+        port: where the ranks meet; by default one that is free.
+
+    Raises:
+        RankExitError: a rank failed and has not said why.
+        SystemExit: it has said so itself.
+    """
+    order = {"algorithm": algorithm, "request": {name: getattr(request, name) for name in TOLD}}
+    rows, refusals = json.loads(ask_ranks(__spec__.name, order, request.num_ranks, port=port))
+    return [Row(**own) for own in rows], [Refusal(**own) for own in refusals]
+
+
+def _measure_as_ordered(order: Any) -> bytes | None:
+    """Measure as one of the processes of `measure_on_ranks`."""
+    told = order["request"]
+    told |= {"transport": TransportName(told["transport"]), "counts": tuple(told["counts"])}
+    candidates, _ = choose_candidates(
+        order["algorithm"],
+        told["collective"],
+        told["num_ranks"],
+        ranks_per_node=told["num_ranks"],
+        native=True,
+        transport=told["transport"].value,
+    )
+    taken = measure_processes(BenchRequest(candidates=tuple(candidates), **told))
+    return taken and json.dumps([[asdict(own) for own in part] for part in taken]).encode()
 
 
 def measure_processes(request: BenchRequest) -> tuple[list[Row], list[Refusal]] | None:
-    """Measure as one of several processes; return the rows on rank 0, None elsewhere."""
+    """Measure as one of several processes; return the rows on rank 0, None elsewhere.
+
+    They meet on the loopback if that is where they were sent.
+    """
     from datetime import timedelta
 
     import torch
     import torch.distributed as dist
 
     from collectives.communicators.connection import connect
+    from testbed.scripts.loopback import listen_on_loopback
 
+    listen_on_loopback()
     torch.set_num_threads(1)
     device = torch.device("cpu")
     on_shm = request.transport is TransportName.SHM
@@ -78,10 +136,10 @@ def measure_processes(request: BenchRequest) -> tuple[list[Row], list[Refusal]] 
             for candidate in request.candidates
         }
         with progress(_num_visits(request), show=dist.get_rank() == 0) as advance:
-            samples = _samples(communicators, request, device, _visiting(request, advance))
+            samples = list(sample(communicators, request, device, _visiting(request, advance)))
         gathered: list[Any] = [None] * request.num_ranks
         dist.all_gather_object(gathered, samples)
-        return combine(gathered, request.collective, request.dtype) if dist.get_rank() == 0 else None
+        return combine(gathered, request) if dist.get_rank() == 0 else None
     finally:
         dist.destroy_process_group()
 
@@ -102,27 +160,6 @@ def _own_gpu() -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def _samples(
-    communicators: Mapping[str, Communicator],
-    request: BenchRequest,
-    device: torch.device,
-    visiting: Visit | None,
-) -> list[Sample | Refusal]:
-    return list(
-        sample(
-            communicators,
-            request.collective,
-            request.counts,
-            request.dtype,
-            iterations=request.iterations,
-            warmup=request.warmup,
-            device=device,
-            registered=request.registered,
-            visiting=visiting or (lambda algorithm, count: None),
-        )
-    )
-
-
 def _num_visits(request: BenchRequest) -> int:
     """Return how often an algorithm has its turn: to be checked, and to be timed."""
     num_algorithms = len(request.candidates)
@@ -135,3 +172,7 @@ def _visiting(request: BenchRequest, advance: Advance) -> Visit:
         advance(f"{spell_size(nbytes)}, {algorithm}")
 
     return visiting
+
+
+if __name__ == "__main__":
+    answer(_measure_as_ordered)

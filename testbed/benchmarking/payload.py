@@ -10,12 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from testbed.errors import UsageError
+
 if TYPE_CHECKING:
     import torch
 
     from collectives.communicators.communicator import Communicator
 
     Zeros = Callable[[int, torch.dtype, torch.device | str], torch.Tensor]
+
+ITEM_SIZES = {
+    "float32": 4,
+    "float64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+}
+"""The types that can be measured, and their bytes."""
 
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 ROOTED = ("broadcast", "gather", "reduce", "scatter")
@@ -31,6 +44,27 @@ PERIOD = 251
 def num_parts(collective: str, world_size: int) -> int:
     """Return of how many equal parts the buffer consists, each of which is a call's parameter."""
     return world_size if _has_equal_parts(collective) else 1
+
+
+def count_of(size_bytes: int, dtype: str, collective: str = "all_reduce", world_size: int = 1) -> int:
+    """Return how many elements of *dtype* the tensor of a buffer of *size_bytes* holds, or each part.
+
+    Raises:
+        UsageError: the type is unknown, or not one element fits.
+    """
+    if dtype not in ITEM_SIZES:
+        raise UsageError(f"--dtype {dtype}: expected one of {', '.join(ITEM_SIZES)}")
+    parts = num_parts(collective, world_size)
+    count = size_bytes // (ITEM_SIZES[dtype] * parts)
+    if count == 0:
+        each = f" for each of {parts} ranks; begin at {ITEM_SIZES[dtype] * parts} B" if parts > 1 else ""
+        raise UsageError(f"--nbytes: {size_bytes} B holds no element of {dtype}{each}")
+    return count
+
+
+def size_of(count: int, dtype: str, collective: str, world_size: int) -> int:
+    """Return the bytes of the whole buffer, as nccl-tests counts them."""
+    return count * ITEM_SIZES[dtype] * num_parts(collective, world_size)
 
 
 def _has_equal_parts(collective: str) -> bool:

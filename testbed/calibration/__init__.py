@@ -3,5 +3,7 @@
 live    a network and the software on it, measured by processes
 tables  a network, from tables of measured collectives
 device  what kernels reach, measured on one device
-judge   predictions beside measurements, and their errors
+judge   predictions beside measurements
+
+All fit by `least_squares`, write by `toml_text`, and say by `errors` how far predictions are off.
 """

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collectives.formats.whole_file import write_whole
-from testbed.benchmarking.benchmark import (
+from testbed.benchmarking.benchmark import Timings, measured, simulate_rows, simulated
+from testbed.benchmarking.candidates import (
+    NATIVE,
     BenchRequest,
-    Timings,
+    Refusal,
     TransportName,
-    measured,
-    simulate_rows,
-    simulated,
+    choose_candidates,
 )
-from testbed.benchmarking.candidates import NATIVE, Refusal, choose_candidates
-from testbed.benchmarking.measure import ITEM_SIZES, Row, count_of, size_of
-from testbed.benchmarking.measured_run import measure_threads
-from testbed.benchmarking.rank_process import measure_as_rank, measure_on_ranks
+from testbed.benchmarking.measure import Row
+from testbed.benchmarking.measured_run import measure_on_ranks, measure_processes, measure_threads
+from testbed.benchmarking.payload import ITEM_SIZES, count_of, size_of
 from testbed.calibration.live.comparison import with_simulation
 from testbed.errors import UsageError
 from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes
@@ -34,6 +33,7 @@ from testbed.output.folder import check_writable
 from testbed.output.table import progress, spell_size
 from testbed.report.bench import bench_result
 from testbed.result import Interrupted, Result
+from testbed.scripts.asked import joined, joined_ranks, ranks_here
 
 if TYPE_CHECKING:
     from sim import Topology
@@ -134,8 +134,7 @@ def bench(
 
     shm, gloo and nccl start their own processes, or join those of torchrun.
     """
-    joined = "RANK" in os.environ and "WORLD_SIZE" in os.environ
-    num_ranks = _num_ranks(ranks, joined)
+    num_ranks = joined_ranks(ranks) or parse_ranks(str(DEFAULT_RANKS if ranks is None else ranks))[0]
     collective = collective.replace("-", "_")
     is_simulated = transport is TransportName.SIM
     if timeout <= 0:
@@ -148,7 +147,7 @@ def bench(
         algorithm,
         collective,
         num_ranks,
-        ranks_per_node=_ranks_per_node(topology if is_simulated else None, num_ranks, joined),
+        ranks_per_node=topology.ranks_per_node if is_simulated and topology else ranks_here(num_ranks),
         native=transport.is_of_processes
         or (assumed is not None and assumed.software.transport.name == "gloo"),
         transport=transport.value,
@@ -162,7 +161,7 @@ def bench(
     )
     if payload or not is_simulated:
         num_payloads = len(candidates) if registered else 1
-        _check_memory(collective, dtype, max(elements), num_ranks, joined, num_payloads)
+        _check_memory(collective, dtype, max(elements), num_ranks, num_payloads)
     if output is not None:
         check_writable(output)
     assumptions = (
@@ -179,7 +178,7 @@ def bench(
         assert topology is not None
         timings = _simulate(request, refusals, topology, payload)
     else:
-        rows, more = _measure(request, algorithm, port, joined)
+        rows, more = _measure(request, algorithm, port)
         timings = measured(request, rows, refusals + more)
         if compare:
             timings = with_simulation(timings, request, topology, _calibration_of(network))
@@ -221,15 +220,6 @@ def _check_comparison(
         raise UsageError(f"--network is simulated, {transport} is not: add --compare, or use --transport sim")
 
 
-def _num_ranks(ranks: int | None, joined: bool) -> int:
-    if joined:
-        world_size = int(os.environ["WORLD_SIZE"])
-        if ranks not in (None, world_size):
-            raise UsageError(f"--ranks {ranks}, but torchrun has started {world_size}; leave --ranks out")
-        return world_size
-    return parse_ranks(str(DEFAULT_RANKS if ranks is None else ranks))[0]
-
-
 def _topology(network: str | None, num_ranks: int, ideal: bool) -> Topology:
     from sim import load_network
 
@@ -246,22 +236,13 @@ def _calibration_of(network: str | None) -> Calibration | None:
     return Calibration.read(Path(network))
 
 
-def _ranks_per_node(topology: Topology | None, num_ranks: int, joined: bool) -> int:
-    """Return how many ranks share a node: of the network, or else of this machine."""
-    if topology is not None:
-        return topology.ranks_per_node
-    return int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks)) if joined else num_ranks
-
-
-def _check_memory(
-    collective: str, dtype: str, count: int, num_ranks: int, joined: bool, num_payloads: int
-) -> None:
+def _check_memory(collective: str, dtype: str, count: int, num_ranks: int, num_payloads: int) -> None:
     """Refuse payloads that the ranks of this machine cannot hold: each has buffers, and a copy of one.
 
     Raises:
         UsageError: it is larger than the memory of the machine.
     """
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks)) if joined else num_ranks
+    here = ranks_here(num_ranks)
     nbytes = size_of(count, dtype, collective, num_ranks)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if (num_payloads + 1) * here * nbytes > memory:
@@ -272,18 +253,18 @@ def _check_memory(
 
 
 def _measure(
-    request: BenchRequest, algorithm: str | None, port: int | None, joined: bool
+    request: BenchRequest, algorithm: str | None, port: int | None
 ) -> tuple[list[Row], list[Refusal]]:
-    """Measure: on threads, on processes that are started, or, *joined*, as one of those of torchrun.
+    """Measure: on threads, on processes that are started, or as one of those of torchrun.
 
     Raises:
         typer.Exit: of those this is another than rank 0, which alone reports.
     """
     if request.transport is TransportName.THREADS:
         return measure_threads(request)
-    if not joined:
+    if not joined():
         return measure_on_ranks(request, algorithm, port)
-    taken = measure_as_rank(request)
+    taken = measure_processes(request)
     if taken is None:
         raise typer.Exit
     return taken

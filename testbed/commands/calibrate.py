@@ -124,15 +124,16 @@ def calibrate(
         request = LiveRequest(ranks, seconds or DEFAULT_SECONDS, port, transport)
         return _of_network(request, output)
     from testbed.calibration.tables.calibration import calibrations_from
-    from testbed.calibration.tables.tables import Said, read_table
-    from testbed.report.measured_collectives import table_result
+    from testbed.calibration.tables.reading import Said
+    from testbed.calibration.tables.tables import read_table
+    from testbed.report.calibration import curves_result
 
     rows = read_table(table_file, Said(collective, ranks, nodes))
     if output is not None and not output.is_dir():
         check_writable(output)
     with progress() as advance:
         found = calibrations_from(rows, table_file, select=select, network=network, advance=advance)
-    return table_result(table_file, found, _write(found, output))
+    return curves_result(table_file, found, _write(found, output))
 
 
 def _refuse(whose: str, **options: object) -> None:
@@ -151,7 +152,7 @@ def _of_network(request: LiveRequest, output: Path | None) -> Result | None:
     if rows is None:
         return None
 
-    from testbed.calibration.live.network_text import network_toml
+    from testbed.calibration.live.networks import network_toml
     from testbed.calibration.live.result import calibration_of
     from testbed.report.calibration import calibration_result
 
@@ -166,19 +167,15 @@ def _of_network(request: LiveRequest, output: Path | None) -> Result | None:
 
 def _of_device(types: str | None, threads: int, output: Path | None) -> Result:
     """Measure this machine's device, and write its file."""
-    from testbed.calibration.device.calibration import (
-        calibrated,
-        calls_of,
-        checked_types,
-        this_device,
-    )
-    from testbed.report.device import device_result
+    from testbed.calibration.device.calibration import calibrated, checked_types, this_device
+    from testbed.calibration.device.measuring import number_of_calls
+    from testbed.report.calibration import device_result
 
     if output is not None:
         check_writable(output)
     device = this_device()
     wanted = checked_types(None if types is None else [name.strip() for name in types.split(",")], device)
-    with progress(calls_of(device, wanted)) as advance:
+    with progress(number_of_calls(device, wanted)) as advance:
         found = calibrated(device, wanted, threads, advance)
     if output is not None:
         write_whole(output, found.text)

@@ -192,6 +192,7 @@ def fuzz(
             workers=1 if number == 1 else seeds.workers,
             scheduler=seeds.scheduler,
             watch=partial(_show, advance),
+            modules=subject.modules,
         )
     smallest = None
     if tally.violated and not tally.interrupted:

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from testbed.commands.plan_goodput import GoodputOptions, goodput_of
+from testbed.errors import UsageError
 from testbed.options.command import command
-from testbed.options.goodput import GoodputOptions
 from testbed.options.planning import QuestionOptions, SweepOptions
 from testbed.output.table import progress
 from testbed.result import Result
@@ -29,11 +30,11 @@ def plan(
     question: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[QUESTION.toml|SCRIPT]", help="The question as a file, or the script that is trained."
+            metavar="QUESTION.toml|SCRIPT", help="The question as a file, or the script that is trained."
         ),
     ] = None,
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]…", help="What the script is given.")
+        list[str] | None, typer.Argument(metavar="ARGS…", help="What the script is given.")
     ] = None,
     *,
     asked: QuestionOptions,
@@ -59,9 +60,12 @@ def plan(
     script's.
     """
     if long.goodput:
-        from testbed.goodput.command import goodput_of
-
         return goodput_of(question, arguments or [], asked, long)
+    if arguments or (question is not None and question.suffix == ".py"):
+        raise UsageError(
+            f"{question} {' '.join(arguments or [])}".rstrip()
+            + ": expected one QUESTION.toml; a script with its arguments is for --goodput"
+        )
     from testbed.planning import plan as answered
     from testbed.planning.question import question_of, read_question
     from testbed.report.planning import plan_result

@@ -17,8 +17,7 @@ from testbed.options.command import Outputs, command
 from testbed.output.folder import check_writable
 from testbed.report.profiled import profile_result
 from testbed.result import Interrupted, Result
-from testbed.scripts.observed_script import observe_script
-from testbed.scripts.script import ScriptError
+from testbed.scripts.script import ScriptError, observe_script
 
 if TYPE_CHECKING:
     from ddp import Profile

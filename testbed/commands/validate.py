@@ -16,7 +16,7 @@ from testbed.output.table import progress
 from testbed.result import Result
 
 if TYPE_CHECKING:
-    from testbed.calibration.judge.validation import ValidatedDevice
+    from testbed.calibration.judge.steps import ValidatedDevice
 
 EXAMPLES = """\b
 Examples:
@@ -67,9 +67,9 @@ def validate(
     if device is not None:
         if table_file is not None or network is not None:
             raise UsageError("--device judges a device file, and --table a network: name one of them")
-        from testbed.report.device import validated_result
+        from testbed.report.validation import device_result
 
-        return validated_result(judged_device(device, threads, predictions), predictions)
+        return device_result(judged_device(device, threads, predictions), predictions)
     if (table_file is None) != (network is None):
         raise UsageError("--table FILE and --network NAME|FILE go together: what is judged, and by what")
     if table_file is None or network is None:
@@ -84,8 +84,9 @@ def _of_table(path: Path, name: str, collective: str | None, ranks: int | None, 
     """Judge the network *name* by the measurements of the file at *path*."""
     from sim import load_network
     from testbed.calibration.judge.judging import judge
-    from testbed.calibration.tables.tables import Said, read_table
-    from testbed.report.published import table_result
+    from testbed.calibration.tables.reading import Said
+    from testbed.calibration.tables.tables import read_table
+    from testbed.report.validation import table_result
 
     rows = read_table(path, Said(collective, ranks, nodes))
     network = load_network(name)
@@ -99,7 +100,7 @@ def _of_table(path: Path, name: str, collective: str | None, ranks: int | None, 
 def judged_device(name: str, threads: int, predictions: Path) -> ValidatedDevice:
     """Return the device *name* beside steps that are measured here, predicted in the file *predictions*."""
     from sim import load_device
-    from testbed.calibration.judge.validation import number_of_tasks, validate_device
+    from testbed.calibration.judge.steps import number_of_tasks, validate_device
 
     described = load_device(name)
     check_writable(predictions)

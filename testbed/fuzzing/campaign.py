@@ -115,6 +115,7 @@ def explore(
     workers: int | None,
     scheduler: str | None,
     watch: Callable[[Tally], None],
+    modules: Sequence[str] = (),
 ) -> Tally:
     """Judge *seeds*, in batches, until all are, time is up, enough is wrong, a cluster fails, or a signal.
 
@@ -126,6 +127,7 @@ def explore(
         workers: processes; None: one for each core (see `testbed.tasks`).
         scheduler: address of a Dask scheduler to be taken instead.
         watch: called with the tally after every batch.
+        modules: that *judge_batch* imports, which workers find imported.
 
     Raises:
         LaunchError: the cluster has failed before anything was judged.
@@ -145,7 +147,7 @@ def explore(
 
     try:
         with closing(
-            results(judge_batch, batches(), workers=workers, scheduler=scheduler, lost=_lost)
+            results(judge_batch, batches(), workers=workers, scheduler=scheduler, lost=_lost, modules=modules)
         ) as found:
             for batch in found:
                 tally.add(batch)

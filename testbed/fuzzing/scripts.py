@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 from testbed.fuzzing.campaign import Batch, Judged
 from testbed.fuzzing.draw import Draw, Space, draw
@@ -47,8 +48,25 @@ def conditions_of(chosen: Draw, space: Space) -> tuple[object, ...]:
     return chosen.conditions(calm_of(chosen, _without_faults(chosen.without_faults, space)))
 
 
-@functools.lru_cache(maxsize=512)
 def _without_faults(calm: Draw, space: Space) -> Trial:
+    """Return the trial of *calm*, or of one of other defaults of DDP if the script wraps nothing by it."""
+    key = replace(calm, bucket_cap_mb=None, bucket_views=False, strategy=None), space
+    if key not in _unwrapped:
+        trial = _carried_out(calm, space)
+        if trial.wraps:
+            return trial
+        if len(_unwrapped) >= _KEPT:
+            _unwrapped.clear()
+        _unwrapped[key] = trial
+    return _unwrapped[key]
+
+
+_KEPT = 512
+_unwrapped: dict[tuple[Draw, Space], Trial] = {}
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _carried_out(calm: Draw, space: Space) -> Trial:
     return carry_out(calm, space)
 
 

@@ -13,6 +13,7 @@ from testbed.fuzzing.draw import Space
 from testbed.fuzzing.program_draw import ProgramSpace
 from testbed.fuzzing.reproduction import program_test, script_test
 from testbed.fuzzing.shrinking import shrink, smaller_programs, smaller_runs
+from testbed.fuzzing.trial import MODULES
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,10 @@ class Subject(Protocol):
     def batch_size(self) -> int:
         """How many runs are worth handing to another process."""
 
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What a process imports that judges runs."""
+
     def judge_batch(self, seeds: Sequence[int]) -> Batch:
         """Carry out and judge what *seeds* mean."""
 
@@ -56,6 +61,7 @@ class Scripts:
 
     space: Space
     batch_size: int = 10
+    modules: tuple[str, ...] = (scripts.__name__, *MODULES)
 
     def judge_batch(self, seeds: Sequence[int]) -> Batch:
         """Carry out and judge what *seeds* mean."""
@@ -81,6 +87,7 @@ class Programs:
 
     space: ProgramSpace
     batch_size: int = 500
+    modules: tuple[str, ...] = (programs.__name__, "testbed.fuzzing.program_trial")
 
     def judge_batch(self, seeds: Sequence[int]) -> Batch:
         """Carry out and judge what *seeds* mean."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import importlib
 import io
@@ -26,9 +27,19 @@ if TYPE_CHECKING:
     from collectives.virtual.faults import VirtualCondition
     from collectives.virtual.parameters.record import ParameterRecord
     from sim.topology import Topology
+    from sim.topology.description import NetworkDescription
 
 PATIENCE_SECONDS = 120.0
 """Seconds of real time after which a run is taken to hang; a virtual run finds a deadlock at once."""
+
+
+MODULES = (
+    "torch._dynamo",
+    "collectives.virtual.setting",
+    "collectives.virtual.parameters.record",
+    "ddp.training",
+)
+"""What a run imports, and takes seconds."""
 
 
 class OutOfPatience(BaseException):
@@ -50,6 +61,7 @@ class Trial:
         time_ps: virtual time until the last rank had finished, in picoseconds.
         utilisation: of the fullest link, over the whole run.
         iterations: that rank 0 finished.
+        wraps: a rank has wrapped a module for data parallelism, for which DDP's defaults count.
         leftover: what the run has left behind, in words.
     """
 
@@ -62,6 +74,7 @@ class Trial:
     time_ps: int = 0
     utilisation: float = 0.0
     iterations: int = 0
+    wraps: bool = True
     leftover: tuple[str, ...] = ()
 
     @property
@@ -72,9 +85,14 @@ class Trial:
 
 def topology_of(draw: Draw) -> Topology:
     """Return the network of *draw*, with its ranks."""
+    return _network(draw.network).topology(draw.ranks)
+
+
+@functools.lru_cache(maxsize=16)
+def _network(name: str) -> NetworkDescription:
     from sim import load_network
 
-    return load_network(draw.network).topology(draw.ranks)
+    return load_network(name)
 
 
 def carry_out(draw: Draw, space: Space, calm: Calm | None = None) -> Trial:
@@ -98,7 +116,7 @@ def carry_out(draw: Draw, space: Space, calm: Calm | None = None) -> Trial:
     threads_before = set(threading.enumerate())
     parameters = ParameterRecord()
     try:
-        with _patience(PATIENCE_SECONDS), ddp_defaults(draw):
+        with _patience(PATIENCE_SECONDS), ddp_defaults(draw) as wrapped:
             outcome = run(
                 Module(space.script) if space.is_module else space.script,
                 network=topology_of(draw),
@@ -124,7 +142,7 @@ def carry_out(draw: Draw, space: Space, calm: Calm | None = None) -> Trial:
     except OutOfPatience:
         ended = Trial("Hang", f"still runs after {PATIENCE_SECONDS:.0f} s of real time")
     else:
-        ended = _of_outcome(outcome, heard, parameters)
+        ended = replace(_of_outcome(outcome, heard, parameters), wraps=bool(wrapped))
         if calm is not None:
             _models.extend((ref(model), draw.seed) for model in _models_of(outcome))
         _forget(outcome)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 import typer
 
 from collectives.formats.json_document import parse_json, read_bytes
+from testbed.options import FORMERLY
 from testbed.options.values import NAMED_PIPE, is_named_pipe
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ KEYS = (
     "jitter", "seed", "straggler", "fail_link", "degrade_link", "reroute",
 )  # fmt: skip
 """Names of assumptions: those of the options, with underscores."""
-
-FORMERLY = {"losses": "inefficiencies"}
-"""Older names of assumptions, in files and as options."""
 
 ALSO = {"device": "compute", "model": "timing"}
 """Options that stand for an assumption where a command has none of its name."""

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, get_type_h
 import typer
 
 from testbed.errors import CheckError, UsageError, drop_stdout, reporting_errors
-from testbed.foreign_files import naming_foreign_files
+from testbed.options import ALSO
 from testbed.options.annotations import HtmlFile
-from testbed.options.assumptions import FORMERLY
+from testbed.options.foreign_files import naming_foreign_files
 from testbed.options.groups import grouped
 from testbed.options.outputs import CheckedCommand, check_outputs
 from testbed.options.values import check_values
@@ -142,17 +142,6 @@ class Command(Protocol):
 
     def __call__(self, *args: Any, **options: Any) -> Result:
         """Carry it out with *options*, by the names that the shell has for them."""
-
-
-ALSO = {
-    **FORMERLY,
-    "sizes": "nbytes",
-    "save": "output",
-    "out": "output",
-    "svg": "plot",
-    "timeline": "plot",
-}
-"""Other words for options, which all commands take."""
 
 
 def command(

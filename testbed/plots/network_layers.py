@@ -70,27 +70,33 @@ def levels(wiring: Wiring, num_ranks: int) -> Int64Array:
 
 def parts(wiring: Wiring, num_ranks: int) -> list[NetworkPart]:
     """Return the parts of the whole network: one, unless it falls apart; those without ranks are left out."""
-    from networkx.utils import UnionFind
-
     level = levels(wiring, num_ranks)
     ends = np.concatenate([np.stack([wiring.tail, wiring.head], axis=1), wiring.joins])
     upper = level[ends].max(axis=1, initial=1)
-    joined = UnionFind(range(len(wiring.names)))
+    joined = list(range(len(wiring.names)))
     found = [NetworkPart(0, [rank], first_rank=rank) for rank in range(num_ranks)]
     for height in range(1, int(level.max()) + 1):
         for tail, head in ends[upper == height].tolist():
-            joined.union(tail, head)
+            joined[_root(joined, tail)] = _root(joined, head)
         tops: dict[int, list[int]] = {}
         for vertex in np.flatnonzero(level == height).tolist():
-            tops.setdefault(joined[vertex], []).append(vertex)
+            tops.setdefault(_root(joined, vertex), []).append(vertex)
         below: dict[int, list[NetworkPart]] = {}
         for part in found:
-            below.setdefault(joined[part.top[0]], []).append(part)
+            below.setdefault(_root(joined, part.top[0]), []).append(part)
         found = [
             NetworkPart(height, tops[root], members, members[0].first_rank) if root in tops else members[0]
             for root, members in below.items()
         ]
     return found
+
+
+def _root(joined: list[int], vertex: int) -> int:
+    """Return the vertex that stands for all that *vertex* is joined with; shorten the way to it."""
+    while joined[vertex] != vertex:
+        joined[vertex] = joined[joined[vertex]]
+        vertex = joined[vertex]
+    return vertex
 
 
 def spell_names(names: Sequence[str]) -> str:

@@ -1,21 +1,23 @@
-"""Result of a live calibration: constants of links and of software, and how well they hold by size."""
+"""Results of calibrations: of a network that was measured, of tables of collectives, and of a device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.calibration.live.quantities import MOST_REDUCTION
+from sim.units import SECOND
+from testbed.calibration.live.calibration import MOST_REDUCTION
 from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.report.calibration_fit import fit_figure
 from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
-    from testbed.calibration.live.calibration import Calibration
+    from testbed.calibration.device.calibration import DeviceCalibration
+    from testbed.calibration.live.calibration import Calibration, Estimate, SoftwareCosts
     from testbed.calibration.live.fit import Fitted
-    from testbed.calibration.live.quantities import Estimate, SoftwareCosts
+    from testbed.calibration.tables.calibration import TableCalibration
 
 INTERVAL = "95 % interval"
 
@@ -28,6 +30,28 @@ MODEL = (
 COLUMNS = (
     *asked("collective", "algorithm", "nbytes", "groups"),
     *found("measured_seconds", "spread", "predicted_seconds", "error"),
+)
+CURVES_MODEL = (
+    "the least of three lines (latency + size / bandwidth) for each collective and number of nodes, times "
+    "what was measured beside it; errors are of sizes that were left out of the fit"
+)
+
+CURVES = (
+    *asked("machine", "collective", "num_nodes", "ranks_per_node"),
+    *found("num_rows", "lines", "sizes", "factors", "spread", "spread_large", "left_out_median_error"),
+    *found("systems", "source", "carried"),
+)
+CURVES_HEADS = (
+    "collective", "nodes", "rows", "least of", "error\n< 64 KiB", "\n- 16 MiB", "\n- 1 GiB", "\nabove",
+    "spread",
+)  # fmt: skip
+KERNELS_MODEL = (
+    "a kernel takes a launch and then its arithmetic or bytes at a rate that depends on its kind, type and "
+    "shape; each time is the fastest of several rounds"
+)
+KERNELS = (
+    *asked("operation", "dtype", "work"),
+    *found("shapes", "launch_seconds", "slowest_rate", "fastest_rate", "spread"),
 )
 
 
@@ -47,7 +71,7 @@ def calibration_result(calibration: Calibration, fitted: Fitted, written: Path |
         method=["measured", "simulated"],
         model=MODEL,
         seed=SEED,
-        rows=Rows(COLUMNS, fitted.as_json()),
+        rows=Rows(COLUMNS, [own.as_json() for own in fitted.compared]),
         body={
             "calibration": calibration.as_json(),
             "written": [] if written is None else [str(written)],
@@ -151,3 +175,112 @@ def _rate(value: float) -> str:
 
 def _part(value: float) -> str:
     return f"{value:.3f}"
+
+
+def curves_result(path: Path, calibrations: Sequence[TableCalibration], written: Sequence[Path]) -> Result:
+    """Return the curves of the machines in a table.
+
+    Args:
+        path: of the table.
+        calibrations: of each machine.
+        written: their network files.
+    """
+    machines = [own.as_json() for own in calibrations]
+    rows = [{"machine": own["machine"], **curve} for own in machines for curve in own["curves"]]
+    return Result(
+        question=f"What do the collectives of {path} take?",
+        answer=_of_curves(calibrations),
+        method="measured",
+        model=CURVES_MODEL,
+        rows=Rows(CURVES, rows),
+        asked=("table",),
+        body={"table": str(path), "written": [str(one) for one in written], "machines": machines},
+        parts=[
+            *(part for own in calibrations for part in _machine(own)),
+            quiet(
+                "Error: median of sizes that were left out. Spread: nine of ten lie within, below and from "
+                "16 MiB.",
+                gap=False,
+            ),
+            Text([f"Written: {one}" for one in written], gap=False),
+        ],
+    )
+
+
+def _of_curves(calibrations: Sequence[TableCalibration]) -> str:
+    """Return in a sentence how many curves there are, and how well they hold."""
+    errors = [
+        error
+        for own in calibrations
+        for fit in own.fits
+        for error in own.left_out_errors(fit)
+        if error is not None
+    ]
+    curves = counted(sum(len(own.fits) for own in calibrations), "curve")
+    worst = (
+        f"; medians of sizes that were left out are off by {percent(max(errors))} at most" if errors else ""
+    )
+    return f"{curves} of {counted(len(calibrations), 'machine')}{worst}."
+
+
+def _machine(calibration: TableCalibration) -> Iterator[Part]:
+    """Yield the curves of one machine."""
+    yield Text(title=f"{calibration.machine}: {', '.join(calibration.systems)}", gap=False)
+    cells = [
+        (
+            fit.curve.collective,
+            f"{fit.curve.num_nodes} × {fit.curve.ranks_per_node}",
+            str(fit.num_rows),
+            "  ".join(
+                f"{line.latency_ps / 1e6:.3g} µs + n / {line.bandwidth / 1e9:.3g} GB/s"
+                for line in fit.curve.lines
+            ),
+            *(("–" if error is None else percent(error)) for error in calibration.left_out_errors(fit)),
+            f"{percent(fit.curve.spread)}, {percent(fit.curve.spread_large)}",
+        )
+        for fit in calibration.fits
+    ]
+    yield Grid(CURVES_HEADS, cells, text_columns=4, gap=False)
+
+
+def device_result(calibrated: DeviceCalibration, written: Path | None) -> Result:
+    """Return what was found of a device, and where its file was *written*."""
+    body = calibrated.as_json()
+    rows = body.pop("rows")
+    fitted = calibrated.fitted
+    peaks = ", ".join(f"{dtype} {peak / 1e9:,.4g} GFLOP/s" for dtype, peak in fitted.peaks.items())
+    fastest = f"Fastest: {peaks}, memory {fitted.memory_bandwidth / 1e9:,.4g} GB/s"
+    return Result(
+        question=f"What do kernels take on {calibrated.machine}?",
+        answer=f"{fastest}.",
+        method="measured",
+        model=KERNELS_MODEL,
+        rows=Rows(KERNELS, rows),
+        asked=("device",),
+        body={"written": [] if written is None else [str(written)], **body},
+        parts=list(_device_parts(calibrated, fastest)),
+        files={} if written is None else {"Written": written},
+    )
+
+
+def _device_parts(calibrated: DeviceCalibration, fastest: str) -> Iterator[Part]:
+    yield Text([fastest], calibrated.machine)
+    cells = [
+        (
+            own.operation,
+            own.dtype,
+            str(len(own.rates)),
+            seconds(own.launch_ps / SECOND),
+            f"{max(own.rates) / 1e9:,.3g}",
+            "GFLOP/s" if own.work == "arithmetic" else "GB/s",
+            percent(own.spread),
+        )
+        for own in calibrated.fitted.kernels
+    ]
+    heads = ("kernel", "type", "shapes", "launch", "fastest", "of", "spread")
+    yield Grid(heads, cells, text_columns=2, gap=False)
+    yield Text([f"Not carried out here: {name}" for name in calibrated.refused], gap=False)
+    yield quiet(
+        "Spread: how far a shape's rounds lie above the fastest, which counts; the median over shapes.",
+        gap=False,
+    )

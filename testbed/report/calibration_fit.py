@@ -15,7 +15,7 @@ from testbed.report.over_sizes import size_axis
 
 if TYPE_CHECKING:
     from testbed.calibration.live.fit import Fitted
-    from testbed.calibration.live.rows import Row
+    from testbed.calibration.live.plan import Row
 
 LEAST_RANGE = 20.0
 """Per cent that the axis of residuals shows at least, either way."""

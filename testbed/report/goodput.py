@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.goodput.parts import SOURCE
-from testbed.goodput.policy import Checkpoint
-from testbed.goodput.script import Trained
-from testbed.goodput.study import RUNS, Goodput
 from testbed.output.table import counted, percent, seconds
+from testbed.planning.goodput.parts import SOURCE
+from testbed.planning.goodput.policy import Checkpoint
+from testbed.planning.goodput.script import Trained
+from testbed.planning.goodput.study import RUNS, Goodput
 from testbed.result import Facts, Grid, Part, Result, Rows, Text, asked, found, quiet
 
 COLUMNS = (*asked("cause"), *found("seconds_lost", "fraction"))

@@ -4,17 +4,15 @@ Linux kills a process that has asked for it when its parent ends; one that asked
 another parent by then.  Strictly, it is the thread that has started the process which counts as its parent.
 
 Also a program, which becomes another one that ends so: ``python -I -S parent.py PID COMMAND [ARGUMENT]…``; it
-therefore imports nothing but the standard library.  And a preload of Dask's workers (`dask_setup`).
+therefore imports nothing but the standard library.
 """
 
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
 import os
 import signal
 import sys
-from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 
@@ -29,13 +27,6 @@ def end_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
-
-
-def dask_setup(worker: Any) -> None:
-    """Let a worker of Dask, in a process that `multiprocessing` has started, end with its parent."""
-    parent = multiprocessing.parent_process()
-    if parent is not None and parent.pid is not None:
-        end_with(parent.pid)
 
 
 if __name__ == "__main__":

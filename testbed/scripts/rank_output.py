@@ -1,40 +1,34 @@
-"""Output of the ranks of a virtual run: of one rank as it is, or of all, each line with its rank."""
+"""Output of the ranks of a virtual run, of one as it is or of all by lines, and the status beside it."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, TextIO, cast
 
 from testbed.errors import UsageError
+from testbed.output.table import seconds
 
 ALL = "all"
 NOBODY = "none"
 _LONGEST = 1 << 16
+_SHOWN_EVERY = 0.2  # seconds between two states
+_ERASE = "\r\x1b[2K"
 
 
-class PrefixedLines(io.TextIOBase):
-    """A text stream that hands on whole lines, each behind *prefix*, so that lines of ranks do not mix."""
+class Lines(io.TextIOBase):
+    """A text stream that hands each whole line to *on_line*, without its end."""
 
-    def __init__(self, target: TextIO, prefix: str) -> None:
-        self._target = target
-        self._prefix = prefix
+    def __init__(self, on_line: Callable[[str], object]) -> None:
+        self._on_line = on_line
         self._unfinished = ""
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """That of the target."""
-        return self._target.encoding
 
     def writable(self) -> bool:
         """Return True."""
         return True
-
-    def fileno(self) -> int:
-        """Return that of the target."""
-        return self._target.fileno()
 
     def write(self, text: str) -> int:
         """Hand on the lines that are complete."""
@@ -42,14 +36,31 @@ class PrefixedLines(io.TextIOBase):
         if len(self._unfinished) > _LONGEST:
             lines.append(self._unfinished)
             self._unfinished = ""
-        if lines:
-            self._target.write("".join(f"{self._prefix}{line}\n" for line in lines))
+        for line in lines:
+            self._on_line(line)
         return len(text)
 
     def finish(self) -> None:
         """Hand on what has no end of line."""
         if self._unfinished:
             self.write("\n")
+
+
+class PrefixedLines(Lines):
+    """A text stream that hands on whole lines, each behind *prefix*, so that lines of ranks do not mix."""
+
+    def __init__(self, target: TextIO, prefix: str) -> None:
+        super().__init__(lambda line: target.write(f"{prefix}{line}\n"))
+        self._target = target
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """That of the target."""
+        return self._target.encoding
+
+    def fileno(self) -> int:
+        """Return that of the target."""
+        return self._target.fileno()
 
 
 class RankOutput:
@@ -118,3 +129,37 @@ class _Announced:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._target, name)
+
+
+class StatusLine:
+    """A line on a terminal, shown only at the beginning of a line.
+
+    Args:
+        what: runs, in a few words.
+        terminal: a stream of this process; ranks have others in its place.
+    """
+
+    def __init__(self, what: str, terminal: TextIO) -> None:
+        self._what = what
+        self._terminal = terminal
+        self._shown = False
+        self._at_line_start = True
+        self._next_at = 0.0
+
+    def show(self, iterations: int, now_ps: int) -> None:
+        """Say that rank 0 has finished so many iterations, at that virtual time in picoseconds."""
+        if time.monotonic() >= self._next_at and self._at_line_start:
+            self._next_at = time.monotonic() + _SHOWN_EVERY
+            done = f", iteration {iterations}" if iterations else ""
+            self._terminal.write(f"{_ERASE}{self._what}: {seconds(now_ps / 1e12)} of virtual time{done}")
+            self._terminal.flush()
+            self._shown = True
+
+    def make_way(self, text: str = "") -> None:
+        """Erase the line, as *text* is about to be written."""
+        if self._shown:
+            self._terminal.write(_ERASE)
+            self._terminal.flush()
+            self._shown = False
+        if text:
+            self._at_line_start = text.endswith("\n")

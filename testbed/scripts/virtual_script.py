@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.errors import UsageError
 from testbed.options.arguments import parse_compute_model
-from testbed.scripts.rank_output import RankOutput
+from testbed.scripts.rank_output import RankOutput, StatusLine
 from testbed.scripts.script import ScriptError, check_script, print_traceback
 from testbed.scripts.stopping import stopped_at_once
-from testbed.scripts.virtual_status import StatusLine
 
 if TYPE_CHECKING:
     from collectives.catalogue.selectors import Choice

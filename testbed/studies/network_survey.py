@@ -1,10 +1,9 @@
 """Survey of a network: its links, how far ranks are apart, and where it is narrow.
 
 Distances are those of the routes that messages take, over samples where ranks are many.  The bisection
-bandwidth is the largest flow from one half of the ranks to the other (by networkx), over the links that
-some route has: for the halves by rank number and for those that the network itself names (a torus, along
-each dimension), the smallest of these.  No other halves are looked for, so a graph that is narrow
-elsewhere may have less.
+bandwidth is the largest flow from one half of the ranks to the other, over the links that some route has:
+for the halves by rank number and for those that the network itself names (a torus, along each dimension),
+the smallest of these.  No other halves are looked for, so a graph that is narrow elsewhere may have less.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from sim.topology.kinds.graph import GraphRouting
 from sim.topology.routing import DetourRouting
 from sim.topology.sharing_table import Sharing
 from sim.units import Int64Array
+from testbed.studies.maximum_flow import maximum_flow
 
 MAX_PAIRS = 1 << 18
 """Routes of more pairs of ranks than this are sampled."""
@@ -251,8 +251,6 @@ def _flow(topology: Topology, usable: npt.NDArray[np.bool_], group: Int64Array) 
 
     All ranks of a group are one vertex, which changes no flow between the groups.
     """
-    import networkx
-
     wiring = topology.routing.wiring()
     switches = len(wiring.names) - topology.num_ranks
     vertex = np.concatenate([group, 2 + np.arange(switches)])
@@ -264,17 +262,8 @@ def _flow(topology: Topology, usable: npt.NDArray[np.bool_], group: Int64Array) 
         return None
     total = np.zeros(len(pairs), dtype=object)
     np.add.at(total, place, capacity.astype(object))
-    graph = networkx.DiGraph()
-    graph.add_nodes_from((0, 1))
-    graph.add_weighted_edges_from(
-        (
-            (tail, head, most)
-            for (tail, head), most in zip(pairs.tolist(), total, strict=True)
-            if tail != head
-        ),
-        weight="capacity",
-    )
-    return int(networkx.maximum_flow_value(graph, 0, 1))
+    edges = ((tail, head, most) for (tail, head), most in zip(pairs.tolist(), total, strict=True))
+    return maximum_flow((edge for edge in edges if edge[0] != edge[1]), 0, 1)
 
 
 def oversubscription(topology: Topology) -> Oversubscription | None:

@@ -34,9 +34,9 @@ from sim.topology.description import parse_network
 from sim.topology.files.schema import model
 from sim.topology.kinds import KINDS
 from testbed.calibration.live.calibration import Calibration
-from testbed.calibration.tables.measured_row import MeasuredRow
-from testbed.calibration.tables.systems import read_systems
-from testbed.calibration.tables.tables import Said, read_table
+from testbed.calibration.tables.reading import Said
+from testbed.calibration.tables.rows import MeasuredRow, read_systems
+from testbed.calibration.tables.tables import read_table
 from testbed.errors import UsageError, exit_code_of
 from tests.collectives.formats.msccl_files import fused_ring
 from tests.inputs.mutators import any_value, as_json, as_toml, mutated_bytes, mutated_value, shuffled_keys

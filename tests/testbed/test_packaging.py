@@ -9,7 +9,12 @@ import sys
 import pytest
 
 import testbed
+from collectives.docstrings import docstring_of
+from testbed.cli import COMMANDS
 
+HELP = "from testbed.cli import app; app(['--help'], standalone_mode=False)"
+NETWORK = "from testbed.cli import app; app(['network', 'dgx-h100'], standalone_mode=False)"
+SPREAD = "from testbed.tasks import results; list(results(abs, [1, 2], workers=2))"
 PROVED = "from testbed.cli import app; app(['verify', 'ring', '--ranks', '2'], standalone_mode=False)"
 
 
@@ -17,8 +22,13 @@ PROVED = "from testbed.cli import app; app(['verify', 'ring', '--ranks', '2'], s
     ("code", "heavy"),
     [
         *((f"import {name}", {"torch"}) for name in ("collectives", "sim", "ddp", "testbed")),
-        ("import testbed.cli", {"matplotlib", "numpy", "simpy", "torch"}),
+        ("import sim", {"numpy", "pydantic", "simpy"}),
+        ("from sim import Topology", {"pydantic", "simpy"}),
+        (HELP, {"distributed", "matplotlib", "networkx", "numpy", "pydantic", "rich", "simpy", "torch"}),
+        (NETWORK, {"networkx", "simpy", "torch"}),
+        (HELP, {f"testbed.commands.{name}" for name in COMMANDS}),
         (PROVED, {"torch"}),
+        (SPREAD, {"dask", "distributed", "torch"}),
     ],
 )
 def test_only_what_needs_them_imports_large_packages(code: str, heavy: set[str]) -> None:
@@ -29,6 +39,13 @@ def test_only_what_needs_them_imports_large_packages(code: str, heavy: set[str])
     )
 
     assert finished.stdout.endswith("set()\n"), finished.stdout + finished.stderr
+
+
+def test_help_says_what_commands_say_of_themselves_and_python_has_them_all() -> None:
+    said = {name: str(docstring_of(getattr(testbed, name))).partition("\n\n")[0] for name in COMMANDS}
+
+    assert {name: " ".join(text.split()) for name, text in said.items()} == COMMANDS
+    assert sorted(COMMANDS) == testbed.__all__
 
 
 def test_the_version_is_the_distributions() -> None:

@@ -219,3 +219,34 @@ def test_the_workflow_for_ci_runs_pytest_with_options_that_exist(pytestconfig: p
     (kept,) = [step["with"]["path"] for step in steps if "upload-artifact" in step.get("uses", "")]
     assert given == ["tests", "--testbed-html", kept]
     assert pytestconfig.getoption("--testbed-html") is None
+
+
+PREPARED = """
+    import sys
+    from testbed.testing import on_ranks
+
+    def test_other():
+        assert ("collectives.virtual.setting" in sys.modules, "torch._dynamo" in sys.modules) == {found}
+
+    @on_ranks(2)
+    def test_ranks():
+        assert {text!r}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "found"),
+    [
+        ("an optimizer", [], (True, True)),
+        ("none", [], (True, False)),
+        ("optim", ["-k", "other"], (False, False)),
+    ],
+)
+def test_what_tests_on_ranks_need_is_there_before_the_first_of_them(
+    pytester: pytest.Pytester, text: str, options: list[str], found: tuple[bool, bool]
+) -> None:
+    pytester.makepyfile(PREPARED.format(text=text, found=found))
+
+    result = pytester.runpytest_subprocess(*OPTIONS, *options)
+
+    result.assert_outcomes(passed=1 if options else 2, deselected=len(options) // 2)

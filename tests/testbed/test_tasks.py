@@ -2,27 +2,25 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
-import dask.config
 import pytest
-from distributed import get_worker
 from distributed.scheduler import KilledWorker
 
 from testbed import tasks
-from testbed.errors import LaunchError, Terminated
+from testbed.errors import LaunchError, Terminated, UsageError
+from testbed.fuzzing.draw import Space
+from testbed.fuzzing.subjects import Scripts
 from testbed.scripts import parent
-from testbed.tasks import _terminated_in_order, _terminations_held_back, results
+from testbed.tasks import _terminated_in_order, results
 from tests.processes import is_running
 from tests.waiting import LAST_RESORT, until
 
@@ -45,17 +43,22 @@ def test_a_scheduler_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPat
         list(results(in_process, [1], scheduler="tcp://127.0.0.1:1"))
 
 
+def test_without_dask_a_scheduler_is_refused_and_the_extra_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "is_installed", lambda module: False)
+
+    with pytest.raises(UsageError, match=r"the extra dask brings"):
+        list(results(in_process, [1], scheduler="tcp://127.0.0.1:1"))
+
+
 def killed_at_five(item: int) -> int:
     if item == 5:
         os.kill(os.getpid(), 9)
     return item
 
 
-@pytest.mark.slow
 @pytest.mark.distributed
 def test_an_item_at_which_workers_die_costs_itself_alone() -> None:
-    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
-        found = sorted(results(killed_at_five, range(12), workers=2, lost=lambda item, said: -item))
+    found = sorted(results(killed_at_five, range(12), workers=2, lost=lambda item, said: -item))
 
     assert found == [-5, 0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
 
@@ -137,16 +140,20 @@ CAMPAIGN = """
 import os, pathlib, sys, time
 from testbed.tasks import results
 
+if __name__ == "__main__":
+    from work import work
+    try:
+        list(results(work, [sys.argv[1]] * 2, workers=2, modules=["work"]))
+    finally:
+        pathlib.Path(sys.argv[1], "in order").touch()
+"""
+WORK = """
+import os, pathlib, time
+
 def work(folder):
     pathlib.Path(folder, str(os.getpid())).touch()
     while True:
         time.sleep(60)
-
-if __name__ == "__main__":
-    try:
-        list(results(work, [sys.argv[1]] * 2, workers=2))
-    finally:
-        pathlib.Path(sys.argv[1], "in order").touch()
 """
 
 
@@ -156,30 +163,18 @@ def session_of(pid: int) -> list[int]:
     return [int(word) for word in found.stdout.split()]
 
 
-def semaphores_of(pid: int) -> list[Path]:
-    """Return those that a process has: it maps files that are also linked under the name of each."""
-    mapped = re.findall(r"(\d+) +/dev/shm/sem", Path(f"/proc/{pid}/maps").read_text(encoding="utf-8"))
-    found = []
-    for path in Path("/dev/shm").glob("sem.mp-*"):
-        with suppress(FileNotFoundError):  # of others, which come and go
-            if str(path.stat().st_ino) in mapped:
-                found.append(path)
-    return found
-
-
 @pytest.mark.distributed
 @pytest.mark.parametrize("when", ["at work", pytest.param("at the start", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
-def test_workers_their_folder_and_semaphores_end_with_the_process_that_has_started_them(
+def test_workers_end_with_the_process_that_has_started_them(
     sent: signal.Signals, when: str, tmp_path: Path
 ) -> None:
-    script, pids, scratch = tmp_path / "campaign.py", tmp_path / "pids", tmp_path / "scratch"
+    script, pids = tmp_path / "campaign.py", tmp_path / "pids"
     script.write_text(CAMPAIGN)
+    (tmp_path / "work.py").write_text(WORK)
     pids.mkdir()
-    scratch.mkdir()
     campaign = subprocess.Popen(
         [sys.executable, str(script), str(pids)],
-        env={**os.environ, "TMPDIR": str(scratch)},
         stderr=subprocess.DEVNULL,
         start_new_session=True,
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_IGN),  # as of a job in the background
@@ -188,34 +183,25 @@ def test_workers_their_folder_and_semaphores_end_with_the_process_that_has_start
         if when == "at work":
             until(lambda: len(list(pids.iterdir())) == 2, "workers")
         else:
-            until(lambda: len(session_of(campaign.pid)) >= 3, "processes")
-        session, semaphores = session_of(campaign.pid), semaphores_of(campaign.pid)
+            until(lambda: len(session_of(campaign.pid)) >= 2, "processes")
+        session = session_of(campaign.pid)
     except BaseException:
         campaign.kill()
         raise
 
     campaign.send_signal(sent)
 
-    assert semaphores
     assert campaign.wait(LAST_RESORT) != 0
     until(lambda: not any(map(is_running, session)), f"the end of {session}")
-    until(lambda: not any(map(os.path.exists, semaphores)), f"the end of {semaphores}")
-    until(lambda: not list(scratch.iterdir()), f"the end of {list(scratch.iterdir())}")
     assert (pids / "in order").exists() == (sent == signal.SIGTERM)
 
 
 def asked_by_a_worker(item: int) -> tuple[int, int, int]:
-    """Return the item, the process, and which signal its main thread has asked for."""
-    found: Future[int] = Future()
-
-    def ask() -> None:
-        number = ctypes.c_int()
-        pr_get_pdeathsig = 2
-        ctypes.CDLL(None).prctl(pr_get_pdeathsig, ctypes.byref(number))
-        found.set_result(number.value)
-
-    get_worker().loop.add_callback(ask)
-    return *in_process(item), found.result(LAST_RESORT)
+    """Return the item, the process, and which signal it has asked for."""
+    number = ctypes.c_int()
+    pr_get_pdeathsig = 2
+    ctypes.CDLL(None).prctl(pr_get_pdeathsig, ctypes.byref(number))
+    return *in_process(item), number.value
 
 
 @pytest.mark.distributed
@@ -224,8 +210,41 @@ def test_workers_share_the_items_and_ask_to_be_killed_when_their_parent_ends() -
     found = list(results(asked_by_a_worker, range(20), workers=2))
 
     assert sorted(item for item, _, _ in found) == list(range(20))
-    assert os.getpid() not in {pid for _, pid, _ in found}
+    assert len({pid for _, pid, _ in found} - {os.getpid()}) == 2
     assert {sent for _, _, sent in found} == {signal.SIGKILL}
+
+
+def fails(item: int) -> int:
+    raise OddError(item, "no")
+
+
+class OddError(Exception):
+    """Cannot be made again of what it says."""
+
+    def __init__(self, item: int, said: str) -> None:
+        super().__init__(said)
+
+
+@pytest.mark.distributed
+def test_what_a_worker_raises_is_raised_here_or_said_where_it_cannot_travel() -> None:
+    with pytest.raises(RuntimeError, match="OddError: no"):
+        list(results(fails, [1, 2], workers=2))
+    with pytest.raises(ZeroDivisionError):
+        list(results(partial(divmod, 1), [0], workers=2))
+
+
+def modules_of(item: int) -> tuple[int, int, bool]:
+    """Return the process that has forked this one, how many threads that left it, and if it has imported."""
+    return os.getppid(), len(os.listdir("/proc/self/task")), "torch._dynamo" in sys.modules
+
+
+@pytest.mark.distributed
+def test_workers_find_imported_what_one_process_has_imported_for_all_of_them() -> None:
+    found = set(results(modules_of, range(8), workers=2, modules=[*Scripts(Space("train.py")).modules, "no"]))
+
+    assert len(found) == 1
+    ((server, threads, has_imported),) = found
+    assert (server != os.getpid(), threads, has_imported) == (True, 1, True)
 
 
 def test_a_process_whose_parent_has_ended_before_it_could_ask_ends() -> None:
@@ -233,16 +252,14 @@ def test_a_process_whose_parent_has_ended_before_it_could_ask_ends() -> None:
         subprocess.run([sys.executable, "-I", "-S", parent.__file__, "1", "true"], check=True)
 
 
-def test_a_termination_is_held_back_while_workers_begin_and_ends_what_follows_once() -> None:
+def test_a_termination_ends_the_body_once() -> None:
     before = signal.getsignal(signal.SIGTERM)
     reached = []
 
     def terminated() -> None:
         with _terminated_in_order():
             try:
-                with _terminations_held_back():
-                    signal.raise_signal(signal.SIGTERM)
-                    reached.append("the end of what was begun")
+                signal.raise_signal(signal.SIGTERM)
                 reached.append("what follows")
             finally:
                 signal.raise_signal(signal.SIGTERM)
@@ -251,5 +268,5 @@ def test_a_termination_is_held_back_while_workers_begin_and_ends_what_follows_on
     with pytest.raises(Terminated):
         terminated()
 
-    assert reached == ["the end of what was begun", "the end"]
+    assert reached == ["the end"]
     assert signal.getsignal(signal.SIGTERM) is before

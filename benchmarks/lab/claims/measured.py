@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from pathlib import Path
 from statistics import mean, median, quantiles, stdev
 from typing import Any
 
@@ -13,7 +11,7 @@ from benchmarks.lab.claims.setups import DEVICES, MODELS_IN_WORDS, PLACES, PROFI
 from testbed.errors import UsageError
 from testbed.extras import how_to_install, is_installed
 from testbed.output.table import percent, seconds
-from testbed.scripts.launch import launch, own_module
+from testbed.scripts.asked import ask_ranks
 
 TIMEOUT_SECONDS = 240.0
 MINIMAL_LOSS = 0.01
@@ -34,11 +32,8 @@ def run_trial(trial: str, ranks: int) -> dict[str, Any]:
     Raises:
         LaunchError: a process failed, or the time was up.
     """
-    with tempfile.TemporaryDirectory(prefix="claims-") as folder:
-        path = Path(folder) / "found.json"
-        command = [*own_module("benchmarks.lab.claims.trials"), trial, str(path)]
-        launch(command, ranks, timeout=TIMEOUT_SECONDS, on_line=lambda line: None)
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    quietly: dict[str, Any] = {"timeout": TIMEOUT_SECONDS, "on_line": lambda line: None}
+    found: dict[str, Any] = json.loads(ask_ranks("benchmarks.lab.claims.trials", trial, ranks, **quietly))
     return found
 
 

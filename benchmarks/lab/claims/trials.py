@@ -1,20 +1,14 @@
-"""Trials of real training on this machine: the script that each process of a measured claim runs.
+"""Trials of real training on this machine: what each process of a measured claim runs.
 
-    python -m benchmarks.lab.claims.trials accuracy FILE     # on 2 ranks
-    python -m benchmarks.lab.claims.trials views FILE        # on 2 ranks
-    python -m benchmarks.lab.claims.trials whole_batch FILE  # on 4 ranks
-
-Rank 0 writes what was found to FILE as JSON.
+``accuracy`` and ``views`` are for 2 ranks, ``whole_batch`` for 4; rank 0 answers with what was found.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +19,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.parallel import DistributedDataParallel as TorchDdp
 
 from ddp import DistributedDataParallel as OwnDdp
+from testbed.scripts.asked import answer
 from testbed.scripts.loopback import listen_on_loopback
 
 SEEDS = range(5)
@@ -181,16 +176,14 @@ def _apart(shares: tuple[int, ...], norm: bool, wrap: Callable[..., nn.Module]) 
 TRIALS = {"accuracy": accuracy, "views": views, "whole_batch": whole_batch}
 
 
-def main() -> None:
-    """Run the trial that the command line names; rank 0 writes what was found."""
-    trial, path = sys.argv[1:]
+def _trial(name: str) -> bytes | None:
+    """Run the trial of that name; return what was found on rank 0."""
     listen_on_loopback()
     dist.init_process_group("gloo")
-    found = TRIALS[trial]()
-    if dist.get_rank() == 0:
-        Path(path).write_text(json.dumps(found), encoding="utf-8")
+    found, rank = TRIALS[name](), dist.get_rank()
     dist.destroy_process_group()
+    return json.dumps(found).encode() if rank == 0 else None
 
 
 if __name__ == "__main__":
-    main()
+    answer(_trial)

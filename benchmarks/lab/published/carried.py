@@ -33,7 +33,7 @@ from collectives.timing.formulas.measured import measured_at
 from collectives.timing.formulas.nccl.constants import NCCL_2_30, slower_than_hopper
 from sim import load_network
 from sim.measured import MeasuredCurve
-from testbed.calibration.tables.measured_row import MeasuredRow
+from testbed.calibration.tables.rows import MeasuredRow
 
 NVLINK_GBPS = {"ampere": 12 * 20.0, "hopper": 18 * 20.6, "blackwell": 18 * 40.1}
 """GB/s that NCCL counts for the NVLinks of a GPU, one way."""

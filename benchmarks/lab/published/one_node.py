@@ -19,9 +19,9 @@ from benchmarks.lab.published.split import calibrating_presets, published_split
 from collectives.timing import default_model, default_transport_model, simulate
 from collectives.timing.formulas.measured import measured_at
 from sim.topology.description import NetworkDescription
-from testbed.calibration.judge.errors import Compared
+from testbed.calibration.errors import Compared
 from testbed.calibration.tables.fit import Held, fit_curves, halves
-from testbed.calibration.tables.measured_row import MeasuredRow
+from testbed.calibration.tables.rows import MeasuredRow
 
 _seconds = attrgetter("seconds")
 
@@ -143,7 +143,7 @@ def carried_to_a_later_generation(first: str = "dgx-a100", other: str = "dgx-h10
     known = fit_curves(carrier.carried([row for row in rows if row.system in systems[first]]))
     curves = {call_of(own.curve): own.curve for own in known}
     return [
-        Held(row.nbytes, measured_at(curves[call_of(row)], row.nbytes) / row.seconds - 1, row.system)
+        Held(measured_at(curves[call_of(row)], row.nbytes), row.seconds, row.nbytes, row.system)
         for row in _shortest(row for row in rows if row.system in systems[other])
         if call_of(row) in curves
     ]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lab.published.shipped import DATA
-from testbed.calibration.judge.errors import Compared, Errors, grouped
+from testbed.calibration.errors import Compared, Errors, grouped
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 STEPS = 2

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from testbed.calibration.tables.systems import System, read_systems
+from testbed.calibration.tables.rows import System, read_systems
 
 DATA = Path(__file__).parent / "data"
 

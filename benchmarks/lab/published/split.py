@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from benchmarks.lab.published.shipped import DATA
-from testbed.calibration.tables.measured_row import MeasuredRow
+from testbed.calibration.tables.rows import MeasuredRow
 from testbed.calibration.tables.tables import read_table
 
 ELSEWHERE = "sizes that another set calibrates"

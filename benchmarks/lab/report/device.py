@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from testbed.calibration.judge.errors import Errors
-from testbed.calibration.judge.validation import ValidatedDevice
-from testbed.report.device import steps_summary, steps_table
+from testbed.calibration.errors import Errors
+from testbed.calibration.judge.steps import ValidatedDevice
+from testbed.report.validation import steps_summary, steps_table
 from testbed.result import Part, Text
 
 

@@ -7,9 +7,8 @@ from statistics import median
 
 from benchmarks.lab.shaped.incast import FABRIC, REPETITIONS, IncastRow
 from benchmarks.lab.shaped.shaping import COMMON
-from testbed.calibration.judge.errors import Errors
+from testbed.calibration.errors import Errors, far_off, signed
 from testbed.output.table import percent, seconds, spell_size
-from testbed.report.far_off import far_off, signed
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 
 MODEL = (

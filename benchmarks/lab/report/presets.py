@@ -7,12 +7,10 @@ from typing import Any
 
 from benchmarks.lab.published.one_node import carried_to_a_later_generation, median_error
 from benchmarks.lab.published.presets import PresetJudged
-from testbed.calibration.judge.errors import worst
+from testbed.calibration.errors import CLASSES, far_off, signed, worst
 from testbed.calibration.judge.judging import Judged
-from testbed.calibration.judge.size_class import CLASSES
 from testbed.output.table import seconds, spell_size
-from testbed.report.far_off import far_off, signed
-from testbed.report.published import MODEL, WORST, error_cells, errors_of_large, figures
+from testbed.report.validation import MODEL, WORST, error_cells, errors_of_large, figures
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 
 SAME, OTHER = "same system, other sizes", "other systems"

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.lab.published.scripted import families, summary
-from testbed.calibration.judge.errors import Errors, worst
-from testbed.report.far_off import far_off, signed
+from testbed.calibration.errors import Errors, far_off, signed, worst
 from testbed.result import Grid, Part, Result, Rows, asked, found, quiet
 
 if TYPE_CHECKING:

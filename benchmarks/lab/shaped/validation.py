@@ -22,6 +22,7 @@ from sim import Topology
 from sim.scenario.conditions import LinkChange
 from sim.topology.files.network_file import NetworkFile
 from testbed.calibration.live.calibration import Calibration
+from testbed.calibration.live.networks import applied_to
 from testbed.output.table import Advance
 
 SECONDS_A_PASS = 5.0
@@ -94,7 +95,7 @@ def validate(
     """
     wires = wire(network)
     planned = plan(wires)
-    predictor = Predictor(calibration.applied_to(wires), calibration)
+    predictor = Predictor(applied_to(wires, calibration), calibration)
     advance(f"{network.name}: predicting")
     chosen, large = _chosen(predictor, wires)
     cut = cases.cut(wires, large, predictor.total)

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
-from collectives.virtual.isolation import per_rank, torchrun
+from collectives.virtual.isolation import per_rank, shardings, torchrun
 from collectives.virtual.isolation.forks import only_workers
 from collectives.virtual.isolation.loggers import loggers_of_ranks
 from collectives.virtual.isolation.own_threads import threads_of_ranks
+from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.isolation.process_groups import process_groups_on_rank_threads
 from collectives.virtual.isolation.profiler import profilers_of_ranks
 from sim.cluster import RankContext
@@ -63,6 +64,7 @@ class Isolation:
             loggers_of_ranks(),
             profilers_of_ranks(),
             threads_of_ranks(),
+            replaced(shardings.replacements()),
         ):
             try:
                 yield

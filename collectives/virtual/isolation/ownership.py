@@ -112,11 +112,12 @@ class Ownership:
         These are those of packages of which each rank has a copy, and those of ours that are *shadowed*:
         there the script finds its own.
         """
+        covering = {name.partition(".")[0] for name in (*self._packages, *self._builders)}
         return [
             name
             for name, module in list(sys.modules.items())
-            if name.partition(".")[0] in shadowed
-            or (self.covers(name) and is_pure(getattr(module, "__spec__", None)))
+            if (top := name.partition(".")[0]) in shadowed
+            or (top in covering and self.covers(name) and is_pure(getattr(module, "__spec__", None)))
         ]
 
     def _is_shadowed(self, name: str, search_path: Sequence[str]) -> bool:

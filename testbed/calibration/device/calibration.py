@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,9 @@ from typing import Any
 import torch
 
 from sim.units import SECOND
-from testbed.calibration.device.fitting import FittedDevice, fit
-from testbed.calibration.device.measuring import (
-    PASSES,
-    TORCH_TYPES,
-    measured_kernels,
-    number_of_calls,
-)
+from testbed.calibration.device.fitting import FittedDevice, device_file_text, fit
+from testbed.calibration.device.measuring import PASSES, TORCH_TYPES, measured_kernels, with_threads
 from testbed.calibration.device.memory import keep_memory
-from testbed.calibration.device.writing import device_file_text
 from testbed.errors import UsageError
 from testbed.output.table import Advance
 
@@ -62,19 +55,7 @@ class DeviceCalibration:
             "launch_seconds": fitted.launch_ps / SECOND,
             "num_shapes": self.num_shapes,
             "refused": list(self.refused),
-            "rows": [
-                {
-                    "operation": own.operation,
-                    "dtype": own.dtype,
-                    "work": own.work,
-                    "shapes": len(own.rates),
-                    "launch_seconds": own.launch_ps / SECOND,
-                    "slowest_rate": min(own.rates),
-                    "fastest_rate": max(own.rates),
-                    "spread": own.spread,
-                }
-                for own in fitted.kernels
-            ],
+            "rows": [own.as_json() for own in fitted.kernels],
         }
 
 
@@ -100,11 +81,6 @@ def checked_types(types: Sequence[str] | None, device: torch.device) -> tuple[st
     return tuple(dict.fromkeys(types))
 
 
-def calls_of(device: torch.device, types: Sequence[str]) -> int:
-    """Return of how many steps `calibrated` tells."""
-    return number_of_calls(device, types)
-
-
 def calibrated(
     device: torch.device, types: Sequence[str], threads: int, advance: Advance
 ) -> DeviceCalibration:
@@ -117,7 +93,7 @@ def calibrated(
         advance: is told after each kernel.
     """
     kept = device.type == "cpu" and keep_memory()
-    with _threads(threads):
+    with with_threads(threads):
         measured, refused = measured_kernels(device, types, advance)
     fitted = fit(measured)
     where = f"{threads} thread{'s' if threads > 1 else ''}" if device.type == "cpu" else "one device"
@@ -134,16 +110,6 @@ def calibrated(
     )
     name = _processor() if device.type == "cpu" else torch.cuda.get_device_name(device)
     return DeviceCalibration(f"{name}, {where}", source, fitted, len(measured), refused)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _processor() -> str:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from testbed.calibration.device.operands import Operands
+from testbed.calibration.device.memory import Operands
 
 Call: TypeAlias = tuple[Any, tuple[Any, ...], dict[str, Any]]
 """An overload, its arguments and its named ones."""
@@ -71,19 +71,14 @@ def _convolutions(samples: Sequence[int]) -> Iterator[Case]:
         edge, outputs = (2, 8, 32), (32, 512) if few else (8, 32, 128, 512)
         depth = (27, 288, 2304) if few else (27, 288, 1152, 4608)
         inputs = (32, 512) if few else (8, 32, 128, 512, 2048)
-        for name, call in passes.items():
-            yield from _grid(
-                f"{prefix}{name}", partial(call, side=3, stride=stride),
-                samples=samples, edge=edge, depth=depth, outputs=outputs,
-            )  # fmt: skip
-            yield from _grid(
-                f"{prefix}pointwise_{name}", partial(call, side=1, stride=stride),
-                samples=samples, edge=edge, depth=inputs, outputs=outputs,
-            )  # fmt: skip
-            yield from _grid(
-                f"{prefix}depthwise_{name}", partial(call, side=3, stride=stride, depth=9, outputs=1),
-                samples=samples, edge=edge, channels=(8, 64, 512),
-            )  # fmt: skip
+        kinds: dict[str, tuple[dict[str, int], dict[str, Sequence[int]]]] = {
+            "": ({"side": 3}, {"depth": depth, "outputs": outputs}),
+            "pointwise_": ({"side": 1}, {"depth": inputs, "outputs": outputs}),
+            "depthwise_": ({"side": 3, "depth": 9, "outputs": 1}, {"channels": (8, 64, 512)}),
+        }
+        for (name, call), (kind, (fixed, axes)) in itertools.product(passes.items(), kinds.items()):
+            whole = partial(call, stride=stride, **fixed)
+            yield from _grid(f"{prefix}{kind}{name}", whole, samples=samples, edge=edge, **axes)
 
 
 def _grid(name: str, call: Callable[..., Call], **axes: Sequence[int]) -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""Fitting of a device to measured kernels: peaks, the launch of each kind, and rates by shape.
+"""Fitting of a device to measured kernels, and its file: peaks, the launch of each kind, rates by shape.
 
 A kernel takes its launch and then its work at a rate.  The launch of a kind is what its smallest shape takes,
 or if that moves more than 16 KiB, and so does more than launch, the median of the other kinds' launches;
@@ -9,13 +9,16 @@ counts, so that a shape that launches all but fill is predicted a tenth too slow
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from sim.hardware.kernels import Work
 from sim.units import SECOND
+from testbed.calibration import toml_text
 from testbed.calibration.device.measuring import MeasuredKernel
+from testbed.calibration.errors import grouped
 from testbed.errors import UsageError
 
 LEAST_REST = 0.1
@@ -43,6 +46,19 @@ class FittedKernels:
     rates: tuple[float, ...]
     launch_ps: int
     spread: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON types; times in seconds."""
+        return {
+            "operation": self.operation,
+            "dtype": self.dtype,
+            "work": self.work,
+            "shapes": len(self.rates),
+            "launch_seconds": self.launch_ps / SECOND,
+            "slowest_rate": min(self.rates),
+            "fastest_rate": max(self.rates),
+            "spread": self.spread,
+        }
 
 
 @dataclass(frozen=True)
@@ -72,9 +88,7 @@ def fit(measured: Iterable[MeasuredKernel]) -> FittedDevice:
     Raises:
         UsageError: no product or no addition is among them, without which there are no peaks.
     """
-    groups: dict[tuple[str, str], list[MeasuredKernel]] = {}
-    for kernel in measured:
-        groups.setdefault((kernel.operation, kernel.dtype), []).append(kernel)
+    groups = grouped(measured, lambda kernel: (kernel.operation, kernel.dtype))
     launches = {key: launch for key, group in groups.items() if (launch := _launch(group)) is not None}
     usual = statistics.median(launches.values()) if launches else 0.0
     kernels = [_fit_kind(group, launches.get(key, usual)) for key, group in groups.items()]
@@ -121,3 +135,53 @@ def _fit_kind(group: Sequence[MeasuredKernel], launch: float) -> FittedKernels:
         launch_ps=round(launch * SECOND),
         spread=statistics.median(kernel.spread for kernel in group),
     )
+
+
+def device_file_text(device: FittedDevice, description: str, source: str) -> str:
+    """Return the device file of *device*, which `sim.files.device_file` reads.
+
+    Args:
+        device: what was found.
+        description: what it is, in a line.
+        source: how it was measured; may have several lines.
+    """
+    head = {
+        "schema": 1,
+        "description": description,
+        "memory_bandwidth": f"{device.memory_bandwidth / 1e9:.4g}GB/s",
+        "memory_efficiency": _part(device.memory_reached),
+        "launch_overhead": f"{device.launch_ps / 1e6:.4g}us",
+        "source": f"{source}\n",
+    }
+    lines = toml_text.fields(head)
+    for dtype, peak in device.peaks.items():
+        own = {"peak": f"{peak / 1e9:.5g}GFLOP/s", "efficiency": _part(device.reached[dtype])}
+        lines += ["", *toml_text.table(dtype, own)]
+    for kernels in device.kernels:
+        lines += ["", *_kernels_table(kernels, device)]
+    return "\n".join([*lines, ""])
+
+
+def _kernels_table(kernels: FittedKernels, device: FittedDevice) -> Iterator[str]:
+    memory_bound = kernels.work == "bytes"
+    peak = device.memory_bandwidth if memory_bound else device.peaks[kernels.dtype]
+    parts = [_part(rate / peak) for rate in kernels.rates]
+    row = len([*kernels.axes.values()][-1])
+    yield "[[kernels]]"
+    yield from toml_text.fields(
+        {
+            "operation": kernels.operation,
+            "dtype": kernels.dtype,
+            "of": "memory" if memory_bound else None,
+            "launch_overhead": f"{kernels.launch_ps / 1e6:.4g}us",
+            "axes": kernels.axes,
+        }
+    )
+    yield from toml_text.array(
+        "efficiency", (parts[begin : begin + row] for begin in range(0, len(parts), row))
+    )
+
+
+def _part(part: float) -> float:
+    """Return *part* to as many digits as a file says."""
+    return float(f"{part:.4g}")

@@ -19,7 +19,7 @@ import torch
 from collectives.virtual.computation.kernels import Kernel, kernel_of
 from collectives.virtual.computation.operations import Operation
 from testbed.calibration.device.cases import Case, cases
-from testbed.calibration.device.operands import Operands
+from testbed.calibration.device.memory import Operands
 from testbed.output.table import Advance
 
 PASSES = 3
@@ -108,14 +108,12 @@ def measured_kernels(
         with _in_type(dtype), torch.no_grad():
             for number in range(PASSES):
                 for position, case in enumerate(wanted):
-                    advance(f"{case.name} in {dtype}, pass {number + 1} of {PASSES}")
                     name = f"{case.name} in {dtype}"
+                    advance(f"{name}, pass {number + 1} of {PASSES}")
                     if name not in refused and not _time(case, some, timed, position, number):
                         refused[name] = None
         measured += [
-            MeasuredKernel(
-                one.kernel.operations[0], dtype, one.kernel.shape, one.flops, one.nbytes, tuple(one.rounds)
-            )
+            one.measured(dtype)
             for position, one in timed.items()
             if f"{wanted[position].name} in {dtype}" not in refused
         ]
@@ -187,6 +185,17 @@ def _round(case: Case, some: Operands, one: _Timed) -> float:
 def _wait(device: torch.device) -> None:
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
+
+
+@contextmanager
+def with_threads(count: int) -> Iterator[None]:
+    """Let kernels use so many threads of the processor."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -12,23 +12,20 @@ has seen is marked, and does not count among those that judge.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from collectives.errors import CollectiveError, NotSupportedError
 from collectives.timing import default_transport_model, simulate
-from collectives.timing.formulas.measured import measured_on
-from collectives.timing.formulas.nccl.model import predict_on
 from collectives.timing.run import Run
 from sim.errors import SimulationError
 from sim.topology import Topology
 from sim.topology.description import NetworkDescription
-from testbed.calibration.judge.errors import Compared, Errors, grouped
+from testbed.calibration.errors import Compared
 from testbed.calibration.judge.kind import interval_of, with_kind
-from testbed.calibration.judge.size_class import CLASSES, size_class
 from testbed.calibration.live.calibration import Calibration
-from testbed.calibration.tables.measured_row import MeasuredRow
+from testbed.calibration.tables.rows import MeasuredRow
 from testbed.output.table import Advance, spell_size
 
 PROGRAMS = {
@@ -109,12 +106,6 @@ class Refusal:
         }
 
 
-def by_class(rows: Iterable[Judged]) -> dict[str, Errors | None]:
-    """Return the errors of *rows* by class of size, in ascending order."""
-    classes = grouped(rows, lambda row: size_class(row.row.nbytes))
-    return {name: Errors.of(classes.get(name, ())) for name in CLASSES}
-
-
 def judge(
     rows: Sequence[MeasuredRow], network: NetworkDescription, advance: Advance, model: str | None = None
 ) -> tuple[list[Judged], list[Refusal]]:
@@ -191,7 +182,7 @@ def _judged(
             row,
             name,
             run.algorithm,
-            _bottleneck(run, topology, places),
+            _bottleneck(run),
             not kind and _seen(row, topology),
             "; ".join(filter(None, (borrowed if name == "measured" else "", run.beyond))),
             interval=run.interval_seconds or interval_of(name, row.nbytes, run.seconds),
@@ -231,22 +222,16 @@ def _simulated(
     return simulate(f"{program}:channels={channels}" if channels > 1 else program, **arguments)
 
 
-def _bottleneck(run: Run, topology: Topology, places: list[int]) -> str:
+def _bottleneck(run: Run) -> str:
     """Return what most of the time goes to."""
-    if run.model == "measured":
-        expected = measured_on(topology, places, run.collective, run.nbytes)
-        return f"{_part(expected.latency_part)} of {expected.protocol}"
-    if run.model == "nccl":
-        best = predict_on(topology, places, run.collective, run.nbytes)
-        return f"{_part(best.latency_seconds / best.seconds)} of {best.algorithm}/{best.protocol}"
+    if run.model != "links" and run.latency_ps is not None:
+        latency = run.latency_ps / run.time_ps
+        most = f"latency, {latency:.0%}," if latency >= 0.5 else f"bytes, {1 - latency:.0%},"
+        return f"{most} of {run.algorithm.removeprefix('native/')}"
     if run.engine == "closed form":
         return "switches that reduce"
     link = run.links.bottleneck
     return "nothing is sent" if link is None else f"{link.name}, {link.utilisation:.0%} used"
-
-
-def _part(latency: float) -> str:
-    return f"latency, {latency:.0%}," if latency >= 0.5 else f"bytes, {1 - latency:.0%},"
 
 
 def _seen(row: MeasuredRow, topology: Topology) -> bool:

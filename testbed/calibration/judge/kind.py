@@ -20,7 +20,7 @@ from pathlib import Path
 
 from sim import load_network, preset_names
 from sim.topology import Topology
-from testbed.calibration.judge.size_class import size_class
+from testbed.calibration.errors import size_class
 
 ABOUT = 0.15
 INTERVALS = Path(__file__).with_name("intervals.toml")

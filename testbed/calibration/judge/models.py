@@ -33,6 +33,12 @@ class TrainedModel:
     begin: Callable[[], Step]
 
 
+def _normed(inputs: int, outputs: int, side: int, stride: int = 1) -> tuple[nn.Module, nn.Module]:
+    """Return a convolution that keeps the edges but for its *stride*, and its batch norm."""
+    convolution = nn.Conv2d(inputs, outputs, side, stride, side // 2, bias=False)
+    return convolution, nn.BatchNorm2d(outputs)
+
+
 class _Bottleneck(nn.Module):
     """Three convolutions beside a shortcut (He et al., CVPR 2016)."""
 
@@ -40,19 +46,14 @@ class _Bottleneck(nn.Module):
         super().__init__()
         outputs = 4 * width
         self.body = nn.Sequential(
-            nn.Conv2d(inputs, width, 1, bias=False),
-            nn.BatchNorm2d(width),
+            *_normed(inputs, width, 1),
             nn.ReLU(),
-            nn.Conv2d(width, width, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(width),
+            *_normed(width, width, 3, stride),
             nn.ReLU(),
-            nn.Conv2d(width, outputs, 1, bias=False),
-            nn.BatchNorm2d(outputs),
+            *_normed(width, outputs, 1),
         )
         self.shortcut = (
-            nn.Identity()
-            if inputs == outputs
-            else nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            nn.Identity() if inputs == outputs else nn.Sequential(*_normed(inputs, outputs, 1, stride))
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -60,12 +61,7 @@ class _Bottleneck(nn.Module):
 
 
 def _resnet50(classes: int) -> nn.Module:
-    layers: list[nn.Module] = [
-        nn.Conv2d(3, 64, 7, 2, 3, bias=False),
-        nn.BatchNorm2d(64),
-        nn.ReLU(),
-        nn.MaxPool2d(3, 2, 1),
-    ]
+    layers: list[nn.Module] = [*_normed(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
     inputs = 64
     for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
         for number in range(count):

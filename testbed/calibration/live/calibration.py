@@ -6,43 +6,105 @@ get, by how many share it and in which directions, and how long a message of a p
 least.  Those of the software (`SoftwareCosts`) say what a message costs on either side, for our programs
 and for the vendor's own collectives.
 
-Both carry over to other networks of the same machines and the same software: `testbed validate` puts them
-on the rates and the wiring of a network that nobody has measured.
+Both carry over to other networks of the same machines and the same software (`applied_to` in
+`testbed.calibration.live.networks`): to the rates and the wiring of a network that nobody has measured.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from collectives.errors import NotSupportedError
 from collectives.formats.json_document import parse_json, problems, read_bytes, spell
-from testbed.calibration.live.application import applied
-from testbed.calibration.live.quantities import STRICT, Estimate, LinkClass, LinkShares, SoftwareCosts
 from testbed.errors import UsageError
 
 if TYPE_CHECKING:
-    from sim import Topology
     from sim.topology.description import NetworkDescription
 
-__all__ = [
-    "CachedBuffers",
-    "Calibration",
-    "Estimate",
-    "Fit",
-    "LinkClass",
-    "LinkShares",
-    "Origin",
-    "SoftwareCosts",
-    "origin_of",
-]
-
 SCHEMA = 1
+
+LinkClass: TypeAlias = Literal["inside_node", "between_nodes", "trunk", "memory"]
+"""Of a link: between ranks of a node, between a node and its switch, between switches; of a host's memory."""
+
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+"""No unknown fields and no numbers without bounds where such a thing is read."""
+
+MOST_REDUCTION = 1e12
+"""Bytes/s from which on reducing counts as free."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A constant and the interval in which it lies with 95 % confidence (bootstrap)."""
+
+    __pydantic_config__ = STRICT
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def exactly(cls, value: float) -> Estimate:
+        """Return a constant that is known, not found."""
+        return cls(value, value, value)
+
+
+@dataclass(frozen=True)
+class LinkShares:
+    """What flows get of the links of a class.
+
+    Attributes:
+        rate: bytes/s of a link and direction, of which the shares are parts.
+        latency: seconds of a whole path of this class, without software.
+        one_way: the part of *rate* that one flow, two flows, … get together while no flow goes the other
+            way; the last entry goes on.
+        both_ways: the same while flows go the other way too.
+    """
+
+    __pydantic_config__ = STRICT
+
+    rate: Estimate
+    latency: Estimate
+    one_way: tuple[Estimate, ...]
+    both_ways: tuple[Estimate, ...]
+
+
+@dataclass(frozen=True)
+class SoftwareCosts:
+    """What ranks add to the time of the network.
+
+    Attributes:
+        overhead: seconds of each message, on either side, before it starts.
+        arrival_overhead: seconds from the arrival of a message's last byte until its receiver knows.
+        reduction_bandwidth: bytes/s at which a rank reduces; None: nothing was found to be lost by it.
+        call_overhead: seconds of a call, before its first step; None: not looked for.
+        copy_bandwidth: bytes/s at which a rank copies around a program; None: not looked for, or at no cost.
+    """
+
+    __pydantic_config__ = STRICT
+
+    overhead: Estimate
+    arrival_overhead: Estimate
+    reduction_bandwidth: Estimate | None = None
+    call_overhead: Estimate | None = None
+    copy_bandwidth: Estimate | None = None
+
+    def options(self, unit: Literal["ps", "ns"] = "ps") -> dict[str, Any]:
+        """Return the same as keyword arguments of `collectives.simulate`, those that were found."""
+        whole = {"ps": 1e12, "ns": 1e9}[unit]
+        return {
+            name: f"{round(own['value'] * whole)}{unit}"
+            if name.endswith("overhead")
+            else max(1, round(own["value"]))
+            for name, own in asdict(self).items()
+            if own is not None
+        }
 
 
 @dataclass(frozen=True)
@@ -160,10 +222,6 @@ class Calibration:
         if self.native is None:
             raise NotSupportedError(f"{self.name}: over {self.origin.transport} nothing is native")
         return self.native
-
-    def applied_to(self, topology: Topology) -> Topology:
-        """Return *topology* with these shares and latencies; see `testbed.calibration.live.application`."""
-        return applied(self.name, self.classes, topology)
 
     def as_json(self) -> dict[str, Any]:
         """Return the calibration as JSON types; `from_json` reads them."""

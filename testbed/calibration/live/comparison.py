@@ -1,18 +1,37 @@
-"""Timings of a collective with what the simulator says of each beside them."""
+"""Timings of a collective with what the simulator says of each beside them.
+
+Where no network is given, they are of a switch fitted to the very run: two constants, where nothing else was
+measured.  On a switch the time of a program is linear in latency and in seconds a byte: ``t = A·α + B·β``.
+The simulator itself says A and B of each size (from a run without latency and one with), so whatever was
+measured, no formula of it is needed.  The fit minimises the relative error, so that small messages count as
+much as large ones.  A calibration (`testbed.calibration.live.fit`) finds far more, from what was measured
+for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from testbed.benchmarking.benchmark import BenchRequest, Timings, TransportName
-from testbed.benchmarking.measure import ITEM_SIZES
+from testbed.benchmarking.benchmark import Timings
+from testbed.benchmarking.candidates import BenchRequest, TransportName
+from testbed.benchmarking.payload import ITEM_SIZES
+from testbed.calibration.errors import Compared
+from testbed.calibration.least_squares import bounded
 
 if TYPE_CHECKING:
     from sim import Topology
     from testbed.calibration.live.calibration import Calibration
 
+
+UNIT_LATENCY = 1e-3
+UNIT_BANDWIDTH = 10**9
+MAX_BANDWIDTH = 4 * 10**12
+"""What is taken for a network that never limits."""
+
+Seconds: TypeAlias = "Callable[[int, Topology], float]"
+"""Says what a size takes on a network."""
 
 _MODELS = {TransportName.GLOO: "gloo", TransportName.SHM: "shm"}
 """Transport models of transports, where one is not the ideal."""
@@ -27,8 +46,6 @@ def with_simulation(
     `collectives.catalogue.native`); elsewhere our default algorithm stands for the vendor's.  What software
     takes is counted where *calibration*, that *topology* is from, says it.
     """
-    from testbed.calibration.live.one_switch import fit_switch
-
     rows = timings.rows
     sizes, times = [row.size_bytes for row in rows], [row.time_us for row in rows]
     who, seconds = _simulated_seconds(request, calibration)
@@ -39,13 +56,13 @@ def with_simulation(
         network, origin = topology, f"{topology.name}, a prediction that knows nothing of this machine"
     else:
         network, origin = topology, f"{topology.name}, with the software costs that its calibration found"
-    predicted = [seconds(size, network) * 1e6 for size in sizes]
-    errors = [100 * (own / time - 1) for own, time in zip(predicted, times, strict=True)]
+    compared = [Compared(seconds(size, network) * 1e6, time) for size, time in zip(sizes, times, strict=True)]
+    errors = [100 * own.error for own in compared]
     return replace(
         timings,
         rows=[
-            replace(row, simulated_us=own, error_percent=error)
-            for row, own, error in zip(rows, predicted, errors, strict=True)
+            replace(row, simulated_us=own.predicted, error_percent=error)
+            for row, own, error in zip(rows, compared, errors, strict=True)
         ],
         method=[*timings.method, "simulated"],
         models=[
@@ -57,9 +74,7 @@ def with_simulation(
     )
 
 
-def _simulated_seconds(
-    request: BenchRequest, calibration: Calibration | None
-) -> tuple[str, Callable[[int, Topology], float]]:
+def _simulated_seconds(request: BenchRequest, calibration: Calibration | None) -> tuple[str, Seconds]:
     """Return in words what is simulated for *request*, and what a size takes on a network."""
     from collectives import resolve_algorithm
     from collectives.catalogue.selectors import DEFAULTS, NATIVE
@@ -100,3 +115,36 @@ def _spell_fit(network: Topology, num_sizes: int) -> str:
         worth = f"two constants always fit {num_sizes} size(s): measure more for the error to mean anything"
     per_link = f"{format_bandwidth(bandwidth)}, {format_time(latency)} per link"
     return f"a switch fitted to this very run ({per_link}); {worth}"
+
+
+def fit_switch(
+    simulated: Seconds, world_size: int, sizes: Sequence[int], seconds: Sequence[float]
+) -> Topology:
+    """Return the switch on which *sizes* take *seconds*, as nearly as can be.
+
+    Args:
+        simulated: what the simulator says of a size on a network.
+        world_size: number of ranks, at least 2.
+        sizes: bytes.
+        seconds: measured time of each size, above 0.
+    """
+    import numpy as np
+
+    from sim import Topology
+
+    measured = np.asarray(seconds)
+    without, with_latency = (
+        np.asarray([simulated(size, network) for size in sizes])
+        for network in (
+            Topology.switch(num_ranks=world_size, bandwidth=UNIT_BANDWIDTH, latency=latency)
+            for latency in (0, UNIT_LATENCY)
+        )
+    )
+    shares = np.stack([(with_latency - without) / measured, without / measured], axis=1)
+    latency, byte = bounded(shares, np.ones_like(measured), np.zeros(2)).tolist()
+    return Topology.switch(
+        num_ranks=world_size,
+        bandwidth=max(1, round(min(UNIT_BANDWIDTH / max(byte, 1e-12), MAX_BANDWIDTH))),
+        latency=round(UNIT_LATENCY * latency, 12),
+        name="fitted switch",
+    )

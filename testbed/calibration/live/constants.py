@@ -3,12 +3,23 @@
 Times are nearly linear in the constants if those of the links are written as seconds a byte, so that is
 what the vector holds.  `predicted` runs the very simulation that later uses what is found: the transport
 model of Gloo or of shared memory, Gloo's own algorithms for ``native``, and sharing tables.
+
+A constant has a name: the class of links or whose software, what it is, and of an entry of a sharing table
+the number of flows (``between_nodes one_way 2``).  The name says where a fit begins, below which no value
+comes, and which patterns the constant concerns:
+
+    CLASS latency                seconds of a path; of trunks, by which a path through one is longer
+    CLASS one_way 1, …           of a byte by numbers of flows, all in one direction; of memory only the first
+    CLASS both_ways 1, …         the same where flows go the other way too
+    programs overhead, …         what `COSTS` of our programs are, seconds each
+    native overhead, …           of the vendor's collectives, if there are any
+    `CACHED`                     where a size of caches is assumed
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any, TypeAlias, TypeVar
 
 from collectives.timing import (
     Assumptions,
@@ -20,148 +31,71 @@ from collectives.timing import (
 )
 from sim import Topology
 from sim.units import MOST_SPEEDUP
-from testbed.calibration.live.plan import Wiring
-from testbed.calibration.live.quantities import LinkClass
-from testbed.calibration.live.rows import ITEM_SIZE, Pattern
+from testbed.calibration.live.calibration import LinkClass
+from testbed.calibration.live.networks import LinkFields, network_fields
+from testbed.calibration.live.plan import ITEM_SIZE, Pattern, Wiring
 
 _PS = 1e12
 CACHED = ("inside_node cached_way 1", "inside_node copied_way 1")
 """Names of what a byte of one flow, and one that is copied, takes where buffers fit into caches."""
+COSTS = ("overhead", "arrival", "reduced", "call", "copied")
+"""Of software: of a message on either side, until its arrival is known, of a reduced byte; where they are
+looked for, of a call, and of a byte that is copied around a program."""
 MOST_FLOWS = 4
 """Entries of a sharing table that are found; the last goes on."""
+_FASTER = 1.5
+"""Times as fast that memory begins to be taken for where buffers fit into caches."""
+_FASTEST = 10.0
+"""Times the rate of the largest rows that a link of unknown rate is taken to reach at most."""
+_TIME_STEP = 5e-6
+_RELATIVE_STEP = 0.02
+
+T = TypeVar("T")
+Values: TypeAlias = Mapping[str, float]
+"""Constants by their names."""
 
 
-@dataclass(frozen=True)
-class Costs:
-    """Of software: seconds of a message on either side, until its arrival is known, and of a reduced byte.
-
-    Where it is looked for: of a call, and of a byte that is copied around a program.
-    """
-
-    overhead: float
-    arrival: float
-    reduced: float
-    call: float = 0.0
-    copied: float = 0.0
-
-
-@dataclass(frozen=True)
-class Links:
-    """Of a class of links: seconds of a path, and of a byte by numbers of flows, one way and both ways.
-
-    Of trunks the latency is that by which a path through one is longer than others.
-    """
-
-    latency: float
-    one_way: tuple[float, ...]
-    both_ways: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Constants:
-    """All that is found: of each class of links, of our programs and of the vendor's collectives, if any.
-
-    Where a size of caches is assumed: seconds that a byte of one flow, and one that is copied, takes where
-    buffers fit into them.
-    """
-
-    links: Mapping[LinkClass, Links]
-    programs: Costs
-    native: Costs | None
-    cached: tuple[float, float] | None = None
-
-    @property
-    def cache_speedups(self) -> tuple[float, float]:
-        """How many times as fast messages and copies are where buffers fit into caches."""
-        if self.cached is None:
-            return 1.0, 1.0
-        beyond = self.links["inside_node"].one_way[0], self.programs.copied
-        messages, copies = (
-            min(MOST_SPEEDUP, max(1.0, far / max(near, far / MOST_SPEEDUP))) if far else 1.0
-            for far, near in zip(beyond, self.cached, strict=True)
-        )
-        return messages, copies
-
-
-def classes_of(wiring: Wiring) -> tuple[LinkClass, ...]:
-    """Return the classes of links on a network of this *wiring*, those at the ranks first."""
-    if wiring.kind == "host":
-        return "inside_node", "memory"
-    if wiring.kind == "nodes":
-        return "inside_node", "between_nodes"
-    if wiring.kind == "leaf_spine":
-        return "between_nodes", "trunk"
-    return ("inside_node",) if wiring.ranks_per_node > 1 else ("between_nodes",)
-
-
-def rate_of(links: Links) -> float:
-    """Return the most bytes/s that any number of flows one way was found to get together."""
-    return 1 / min(links.one_way)
-
-
-def network(wiring: Wiring, constants: Constants, rates: Mapping[LinkClass, float] | None = None) -> Topology:
-    """Return the network of this *wiring* with *constants*.
+def network(wiring: Wiring, values: Values, rates: Mapping[LinkClass, float] | None = None) -> Topology:
+    """Return the network of this *wiring* with constants of these *values*.
 
     Args:
         wiring: who shares what.
-        constants: what was found.
-        rates: bytes/s of links whose rates are known; others have what was found.
+        values: what was found.
+        rates: bytes/s of links whose rates are known; others have what was found: the most that any number
+            of flows one way was found to get together.
     """
-    kinds = classes_of(wiring)
-    known = rates or {}
-    near, far = constants.links[kinds[0]], constants.links[kinds[-1]]
-    rate = [known.get(kind, rate_of(constants.links[kind])) for kind in kinds]
-    whole = [max(1, round(own)) for own in rate]
-    tables = [_table(constants.links[kind], own) for kind, own in zip(kinds, whole, strict=True)]
-    half = f"{round(near.latency * _PS / 2)}ps"
-    if wiring.kind == "switch":
-        return Topology.switch(
-            num_ranks=wiring.num_ranks, bandwidth=whole[0], latency=half, sharing=tables[0], name="calibrated"
-        )
-    if wiring.kind == "host":
-        return Topology.host(
-            num_ranks=wiring.num_ranks,
-            bandwidth=whole[0],
-            memory_bandwidth=whole[1],
-            latency=half,
-            sharing=tables[0],
-            cache=wiring.cache,
-            cache_speedup=constants.cache_speedups[0],
-            cache_copy_speedup=constants.cache_speedups[1],
-            name="calibrated",
-        )
+    links: dict[LinkClass, LinkFields] = {}
+    for kind in wiring.classes:
+        ways = ways_of(values, kind)
+        rate = max(1, round((rates or {}).get(kind, 1 / min(ways[0]))))
+        parts = ([min(1.0, 1 / (each * rate)) for each in way] for way in ways)
+        links[kind] = LinkFields(rate, values.get(f"{kind} latency", 0.0), *parts)
+    fields = network_fields(wiring, links, wiring.cache, *cache_speedups(values))
     if wiring.kind == "nodes":
-        return Topology.nodes(
-            num_nodes=-(-wiring.num_ranks // wiring.ranks_per_node),
-            ranks_per_node=wiring.ranks_per_node,
-            num_ranks=wiring.num_ranks,
-            intra_bandwidth=whole[0],
-            intra_latency=half,
-            intra_sharing=tables[0],
-            nics_per_node=1,
-            nic_bandwidth=whole[1],
-            nic_latency=f"{round(far.latency * _PS / 2)}ps",
-            nic_sharing=tables[1],
-            name="calibrated",
-        )
-    assert wiring.ranks_per_rack is not None
-    return Topology.leaf_spine(
-        num_ranks=wiring.num_ranks,
-        hosts_per_leaf=wiring.ranks_per_rack,
-        bandwidth=whole[0],
-        latency=half,
-        sharing=tables[0],
-        uplink_bandwidth=whole[1],
-        uplink_latency=f"{round(far.latency * _PS / 2)}ps",
-        uplink_sharing=tables[1],
-        name="calibrated",
+        fields["num_nodes"] = -(-wiring.num_ranks // wiring.ranks_per_node)
+    made: Topology = getattr(Topology, wiring.kind)(num_ranks=wiring.num_ranks, name="calibrated", **fields)
+    return made
+
+
+def cache_speedups(values: Values) -> tuple[float, float]:
+    """Return how many times as fast messages and copies are where buffers fit into caches."""
+    if CACHED[0] not in values:
+        return 1.0, 1.0
+    beyond = values["inside_node one_way 1"], values["programs copied"]
+    messages, copies = (
+        min(MOST_SPEEDUP, max(1.0, far / max(values[near], far / MOST_SPEEDUP))) if far else 1.0
+        for far, near in zip(beyond, CACHED, strict=True)
     )
+    return messages, copies
 
 
-def _table(links: Links, rate: int) -> dict[str, list[float]]:
-    """Return the sharing table of *links* that carry *rate* bytes/s."""
-    parts = {"one_way": links.one_way, "both_ways": links.both_ways}
-    return {name: [min(1.0, 1 / (own * rate)) for own in seconds] for name, seconds in parts.items()}
+def ways_of(found: Mapping[str, T], kind: LinkClass) -> tuple[tuple[T, ...], tuple[T, ...]]:
+    """Return what was *found* of a byte by numbers of flows, one way and both ways; memory has only one."""
+    one_way, both_ways = (
+        tuple(found[name] for k in range(1, MOST_FLOWS + 1) if (name := f"{kind} {way} {k}") in found)
+        for way in ("one_way", "both_ways")
+    )
+    return one_way, both_ways or one_way
 
 
 def _bandwidth(seconds: float) -> int | None:
@@ -169,18 +103,17 @@ def _bandwidth(seconds: float) -> int | None:
     return None if seconds <= 0 else max(1, round(1 / seconds))
 
 
-def predicted(pattern: Pattern, topology: Topology, constants: Constants) -> float:
+def predicted(pattern: Pattern, topology: Topology, values: Values) -> float:
     """Return the seconds that the simulator says *pattern* takes."""
-    costs = constants.native if pattern.is_native else constants.programs
-    assert costs is not None
-    transport = default_transport_model(topology)
+    by = "native" if pattern.is_native else "programs"
+    overhead, arrival, reduced, call, copied = (values.get(f"{by} {cost}", 0.0) for cost in COSTS)
     software = Software(
-        transport_model=transport,
-        overhead=f"{round(costs.overhead * _PS)}ps",
-        arrival_overhead=f"{round(costs.arrival * _PS)}ps",
-        reduction_bandwidth=_bandwidth(costs.reduced),
-        call_overhead=f"{round(costs.call * _PS)}ps",
-        copy_bandwidth=_bandwidth(costs.copied),
+        transport_model=default_transport_model(topology),
+        overhead=f"{round(overhead * _PS)}ps",
+        arrival_overhead=f"{round(arrival * _PS)}ps",
+        reduction_bandwidth=_bandwidth(reduced),
+        call_overhead=f"{round(call * _PS)}ps",
+        copy_bandwidth=_bandwidth(copied),
     )
     jobs = [
         Job(
@@ -207,27 +140,18 @@ def predicted(pattern: Pattern, topology: Topology, constants: Constants) -> flo
     return max(run.seconds for run in simulate_jobs(jobs, topology=topology))
 
 
-def flows_of(wiring: Wiring) -> int:
-    """Return how many entries of sharing tables are found."""
-    return min(MOST_FLOWS, max(1, wiring.num_ranks - 1))
-
-
-def names_of(wiring: Wiring, flows: int) -> list[str]:
+def names_of(wiring: Wiring) -> list[str]:
     """Return the names of all constants, in the order of a vector; memory has only a rate."""
     names = []
-    for kind in classes_of(wiring):
+    flows = min(MOST_FLOWS, max(1, wiring.num_ranks - 1))
+    for kind in wiring.classes:
         if kind == "memory":
             names += ["memory one_way 1", *(CACHED if wiring.cache else ())]
             continue
         ways = (f"{way} {k}" for way in ("one_way", "both_ways") for k in range(1, flows + 1))
         names += [f"{kind} {what}" for what in ("latency", *ways)]
-    return [*names, *(f"{by} {what}" for by in software_of(wiring) for what in _costs_of(wiring))]
-
-
-def _costs_of(wiring: Wiring) -> tuple[str, ...]:
-    """Return the names of costs of software; of calls, where the network does not hide them."""
-    names = tuple(Costs.__dataclass_fields__)
-    return names if wiring.in_memory else names[:3]
+    costs = COSTS if wiring.in_memory else COSTS[:3]  # a network hides what calls take
+    return [*names, *(f"{by} {cost}" for by in software_of(wiring) for cost in costs)]
 
 
 def software_of(wiring: Wiring) -> tuple[str, ...]:
@@ -235,26 +159,51 @@ def software_of(wiring: Wiring) -> tuple[str, ...]:
     return ("programs",) if wiring.in_memory else ("programs", "native")
 
 
-def constants_of(values: Sequence[float], wiring: Wiring, flows: int) -> Constants:
-    """Return what a vector in the order of `names_of` says."""
-    rest = list(values)
+def first_value(name: str, byte_seconds: float) -> float:
+    """Return with what a constant begins."""
+    if name in CACHED:
+        return byte_seconds / _FASTER
+    if _is_of_bytes(name) or "copied" in name:
+        return byte_seconds
+    return 0.0 if "reduced" in name else 2e-5
 
-    def take(count: int) -> tuple[float, ...]:
-        taken = tuple(rest[:count])
-        del rest[:count]
-        return taken
 
-    links: dict[LinkClass, Links] = {}
-    cached: tuple[float, float] | None = None
-    for kind in classes_of(wiring):
-        if kind == "memory":
-            rate = take(1)
-            if wiring.cache:
-                messages, copies = take(2)
-                cached = messages, copies
-            links[kind] = Links(0.0, rate, rate)
-        else:
-            links[kind] = Links(take(1)[0], take(flows), take(flows))
-    number = len(_costs_of(wiring))
-    programs, *native = (Costs(*take(number)) for _ in software_of(wiring))
-    return Constants(links, programs, native[0] if native else None, cached)
+def least_value(name: str, rates: Mapping[Any, float], byte_seconds: float) -> float:
+    """Return below which a constant cannot be: a time below 0, a link above its rate."""
+    if not _is_of_bytes(name):
+        return 0.0
+    kind = name.partition(" ")[0]
+    return 1 / rates[kind] if kind in rates else byte_seconds / _FASTEST
+
+
+def step_of(name: str, value: float, byte_seconds: float) -> float:
+    """Return by how much to move a constant to see what follows."""
+    if _is_of_bytes(name):
+        return value * _RELATIVE_STEP
+    return byte_seconds * _RELATIVE_STEP if _is_of_copies(name) else _TIME_STEP
+
+
+def concerns(name: str, pattern: Pattern) -> bool:
+    """Return whether the time of *pattern* may depend on the constant of that name."""
+    by, _, what = name.partition(" ")
+    if by not in ("programs", "native"):
+        return True
+    reduces = what != "reduced" or pattern.collective == "all_reduce"
+    return reduces and pattern.is_native == (by == "native")
+
+
+def neighbours(name: str) -> tuple[str, ...]:
+    """Return the entries that follow one of a sharing table: of a flow more, and of the other directions."""
+    if not _is_of_bytes(name):
+        return ()
+    kind, way, flows = name.split()
+    more = f"{kind} {way} {int(flows) + 1}"
+    return (more, f"{kind} both_ways {flows}") if way == "one_way" else (more,)
+
+
+def _is_of_bytes(name: str) -> bool:
+    return "_way" in name
+
+
+def _is_of_copies(name: str) -> bool:
+    return name.endswith(("reduced", "copied"))

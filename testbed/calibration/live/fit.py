@@ -22,23 +22,22 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from collectives.errors import NotSupportedError
+from testbed.calibration.errors import Compared
+from testbed.calibration.least_squares import Floats, bounded
+from testbed.calibration.live.calibration import LinkClass
 from testbed.calibration.live.constants import (
-    Constants,
-    constants_of,
-    flows_of,
+    concerns,
+    first_value,
+    least_value,
     names_of,
+    neighbours,
     network,
     predicted,
+    step_of,
 )
-from testbed.calibration.live.plan import LARGE, Wiring
-from testbed.calibration.live.quantities import LinkClass
-from testbed.calibration.live.rows import Row, received_by_a_rank
-from testbed.calibration.live.vector import concerns, first_value, least_value, neighbours, step_of
-
-Floats = npt.NDArray[np.float64]
+from testbed.calibration.live.plan import LARGE, Row, Wiring, received_by_a_rank
 
 ITERATIONS = 5
 NEW_SLOPES = 2
@@ -49,6 +48,27 @@ LEAST_SPREAD = 0.01
 """Taken for a row whose repetitions differ less: what no model of a network does better than."""
 _HUBER = 1.5
 _ENOUGH = 1e-3
+
+
+@dataclass(frozen=True)
+class FittedRow(Compared):
+    """A row, in seconds, beside what the simulator says of it."""
+
+    row: Row
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what was measured and what is predicted, as JSON types."""
+        pattern = self.row.pattern
+        return {
+            "collective": pattern.collective,
+            "algorithm": pattern.algorithm,
+            "nbytes": pattern.nbytes,
+            "groups": [list(members) for members in pattern.groups],
+            "measured_seconds": self.measured,
+            "spread": self.row.spread,
+            "predicted_seconds": self.predicted,
+            "error": self.error,
+        }
 
 
 @dataclass(frozen=True)
@@ -74,33 +94,25 @@ class Fitted:
     wiring: Wiring
 
     @property
-    def residual(self) -> float:
-        """Mean of the absolute errors."""
-        return float(np.abs(self.errors).mean())
+    def found(self) -> dict[str, float]:
+        """The constants by their names."""
+        return dict(zip(self.names, self.values.tolist(), strict=True))
+
+    @property
+    def compared(self) -> list[FittedRow]:
+        """The rows, each beside what is predicted with the constants found."""
+        pairs = zip(self.rows, self.predicted.tolist(), strict=True)
+        return [FittedRow(seconds, row.median, row) for row, seconds in pairs]
 
     @property
     def errors(self) -> Floats:
         """Predicted over measured, less 1, of each row."""
-        measured: Floats = np.array([row.median for row in self.rows])
-        return self.predicted / measured - 1
+        return np.array([own.error for own in self.compared])
 
-    def as_json(self) -> list[dict[str, Any]]:
-        """Return what was measured and what is predicted of each row, as JSON types."""
-        return [
-            {
-                "collective": row.pattern.collective,
-                "algorithm": row.pattern.algorithm,
-                "nbytes": row.pattern.nbytes,
-                "groups": [list(members) for members in row.pattern.groups],
-                "measured_seconds": row.median,
-                "spread": row.spread,
-                "predicted_seconds": seconds,
-                "error": error,
-            }
-            for row, seconds, error in zip(
-                self.rows, self.predicted.tolist(), self.errors.tolist(), strict=True
-            )
-        ]
+    @property
+    def residual(self) -> float:
+        """Mean of the absolute errors."""
+        return float(np.abs(self.errors).mean())
 
 
 def fit(rows: Sequence[Row], wiring: Wiring, rates: Mapping[LinkClass, float] | None = None) -> Fitted:
@@ -150,7 +162,6 @@ class _Problem:
         rows: what was measured.
         wiring: who shares what.
         rates: that are known.
-        flows: entries of the sharing tables.
         names: of the constants.
         measured: seconds of each row.
         scale: seconds over which an error of each row counts.
@@ -161,7 +172,6 @@ class _Problem:
     rows: Sequence[Row]
     wiring: Wiring
     rates: Mapping[LinkClass, float] | None
-    flows: int
     names: list[str]
     measured: Floats
     scale: Floats
@@ -170,15 +180,14 @@ class _Problem:
 
     @classmethod
     def of(cls, rows: Sequence[Row], wiring: Wiring, rates: Mapping[LinkClass, float] | None) -> _Problem:
-        flows = flows_of(wiring)
-        names = names_of(wiring, flows)
+        names = names_of(wiring)
         byte = _byte_seconds(rows)
         measured = np.array([row.median for row in rows])
         scale = measured + LARGE * byte
         spread = np.array([row.spread for row in rows]) * measured / scale
         weight = measured / scale / np.hypot(spread, LEAST_SPREAD)
         least = np.array([least_value(name, rates or {}, byte) for name in names])
-        return cls(rows, wiring, rates, flows, names, measured, scale, weight, least)
+        return cls(rows, wiring, rates, names, measured, scale, weight, least)
 
     def start(self) -> Floats:
         """Return where to begin: what the largest rows take for a byte, and some microseconds."""
@@ -187,15 +196,12 @@ class _Problem:
         started: Floats = np.maximum(np.array(first), self.least)
         return started
 
-    def constants(self, values: Floats) -> Constants:
-        return constants_of(values.tolist(), self.wiring, self.flows)
-
     def times(self, values: Floats, of: Sequence[int] | None = None) -> Floats:
         """Return what the simulator says of each row, or of those with the numbers *of*."""
-        constants = self.constants(values)
-        topology = network(self.wiring, constants, self.rates)
+        found = dict(zip(self.names, values.tolist(), strict=True))
+        topology = network(self.wiring, found, self.rates)
         rows = self.rows if of is None else [self.rows[number] for number in of]
-        return np.array([predicted(row.pattern, topology, constants) for row in rows])
+        return np.array([predicted(row.pattern, topology, found) for row in rows])
 
     def jacobian(self, values: Floats, times: Floats) -> Floats:
         """Return how the time of each row grows with each constant, shape (rows, constants)."""
@@ -237,31 +243,6 @@ class _Problem:
             rest = np.abs(target - matrix @ shift) * self.weight
             weight = self.weight * np.minimum(1, _HUBER / np.maximum(rest, 1e-12))
         return found
-
-
-def bounded(matrix: Floats, target: Floats, least: Floats) -> Floats:
-    """Return x >= *least* for which ``|matrix x - target|²`` is least, by fixing what falls below.
-
-    What the rows say nothing of stays where it is: a small ridge pulls it to 0.
-    """
-    size = matrix.shape[1]
-    norms = np.linalg.norm(matrix, axis=0)
-    norms[norms == 0] = np.inf  # such constants stay where they are
-    scaled, ridge = matrix / norms, 1e-4 * np.eye(size)
-    fixed = np.zeros(size, dtype=bool)
-    x = np.zeros(size)
-    for _ in range(size + 1):
-        free = ~fixed
-        x = np.where(fixed, least, 0.0)
-        rest = target - matrix[:, fixed] @ x[fixed]
-        stacked = np.concatenate([scaled[:, free], ridge[:, free]])
-        solution = np.linalg.lstsq(stacked, np.append(rest, np.zeros(size)), rcond=None)[0]
-        x[free] = solution / norms[free]
-        below = free & (x < least)
-        if not below.any():
-            break
-        fixed |= below
-    return np.maximum(x, least)
 
 
 def _byte_seconds(rows: Sequence[Row]) -> float:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import platform
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import typer
 from pydantic import TypeAdapter
 
-from testbed.errors import UsageError, reporting_errors
+from testbed.errors import UsageError
 from testbed.output.table import progress
-from testbed.scripts.launch import RankExitError, launch, own_module
-from testbed.scripts.scratch_folder import scratch_folder
+from testbed.scripts.asked import answer, ask_ranks, joined, joined_ranks, ranks_here
 
 if TYPE_CHECKING:
     from testbed.calibration.live.measurement import Measured
@@ -51,7 +46,7 @@ class LiveRequest:
         Raises:
             UsageError: another number than torchrun has started, or too few for any traffic.
         """
-        return num_ranks_of(self.ranks)
+        return joined_ranks(self.ranks) or self.ranks or DEFAULT_RANKS
 
     def check(self) -> None:
         """Raise a `UsageError` if this cannot be measured."""
@@ -59,23 +54,6 @@ class LiveRequest:
             raise UsageError(f"--seconds {self.seconds:g}: expected {LEAST_SECONDS:g} at least")
         if self.num_ranks < 2:
             raise UsageError("--ranks 1: one rank sends nothing; calibrate at least 2")
-
-
-def joined() -> bool:
-    """Return whether this process is one of those that torchrun has started."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
-
-
-def num_ranks_of(ranks: int | None) -> int:
-    """Return how many ranks measure.
-
-    Raises:
-        UsageError: *ranks* contradicts torchrun.
-    """
-    world_size = int(os.environ["WORLD_SIZE"]) if joined() else None
-    if world_size is not None and ranks not in (None, world_size):
-        raise UsageError(f"--ranks {ranks}, but torchrun has started {world_size}; leave --ranks out")
-    return world_size or ranks or DEFAULT_RANKS
 
 
 def measured(request: LiveRequest) -> Measured | None:
@@ -90,23 +68,15 @@ def measured(request: LiveRequest) -> Measured | None:
     """
     if joined():
         return _measured_here(request)
-    with scratch_folder() as folder:
-        path = Path(folder) / "measured.json"
-        command = [*own_module("testbed.calibration.live.live"), str(path), json.dumps(asdict(request))]
-        try:
-            launch(command, request.num_ranks, port=request.port)
-        except RankExitError as error:
-            if not error.said:
-                raise
-            raise SystemExit(error.exit_code) from None
-        return _documents().validate_json(path.read_bytes())
+    return _documents().validate_json(
+        ask_ranks(__spec__.name, asdict(request), request.num_ranks, port=request.port)
+    )
 
 
-def _measure_as_rank(path: Path, request: str) -> None:
-    """Measure as one of the processes of `measured`; the first writes what was found to *path*."""
-    found = _measured_here(LiveRequest(**json.loads(request)))
-    if found is not None:
-        path.write_bytes(_documents().dump_json(found))
+def _measure_as_rank(order: Any) -> bytes | None:
+    """Measure as one of the processes of `measured`."""
+    found = _measured_here(LiveRequest(**order))
+    return None if found is None else _documents().dump_json(found)
 
 
 def _documents() -> TypeAdapter[Measured]:
@@ -132,7 +102,7 @@ def _measured_here(request: LiveRequest) -> Measured | None:
             found = measure(
                 seconds=request.seconds,
                 transport="shm" if request.transport == "shm" else None,
-                ranks_per_node=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+                ranks_per_node=ranks_here(dist.get_world_size()),
                 told=lambda what, part: advance(what, completed=round(100 * part)),
             )
         return found if dist.get_rank() == 0 else None
@@ -142,11 +112,11 @@ def _measured_here(request: LiveRequest) -> Measured | None:
 
 def described_here(num_ranks: int) -> str:
     """Return in words what was measured."""
-    ranks_per_node = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if joined() else num_ranks
+    ranks_per_node = ranks_here(num_ranks)
     if ranks_per_node >= num_ranks:
         return f"{num_ranks} processes of {platform.node() or 'one machine'}"
     return f"{-(-num_ranks // ranks_per_node)} nodes of {ranks_per_node} processes"
 
 
 if __name__ == "__main__":
-    typer.run(reporting_errors(_measure_as_rank))
+    answer(_measure_as_rank)

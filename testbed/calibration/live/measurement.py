@@ -19,8 +19,18 @@ import torch
 import torch.distributed as dist
 
 from testbed.benchmarking.payload import Payload, num_parts
-from testbed.calibration.live.plan import Wiring, blocks, exchanges, patterns_of, rack_of
-from testbed.calibration.live.rows import ITEM_SIZE, NATIVE, Pattern, Row, pattern_of
+from testbed.calibration.live.plan import (
+    ITEM_SIZE,
+    NATIVE,
+    Pattern,
+    Row,
+    Wiring,
+    blocks,
+    exchanges,
+    pattern_of,
+    patterns_of,
+    rack_of,
+)
 
 LARGEST = 1 << 26
 """Bytes of the largest buffer."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import astuple, replace
 from datetime import UTC, datetime
 from statistics import median
 from typing import TYPE_CHECKING
 
+from testbed.calibration.errors import Errors, grouped
 from testbed.calibration.live.calibration import (
+    MOST_REDUCTION,
     CachedBuffers,
     Calibration,
     Estimate,
@@ -20,10 +21,9 @@ from testbed.calibration.live.calibration import (
     Origin,
     SoftwareCosts,
 )
-from testbed.calibration.live.constants import MOST_FLOWS, classes_of, constants_of, flows_of, software_of
+from testbed.calibration.live.constants import cache_speedups, software_of, ways_of
 from testbed.calibration.live.fit import Fitted, fit
 from testbed.calibration.live.plan import caches
-from testbed.calibration.live.quantities import MOST_REDUCTION
 from testbed.output.folder import versions
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def calibration_of(
     )
     calibration = Calibration(
         name,
-        {kind: _shares(found, kind, (rates or {}).get(kind)) for kind in classes_of(measured.wiring)},
+        {kind: _shares(found, kind, (rates or {}).get(kind)) for kind in measured.wiring.classes},
         _costs(found, "programs"),
         _fits(fitted),
         origin,
@@ -100,8 +100,7 @@ def _fitted(measured: Measured, rates: Mapping[LinkClass, float] | None) -> Fitt
 def _cached(fitted: Fitted) -> CachedBuffers | None:
     if not fitted.wiring.cache:
         return None
-    constants = constants_of(fitted.values.tolist(), fitted.wiring, flows_of(fitted.wiring))
-    return CachedBuffers(fitted.wiring.cache, *map(_digits, constants.cache_speedups))
+    return CachedBuffers(fitted.wiring.cache, *map(_digits, cache_speedups(fitted.found)))
 
 
 def _digits(value: float) -> float:
@@ -115,20 +114,14 @@ def _sum(one: Estimate, other: Estimate) -> Estimate:
 
 
 def _shares(found: Mapping[str, Estimate], kind: LinkClass, known: float | None) -> LinkShares:
-    ways = {
-        way: [found[f"{kind} {way} {k}"] for k in range(1, MOST_FLOWS + 1) if f"{kind} {way} {k}" in found]
-        for way in ("one_way", "both_ways")
-    }
+    ways = ways_of(found, kind)
     if known is not None:
         rate = Estimate.exactly(known)
     else:
-        fastest = min(ways["one_way"], key=lambda own: own.value)
-        rate = _inverse(fastest, 1.0)
+        rate = _inverse(min(ways[0], key=lambda own: own.value), 1.0)
     if kind == "memory":
         return LinkShares(rate, Estimate.exactly(0.0), (Estimate.exactly(1.0),), (Estimate.exactly(1.0),))
-    one_way, both_ways = (
-        tuple(_at_most_whole(_inverse(own, rate.value)) for own in each) for each in ways.values()
-    )
+    one_way, both_ways = (tuple(_at_most_whole(_inverse(own, rate.value)) for own in each) for each in ways)
     return LinkShares(rate, found[f"{kind} latency"], one_way, both_ways)
 
 
@@ -157,25 +150,20 @@ def _bandwidth(seconds: Estimate | None) -> Estimate | None:
     """Return bytes/s at which a byte takes *seconds*; None where it takes no time that was found."""
     if seconds is None or seconds.value * MOST_REDUCTION < 1:
         return None
-    ends = (1 / max(own, 1 / MOST_REDUCTION) for own in (seconds.value, seconds.high, seconds.low))
-    return Estimate(*map(_digits, ends))
+    return _inverse(Estimate(*(max(own, 1 / MOST_REDUCTION) for own in astuple(seconds))), 1.0)
 
 
 def _fits(fitted: Fitted) -> tuple[Fit, ...]:
     """Return how well the model holds, by sizes that are alike up to rounding."""
-    by_size: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
-    for row, error in zip(fitted.rows, fitted.errors.tolist(), strict=True):
-        by_size[size_class(row.pattern.nbytes)].append((abs(error), row.spread))
-    return tuple(
-        Fit(
-            nbytes,
-            len(held),
-            round(median(error for error, _ in held), 4),
-            round(max(error for error, _ in held), 4),
-            round(median(spread for _, spread in held), 4),
-        )
-        for nbytes, held in sorted(by_size.items())
-    )
+    by_size = grouped(fitted.compared, lambda own: size_class(own.row.pattern.nbytes))
+    found = []
+    for nbytes, rows in sorted(by_size.items()):
+        errors = Errors.of(rows)
+        assert errors is not None
+        spread = median(own.row.spread for own in rows)
+        figures = (errors.median, abs(errors.worst), spread)
+        found.append(Fit(nbytes, errors.num_rows, *(round(own, 4) for own in figures)))
+    return tuple(found)
 
 
 def size_class(nbytes: int) -> int:

@@ -1,4 +1,7 @@
-"""Calibrations from tables of measured collectives: a network file for each machine in a table."""
+"""Calibrations from tables of measured collectives: a network file for each machine in a table.
+
+A file has the links of a given network, or of a system that is known, and the curves that were fitted.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,26 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from testbed.calibration.judge.size_class import CLASSES, size_class
+from collectives.timing.formulas.bandwidth import busbw
+from collectives.timing.formulas.measured import measured_at
+from sim.errors import NetworkFileError
+from sim.files.named import read
+from sim.measured import MeasuredCurve
+from sim.topology.files.measured_table import measured_toml
+from testbed.calibration import toml_text
+from testbed.calibration.errors import CLASSES, by_class
 from testbed.calibration.tables.fit import FittedCurve, fit_curves
-from testbed.calibration.tables.measured_row import MeasuredRow
-from testbed.calibration.tables.network_text import described_by_measurements, with_measured
-from testbed.calibration.tables.systems import systems_beside
+from testbed.calibration.tables.rows import Hardware, MeasuredRow, System, systems_beside
 from testbed.errors import UsageError
 from testbed.output.table import Advance
+
+_GBPS = 1e9 / 8
+_FROM_FIRST_TABLE = re.compile(
+    r"^# Measured collectives.*?(?=^\[\[measured\]\])|^\[\[measured\]\]", re.M | re.S
+)
+_NOTE = "# Measured collectives, written by testbed calibrate --from; their fields: docs/files.md.\n\n"
 
 
 @dataclass(frozen=True)
@@ -40,10 +53,8 @@ class TableCalibration:
 
     def left_out_errors(self, fit: FittedCurve) -> list[float | None]:
         """Return the median error of the sizes that were left out, for each of `CLASSES`."""
-        errors: dict[str, list[float]] = defaultdict(list)
-        for own in fit.held:
-            errors[size_class(own.nbytes)].append(abs(own.error))
-        return [median(errors[name]) if errors[name] else None for name in CLASSES]
+        by_size = by_class(fit.held, lambda one: one.nbytes)
+        return [None if own is None else own.median for own in by_size.values()]
 
     def as_json(self) -> dict[str, Any]:
         """Return the calibration as JSON types: seconds, bytes, bytes per second, fractions."""
@@ -128,3 +139,61 @@ def _one_algorithm(rows: list[MeasuredRow], path: Path) -> list[MeasuredRow]:
             f"{path}: rows of {', '.join(algorithms)}; expected those of native, or of one algorithm alone"
         )
     return rows
+
+
+def with_measured(base: str, curves: Sequence[MeasuredCurve]) -> str:
+    """Return the text of the network file or preset *base*, its measured tables replaced by *curves*.
+
+    Raises:
+        NetworkFileError: there is no such file or preset.
+    """
+    text, _, _ = read(base, "presets", "network", NetworkFileError)
+    return f"{without_measured(text)}\n{_NOTE}{measured_toml(curves)}"
+
+
+def without_measured(text: str) -> str:
+    """Return a network file's text without its measured tables, which stand at its end."""
+    found = _FROM_FIRST_TABLE.search(text)
+    return (text if found is None else text[: found.start()]).rstrip() + "\n"
+
+
+def described_by_measurements(curves: Sequence[MeasuredCurve], system: System | None) -> str:
+    """Return a file of nodes that hold what was measured.
+
+    The links have the rates that *system* is known to have, or else the bus bandwidth that was reached; no
+    latency, for it is in the tables.  A link is never slower than what was measured needs.
+    """
+    ranks_per_node = curves[0].ranks_per_node
+    reached = {one_node: _most_bus_bandwidth(curves, one_node=one_node) for one_node in (True, False)}
+    hardware = system.hardware if system else Hardware()
+    intra = max(reached[True], (hardware.intra_gbps_per_gpu or 0) * _GBPS) or reached[False]
+    cards = hardware.nics_per_node or 1
+    while ranks_per_node % cards:
+        cards -= 1  # cards are shared by consecutive ranks; those of a node count together
+    of_node = (hardware.nic_gbps or 0) * _GBPS * (hardware.nics_per_node or 0)
+    between = max(reached[False], of_node) or intra * ranks_per_node
+    fields = {
+        "schema": 1,
+        "kind": "nodes",
+        "description": system.machine if system else "Measured machine",
+        "ranks_per_node": ranks_per_node,
+        "intra_bandwidth": round(intra),
+        "intra_latency": "0us",
+        "nics_per_node": cards,
+        "nic_bandwidth": round(between / cards),
+        "nic_latency": "0us",
+        "source": system.source if system else "rates: the bus bandwidth that was reached",
+    }
+    return "\n".join([*toml_text.fields(fields), "", _NOTE]) + measured_toml(curves)
+
+
+def _most_bus_bandwidth(curves: Sequence[MeasuredCurve], *, one_node: bool) -> float:
+    """Return the most bytes/s that a rank's links, or those of a node, have shown; 0: not measured."""
+    return max(
+        (
+            max(busbw(own.collective, own.sizes[-1], measured_at(own, own.sizes[-1]), own.num_ranks), 0.0)
+            for own in curves
+            if (own.num_nodes == 1) == one_node
+        ),
+        default=0.0,
+    )

@@ -22,12 +22,13 @@ from dataclasses import dataclass, replace
 from statistics import median_low
 
 import numpy as np
-import numpy.typing as npt
 
 from collectives.timing.formulas.measured import LARGE, least_of, lines_of, measured_at
 from sim.measured import PROTOCOLS, Line, MeasuredCurve
 from sim.units import SECOND
-from testbed.calibration.tables.measured_row import MeasuredRow
+from testbed.calibration.errors import Compared, grouped
+from testbed.calibration.least_squares import Floats, bounded
+from testbed.calibration.tables.rows import MeasuredRow
 
 COVERAGE = 0.9
 LEAST_SPREAD = 0.02
@@ -38,23 +39,20 @@ MAX_LEFT_OUT = 32
 MAX_BANDWIDTH = 10**15
 """Bytes/s of a line that does not rise."""
 
-Floats = npt.NDArray[np.float64]
 Points = dict[int, float]
 """Seconds by size."""
 
 
 @dataclass(frozen=True)
-class Held:
-    """A row that was predicted without knowing it.
+class Held(Compared):
+    """A row in seconds, predicted without knowing it.
 
     Attributes:
         nbytes: its size.
-        error: predicted over measured - 1.
         system: of the row, where the system was left out whole.
     """
 
     nbytes: int
-    error: float
     system: str = ""
 
 
@@ -77,9 +75,7 @@ class FittedCurve:
 
 def fit_curves(rows: Iterable[MeasuredRow], source: str = "") -> list[FittedCurve]:
     """Return a curve for every collective, number of nodes and ranks of a node among *rows*."""
-    groups: dict[tuple[str, int, int], list[MeasuredRow]] = defaultdict(list)
-    for row in rows:
-        groups[row.collective, row.num_nodes, row.ranks_per_node].append(row)
+    groups = grouped(rows, lambda row: (row.collective, row.num_nodes, row.ranks_per_node))
     return [fit_curve(group, source) for _, group in sorted(groups.items())]
 
 
@@ -104,7 +100,7 @@ def fit_curve(rows: Sequence[MeasuredRow], source: str = "") -> FittedCurve:
     curve = replace(curve, factors=_factors(curve, points))
 
     held = tuple(
-        Held(size, _predicted(_without(systems, size), size) / points[size] - 1)
+        Held(_predicted(_without(systems, size), size), points[size], size)
         for size in _evenly(sorted(points)[1:-1], MAX_LEFT_OUT)
     )
     across = tuple(_across(systems)) if len(systems) > 1 else ()
@@ -123,7 +119,7 @@ def halves(rows: Sequence[MeasuredRow]) -> Iterator[Held]:
         for size in unknown:
             if len(known) > 1 and known[0] < size < known[-1]:
                 predicted = _predicted({own: points[own] for own in known}, size)
-                yield Held(size, predicted / points[size] - 1)
+                yield Held(predicted, points[size], size)
 
 
 def _by_system(rows: Sequence[MeasuredRow]) -> dict[str, Points]:
@@ -172,7 +168,7 @@ def _across(systems: dict[str, Points]) -> Iterable[Held]:
         others = _pooled(own for other, own in systems.items() if other != name)
         for size, seconds in points.items():
             if min(others) <= size <= max(others):
-                yield Held(size, _predicted(others, size) / seconds - 1, name)
+                yield Held(_predicted(others, size), seconds, size, name)
 
 
 def spread_of(errors: Sequence[float]) -> float:
@@ -245,11 +241,8 @@ def _error(lines: list[tuple[float, float]], sizes: Floats, seconds: Floats) -> 
 
 def _line(sizes: Floats, seconds: Floats) -> tuple[float, float]:
     """Return latency and seconds per byte, neither negative, of least squares of the relative error."""
+    if len(sizes) == 1:
+        return float(seconds[0]), 0.0
     columns = np.stack([1 / seconds, sizes / seconds], axis=1)
-    if len(sizes) > 1:
-        latency, per_byte = np.linalg.lstsq(columns, np.ones(len(sizes)), rcond=None)[0]
-        if latency >= 0 and per_byte >= 0:
-            return float(latency), float(per_byte)
-    alone = [float(column.sum() / (column @ column)) if column.any() else 0.0 for column in columns.T]
-    errors = [float(((alone[k] * columns[:, k] - 1) ** 2).sum()) for k in range(2)]
-    return (alone[0], 0.0) if errors[0] <= errors[1] else (0.0, alone[1])
+    latency, per_byte = bounded(columns, np.ones(len(sizes)), np.zeros(2), ridge=0.0).tolist()
+    return latency, per_byte

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from collectives import NotSupportedError
-from testbed.benchmarking.candidates import Refusal
-from testbed.benchmarking.measure import Sample, combine, count_of, row, sample
+from testbed.benchmarking.candidates import BenchRequest, Refusal, TransportName
+from testbed.benchmarking.measure import Sample, combine, row, sample
+from testbed.benchmarking.payload import count_of
 
 
 class Alone:
@@ -32,10 +33,15 @@ class Alone:
         self.calls.append("|")
 
 
+def request(iterations: int = 1, warmup: int = 0, num_ranks: int = 1) -> BenchRequest:
+    return BenchRequest(
+        TransportName.THREADS, num_ranks, "all_reduce", (), (10,), "float32", iterations, warmup, 1.0
+    )
+
+
 def samples_of(*communicators: Alone, iterations: int = 3, warmup: int = 1) -> list[Sample | Refusal]:
     named: Any = {communicator.name: communicator for communicator in communicators}
-    options: Any = {"iterations": iterations, "warmup": warmup, "device": torch.device("cpu")}
-    return list(sample(named, "all_reduce", [10], "float32", **options))
+    return list(sample(named, request(iterations, warmup), torch.device("cpu")))
 
 
 def refuse(tensor: torch.Tensor) -> None:
@@ -84,7 +90,7 @@ def test_a_single_one_that_refuses_raises() -> None:
 def test_a_row_takes_the_median_call_of_the_slowest_rank_and_adds_up_what_is_wrong() -> None:
     fast, slow = Sample("ring", 1024, (1e-6, 1e-6, 9e-6), 1), Sample("ring", 1024, (2e-6, 3e-6, 1e-6), 2)
 
-    (combined,), refusals = combine([[fast], [slow]], "all_reduce", "float32")
+    (combined,), refusals = combine([[fast], [slow]], request(num_ranks=2))
 
     assert (combined.time_us, combined.wrong, refusals) == (pytest.approx(3.0), 3, [])
 

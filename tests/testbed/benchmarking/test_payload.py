@@ -13,8 +13,7 @@ from collectives.communicators.communicator import Communicator
 from collectives.communicators.programs import ProgramLauncher
 from collectives.program.contracts import CONTRACTS
 from collectives.transports.threaded import run_threads
-from testbed.benchmarking.measure import ITEM_SIZES
-from testbed.benchmarking.payload import Payload
+from testbed.benchmarking.payload import ITEM_SIZES, Payload
 
 COUNT = 7
 

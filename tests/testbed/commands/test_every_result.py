@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from testbed.cli import app
+from testbed import cli
+from testbed.cli import app, imported
 from testbed.output.folder import SCHEMA
 from tests.commands import called, reported
 
@@ -102,11 +102,7 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-COMMANDS: dict[str, Any] = {
-    name: command
-    for name, command in typer.main.get_command(app).commands.items()  # type: ignore[attr-defined]
-    if not command.hidden
-}
+COMMANDS: dict[str, Any] = {name: imported(name) for name in cli.COMMANDS}
 
 
 def commands_with(option: str) -> set[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sim.topology.description import load_network
-from testbed.scripts import virtual_status
+from testbed.scripts import rank_output
 from testbed.scripts.rank_output import PrefixedLines
 from testbed.scripts.virtual_script import run_script
 from tests.commands import called, in_one_line, reported
@@ -216,7 +216,7 @@ def test_on_a_terminal_a_line_says_how_far_the_run_is_and_gives_way_to_the_scrip
     script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = Terminal()
-    monkeypatch.setattr(virtual_status, "_SHOWN_EVERY", 0.0)
+    monkeypatch.setattr(rank_output, "_SHOWN_EVERY", 0.0)
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr(sys, "stderr", terminal)
     topology = load_network("switch-100g").topology(2)

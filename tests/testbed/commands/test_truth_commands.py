@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from sim import load_device
 from testbed.calibration.device import calibration, measuring
 from testbed.calibration.device.cases import cases
-from testbed.calibration.judge import validation
+from testbed.calibration.judge import steps
 from testbed.calibration.live.calibration import Calibration
 from testbed.cli import app
 from tests.commands import called, reported
@@ -57,8 +57,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     few = [case for case in few if max(case.sizes.values()) <= 64 or case.sizes.keys() == {"numel"}]
     monkeypatch.setattr(measuring, "cases", lambda **_: iter(few))
     monkeypatch.setattr(calibration, "keep_memory", lambda: False)
-    monkeypatch.setattr(validation, "keep_memory", lambda: False)
-    monkeypatch.setattr(validation, "MODELS", {})
+    monkeypatch.setattr(steps, "keep_memory", lambda: False)
+    monkeypatch.setattr(steps, "MODELS", {})
 
 
 @pytest.mark.usefixtures("small")

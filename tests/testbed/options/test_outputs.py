@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
 import testbed
+from testbed import cli
 from testbed.cli import app
 from testbed.errors import UsageError
 from testbed.options.outputs import INPUTS, suffixes_of
 
-COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = {name: cli.imported(name) for name in cli.COMMANDS}
 REQUIRED = {"compare": ["a.json"], "export": ["--format", "msccl"], "scale": ["--profile", "resnet50"]}
 
 
@@ -43,7 +43,7 @@ def given(command: str, path: Path) -> list[str]:
 
 
 def called(command: str, option: str, path: Path, given: list[str]) -> Result:
-    return CliRunner().invoke(app, [command, *REQUIRED.get(command, []), option, str(path), *given])
+    return CliRunner().invoke(cli.app, [command, *REQUIRED.get(command, []), option, str(path), *given])
 
 
 def test_every_option_with_a_path_is_an_output_or_an_input() -> None:
@@ -99,7 +99,7 @@ def test_a_file_that_a_part_of_a_value_names_is_an_input(tmp_path: Path) -> None
     table.write_text("{}")
     bench = ["bench", "--transport", "sim", "--ranks", "2", "--algorithm", f"auto:table={table}"]
 
-    result = CliRunner().invoke(app, [*bench, "--output", str(table)])
+    result = CliRunner().invoke(cli.app, [*bench, "--output", str(table)])
 
     assert result.exit_code == 2
     assert "this is an input" in result.stderr
@@ -109,7 +109,7 @@ def test_two_outputs_are_two_files(tmp_path: Path) -> None:
     plot, trace = tmp_path / "one.svg", tmp_path / "one.json"
     trace.symlink_to(plot)
 
-    result = CliRunner().invoke(app, ["simulate", "ring", "--trace", str(trace), "--plot", str(plot)])
+    result = CliRunner().invoke(cli.app, ["simulate", "ring", "--trace", str(trace), "--plot", str(plot)])
 
     assert result.exit_code == 2
     assert "this is the output of another option" in result.stderr

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from collectives.timing import simulate
 from sim import Topology, load_network
 from testbed.calibration.live.fit import Fitted
-from testbed.calibration.live.plan import Wiring, patterns_of
-from testbed.calibration.live.rows import Row
+from testbed.calibration.live.plan import Row, Wiring, patterns_of
 from testbed.errors import UsageError
 from testbed.plots.drawn_network import DrawnNetwork, drawn_network
 from testbed.plots.figure import Axis, Design, Drawing, Figure, Level, Line, Lines, Panel, Shares, front

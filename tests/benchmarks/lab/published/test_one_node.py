@@ -20,7 +20,7 @@ from benchmarks.lab.published.split import calibrating_presets
 from collectives.timing.formulas.measured import LARGE, measured_at, measured_on
 from sim import load_network, preset_names
 from testbed.calibration.tables.fit import fit_curve
-from testbed.calibration.tables.measured_row import MeasuredRow
+from testbed.calibration.tables.rows import MeasuredRow
 
 COLLECTIVES = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter")
 MEASURED = ("dgx-a100", "aws-p4d", "dgx-h100", "aws-p5")

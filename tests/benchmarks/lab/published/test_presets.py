@@ -17,7 +17,8 @@ from benchmarks.lab.published.split import (
 )
 from benchmarks.lab.report.presets import presets_result, presets_section
 from sim import load_network
-from testbed.calibration.judge.judging import by_class, judge
+from testbed.calibration.errors import by_class
+from testbed.calibration.judge.judging import judge
 from tests.commands import called, reported
 
 PRESETS = Path(__file__).parents[4] / "sim" / "presets"
@@ -60,8 +61,8 @@ def test_a_network_whose_models_disagree_says_so(tmp_path):
 def test_presets_reach_the_errors_that_they_promise_on_rows_that_no_calibration_has_seen(judged):
     gpus = [own for own in judged if own.gpus]
 
-    same = by_class(row for own in gpus for row in own.same)
-    other = by_class(row for own in gpus for row in own.other)
+    same = by_class((row for own in gpus for row in own.same), lambda row: row.row.nbytes)
+    other = by_class((row for own in gpus for row in own.other), lambda row: row.row.nbytes)
 
     assert all(own is not None and own.median < 0.05 for own in same.values())
     assert all(own is not None and own.held is not None and own.held > 0.9 for own in same.values())

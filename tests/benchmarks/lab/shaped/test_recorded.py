@@ -21,6 +21,7 @@ from benchmarks.lab.shaped.timing import Call
 from benchmarks.lab.shaped.validation import Cut, Validation
 from sim.topology.files.network_file import read_network
 from testbed.calibration.live.calibration import Calibration
+from testbed.calibration.live.networks import applied_to
 
 RECORDED = Path("tests/data/shaped.json")
 NETWORKS = ("four_equal", "two_racks_2to1")
@@ -38,7 +39,7 @@ def calibration() -> Calibration:
 
 def predictor(network: str) -> Predictor:
     wires = wire(read_network(Path(f"examples/networks/shaped/{network}.toml")))
-    return Predictor(calibration().applied_to(wires), calibration())
+    return Predictor(applied_to(wires, calibration()), calibration())
 
 
 def rows(network: str) -> list[Row]:

@@ -7,9 +7,8 @@ from sim.files.device_file import parse_device
 from sim.units import SECOND
 from testbed.calibration.device.calibration import calibrated
 from testbed.calibration.device.cases import cases
-from testbed.calibration.device.fitting import fit
+from testbed.calibration.device.fitting import device_file_text, fit
 from testbed.calibration.device.measuring import MeasuredKernel, measured_kernels
-from testbed.calibration.device.writing import device_file_text
 from testbed.errors import UsageError
 
 LAUNCH, FLOPS, BANDWIDTH = 2e-6, 1e11, 1e10

@@ -10,8 +10,8 @@ from sim import load_network
 from sim.topology.description import parse_network
 from testbed.calibration.judge.judging import judge
 from testbed.calibration.judge.kind import with_kind
-from testbed.calibration.tables.measured_row import MeasuredRow
-from testbed.calibration.tables.network_text import without_measured
+from testbed.calibration.tables.calibration import without_measured
+from testbed.calibration.tables.rows import MeasuredRow
 from tests.commands import called
 
 PRESETS = Path(__file__).parents[4] / "sim" / "presets"

@@ -16,12 +16,11 @@ from testbed.calibration.live.calibration import (
     Calibration,
     Estimate,
     Fit,
-    LinkClass,
     LinkShares,
     Origin,
     SoftwareCosts,
 )
-from testbed.calibration.live.network_text import network_toml
+from testbed.calibration.live.networks import applied_to, network_toml
 from testbed.errors import UsageError
 from tests.commands import called, in_one_line, rows_of
 from tests.given import nodes, switch
@@ -51,35 +50,15 @@ def test_a_file_that_holds_no_calibration_is_refused(tmp_path, text):
         Calibration.read(file)
 
 
-def test_sizes_beyond_those_measured_are_told_from_those_within():
-    origin = CASES["switch"].origin
-
-    assert origin.beyond(4, 1 << 21) == ""
-    assert origin.beyond(1 << 22) == f"above {1 << 21} bytes, the most calibrated"
-
-
-def test_native_has_costs_of_its_own():
-    calibration = CASES["switch"]
-
-    assert calibration.software("native") is calibration.native
-    assert calibration.software("ring") is calibration.programs
-
-
-ORIGIN = Origin("2026-01-01T00:00:00+00:00", "gloo", 4, 1, "a switch", 9, 4, 1 << 20, 9.0, {})
-NO_COSTS = SoftwareCosts(Estimate.exactly(0), Estimate.exactly(0))
-
-
 def calibration(**latencies: float) -> Calibration:
-    classes: dict[LinkClass, LinkShares] = {
-        kind: LinkShares(
-            Estimate.exactly(25e6),
-            Estimate.exactly(latency),
-            (Estimate.exactly(0.95),),
-            (Estimate.exactly(0.9), Estimate.exactly(0.8)),
-        )
-        for kind, latency in latencies.items()
-    }
-    return Calibration("mine", classes, NO_COSTS, (), ORIGIN, NO_COSTS)
+    """Return a calibration of links that share alike and whose paths take so long."""
+    one_way, both_ways = (Estimate.exactly(0.95),), (Estimate.exactly(0.9), Estimate.exactly(0.8))
+    return calibration_of_kind(
+        **{
+            kind: LinkShares(Estimate.exactly(25e6), Estimate.exactly(latency), one_way, both_ways)
+            for kind, latency in latencies.items()
+        }
+    )
 
 
 def seconds(topology, source, destination):
@@ -91,7 +70,7 @@ def seconds(topology, source, destination):
 def test_a_network_keeps_its_rates_and_takes_shares_and_latency():
     plain = switch(4, "80Mbps", "1ms")
 
-    applied = calibration(between_nodes=100e-6).applied_to(plain)
+    applied = applied_to(plain, calibration(between_nodes=100e-6))
 
     assert (applied.link_bandwidth == plain.link_bandwidth).all()
     took = simulate("tree", nbytes=9_500_000, topology=applied, collective="broadcast", placement=[0, 3])
@@ -104,14 +83,14 @@ RACKS = Topology.leaf_spine(
 
 
 def test_a_trunk_that_was_not_measured_shares_as_other_links_and_adds_no_latency():
-    applied = calibration(between_nodes=100e-6).applied_to(RACKS)
+    applied = applied_to(RACKS, calibration(between_nodes=100e-6))
 
     assert seconds(applied, 0, 1) == pytest.approx(seconds(applied, 0, 2), rel=1e-3)
     assert {applied.sharing.of_link(link).both_ways for link in range(applied.num_links)} == {(0.9, 0.8)}
 
 
 def test_a_trunk_that_was_measured_adds_what_its_path_takes_more():
-    applied = calibration(between_nodes=100e-6, trunk=300e-6).applied_to(RACKS)
+    applied = applied_to(RACKS, calibration(between_nodes=100e-6, trunk=300e-6))
 
     assert seconds(applied, 0, 2) - seconds(applied, 0, 1) == pytest.approx(200e-6, rel=1e-3)
 
@@ -119,12 +98,12 @@ def test_a_trunk_that_was_measured_adds_what_its_path_takes_more():
 def test_paths_inside_a_node_and_between_nodes_have_their_own_latency():
     slow = nodes(2, 2, intra_bandwidth="10GB/s", nic_bandwidth="80Mbps")
 
-    applied = calibration(inside_node=20e-6, between_nodes=100e-6).applied_to(slow)
+    applied = applied_to(slow, calibration(inside_node=20e-6, between_nodes=100e-6))
 
     assert seconds(applied, 0, 1) == pytest.approx(20e-6, rel=1e-2)
     assert seconds(applied, 1, 2) == pytest.approx(100e-6, rel=1e-2)
     with pytest.raises(NotSupportedError, match="mine: nothing was measured of links inside node"):
-        calibration(between_nodes=100e-6).applied_to(slow)
+        applied_to(slow, calibration(between_nodes=100e-6))
 
 
 def estimate(value):
@@ -186,7 +165,7 @@ def test_the_file_makes_the_network_that_the_calibration_describes():
 
     made = parse_network(text, "mine", "mine.toml").topology(8)
 
-    applied = CASES["leaf_spine"].applied_to(made)
+    applied = applied_to(made, CASES["leaf_spine"])
     assert made.digest() == applied.digest()
 
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.calibration.tables.measured_row import MeasuredRow
-from testbed.calibration.tables.tables import Said, read_table
+from testbed.calibration.tables.reading import Said
+from testbed.calibration.tables.rows import MeasuredRow
+from testbed.calibration.tables.tables import read_table
 from testbed.errors import UsageError
 
 TESTS = {"all_reduce": "all_reduce_perf", "all_gather": "all_gather_perf", "all_to_all": "alltoall_perf"}
@@ -137,6 +138,19 @@ ONE = Measured("all_reduce", 1, 2, {1024: 10.0})
 LOG = as_log(ONE, "plain")
 
 
+def test_what_a_log_does_not_say_options_do(file):
+    file.write_text(
+        "".join(line for line in LOG.splitlines(True) if "Rank" not in line and "test" not in line)
+    )
+
+    with pytest.raises(UsageError, match=r"line 4: nothing says the collective .* --collective"):
+        read_table(file, Said(nodes=2))
+    with pytest.raises(UsageError, match=r"on how many nodes: give --nodes"):
+        read_table(file, Said("all_reduce", 16))
+    (row,) = read_table(file, Said("all_reduce", 16, 2))
+    assert (row.collective, row.num_ranks, row.num_nodes) == ("all_reduce", 16, 2)
+
+
 def test_structured_output_leaves_what_and_where_to_options(file):
     text = {"identifier": "nccl-tests structured output", "benchmark": [{"2048": {"oop_time": 15.0}}]}
     file.write_text(json.dumps(text))
@@ -155,10 +169,10 @@ def test_structured_output_leaves_what_and_where_to_options(file):
         (as_log(Measured("all_reduce", 1, 1, {8: 1.0}), "plain"), "one rank alone moved nothing"),
         (LOG.replace("Group  0 Pid   1001", "Group  1 Pid   1001"), "2 groups of ranks"),
         (LOG.replace("time", "cputime"), "column time, .*of the host"),
-        (LOG.replace("all_reduce_perf", "sendrecv_perf"), "does not say what was measured"),
+        (LOG.replace("all_reduce_perf", "sendrecv_perf"), "nothing says the collective"),
         (as_json(ONE).replace('"time": 10.0', '"cpu_time": 10.0'), "results 1: expected a time"),
-        (as_json(ONE).replace("all_reduce_perf", "sendrecv_perf"), "got sendrecv_perf"),
-        (as_json(ONE).replace('"config"', '"config": {"devices": []}, "was"'), "two ranks or more, got 0"),
+        (as_json(ONE).replace("all_reduce_perf", "sendrecv_perf"), "got 'sendrecv_perf'"),
+        (as_json(ONE).replace('"config"', '"config": {"devices": []}, "was"'), "nothing says the ranks"),
         (as_rccl_csv(ONE).replace(",1024,", ",1K,"), "line 2: expected a line of rccl-tests: size"),
     ],
 )

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from testbed.goodput.expected import best_interval, expected
-from testbed.goodput.parts import Part
-from testbed.goodput.policy import RESTARTS, Checkpoint, Setting
-from testbed.goodput.simulated import USEFUL, Run
 from testbed.output.folder import Method
+from testbed.planning.goodput.expected import best_interval, expected
+from testbed.planning.goodput.parts import Part
+from testbed.planning.goodput.policy import RESTARTS, Checkpoint, Setting
+from testbed.planning.goodput.simulated import USEFUL, Run
 
 RUNS = 40
 """Runs of which the bounds are taken, each with a seed of its own."""

@@ -15,9 +15,9 @@ import math
 import random
 from dataclasses import dataclass, field
 
-from testbed.goodput.expected import CHECKPOINT, DEGRADED, FEWER, LOST_WORK, RESTART, WAITING
-from testbed.goodput.parts import HOUR
-from testbed.goodput.policy import Setting
+from testbed.planning.goodput.expected import CHECKPOINT, DEGRADED, FEWER, LOST_WORK, RESTART, WAITING
+from testbed.planning.goodput.parts import HOUR
+from testbed.planning.goodput.policy import Setting
 
 USEFUL = "useful"
 _NEVER = math.inf
@@ -69,15 +69,18 @@ class Run:
     def _skip(self) -> None:
         """Go through the intervals in which nothing happens but their checkpoints, all but the last two."""
         checkpoint, train = self.setting.checkpoint, self.setting.interval_seconds
-        is_shorthanded = self.setting.recovery == "shrink" and self._away
-        if self._slow or is_shorthanded or checkpoint.write_seconds > train:
+        if checkpoint.write_seconds > train:
             return
-        cycle = train + checkpoint.stall_seconds
-        count = int((min(self._next_failure, self._next_slow, self.seconds) - self._now) // cycle) - 2
+        speed, share = self._speed()
+        passed = train / speed
+        ahead = min(self._next_failure, self._next_change(), self.seconds, self._next_return()) - self._now
+        count = int(ahead // (passed + checkpoint.stall_seconds)) - 2
         if count > 0:
             self._spend(USEFUL, count * train)
+            self._spend(FEWER, count * passed * (1 - share))
+            self._spend(DEGRADED, count * passed * (share - speed))
             self._spend(CHECKPOINT, count * checkpoint.stall_seconds)
-            self._advance(self._now + count * cycle)
+            self._advance(self._now + count * (passed + checkpoint.stall_seconds))
 
     def _train(self) -> bool:
         """Train up to the next checkpoint; return whether no failure came."""
@@ -196,6 +199,10 @@ class Run:
     def _next_change(self) -> float:
         """Return when nodes become slow, or one is no longer."""
         return min(self._next_slow, self._slow[0] if self._slow else _NEVER)
+
+    def _next_return(self) -> float:
+        """Return when a node is back that training goes on without."""
+        return self._away[0] if self.setting.recovery == "shrink" and self._away else _NEVER
 
     def _slow_rate(self) -> float:
         degraded = self.setting.degraded

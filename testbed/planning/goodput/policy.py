@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from testbed.errors import UsageError
-from testbed.goodput.parts import Part, failures_per_second
+from testbed.planning.goodput.parts import Part, failures_per_second
 
 CheckpointKind = Literal["sync", "async"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import testbed
-from testbed.foreign_files import KINDS, foreign_kind
+from testbed.options.foreign_files import KINDS, foreign_kind
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 HEADS = {
     "an MSCCL program (XML)": b'<algo name="ring" nchannels="2" nchunksperloop="8">',
     "an NCCL topology (XML, NCCL_TOPO_DUMP_FILE)": b'<system version="1">\n  <cpu numaid="0" arch="x86_64">',

@@ -1,4 +1,4 @@
-"""Predictions beside what was measured, and the errors of some of them."""
+"""Predictions beside what was measured, and the errors of some of them, in figures and in words."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, TypeVar
 
+from testbed.output.table import counted
+
 SMALL = 2**19
 """Bytes from which a row tells of the network; smaller ones tell of the software, too."""
+
+CLASSES = ("below 64 KiB", "to 16 MiB", "to 1 GiB", "above")
+"""Of sizes, by which errors are reported, as protocols and bounds change with the size."""
+_EDGES = (2**16, 2**24, 2**30)
+
+
+def size_class(nbytes: int) -> str:
+    """Return the class of *nbytes*; an edge belongs to the class above it."""
+    return CLASSES[sum(nbytes >= edge for edge in _EDGES)]
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,7 @@ class Compared:
 
 R = TypeVar("R", bound=Compared)
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -79,13 +91,29 @@ class Errors:
             held=sum(held) / len(held) if held else None,
         )
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the errors as JSON types; the worst without its sign."""
+        return {
+            "num_rows": self.num_rows,
+            "median_error": self.median,
+            "worst_error": abs(self.worst),
+            "bias": self.bias,
+            "held": self.held,
+        }
 
-def grouped(rows: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
+
+def grouped(rows: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """Return *rows* by their *key*, in the order in which keys come first."""
-    groups: dict[str, list[T]] = {}
+    groups: dict[K, list[T]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return groups
+
+
+def by_class(rows: Iterable[R], nbytes: Callable[[R], int]) -> dict[str, Errors | None]:
+    """Return the errors of *rows* by class of size, in ascending order; None where a class has no row."""
+    classes = grouped(rows, lambda row: size_class(nbytes(row)))
+    return {name: Errors.of(classes.get(name, ())) for name in CLASSES}
 
 
 def worst(rows: Iterable[R], number: int) -> list[R]:
@@ -103,3 +131,19 @@ def figures_by_size(rows: Sequence[R], nbytes: Callable[[R], int]) -> Mapping[st
         "worst_error": None if large is None else abs(large.worst),
         "small_median_error": None if small is None else small.median,
     }
+
+
+def far_off(errors: Errors | None, of: str = "of the time") -> str:
+    """Return in a sentence how far predictions are off."""
+    if errors is None:
+        return "No row is large enough to judge by."
+    what = "%" if of == "of the time" else "points"
+    return (
+        f"By {100 * errors.median:.1f} {what} {of} (median of {counted(errors.num_rows, 'row')}), at worst "
+        f"{100 * errors.worst:+.1f} {what}."
+    )
+
+
+def signed(error: float) -> str:
+    """Return *error* in percent, with its sign."""
+    return f"{100 * error:+.1f} %"

@@ -1,18 +1,29 @@
-"""Predictions of a network beside a table of measured collectives."""
+"""Results of validations: a network beside measured collectives, and a device beside measured steps."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from testbed.calibration.judge.errors import SMALL, Errors, figures_by_size, grouped, worst
-from testbed.calibration.judge.judging import Judged, Refusal, by_class
-from testbed.calibration.judge.size_class import CLASSES
-from testbed.output.table import counted, seconds, spell_size
-from testbed.report.far_off import far_off, signed
+from testbed.calibration.errors import (
+    CLASSES,
+    SMALL,
+    Errors,
+    by_class,
+    far_off,
+    figures_by_size,
+    grouped,
+    signed,
+    worst,
+)
+from testbed.calibration.judge.judging import Judged, Refusal
+from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, found_by, quiet
+
+if TYPE_CHECKING:
+    from testbed.calibration.judge.steps import StepRow, ValidatedDevice
 
 MODEL = (
     "the best that the network's file has: what was measured (least of three lines), else NCCL's own model, "
@@ -26,6 +37,22 @@ COLUMNS = (
     *found_by("model"),
 )
 REFUSED = (*asked("system", "collective", "nbytes"), *found("reason"))
+STEPS_MODEL = (
+    "the roofline of a device file: each operation at the rate of its kind, type and shape; measured with "
+    "freed memory kept by the process"
+)
+STEP_HEADS = ("step of", "predicted", "measured", "spread", "error", "memory by default", "product beside")
+STEP_COLUMNS = (
+    *asked("case", "description"),
+    *found("predicted_seconds", "measured_seconds", "spread", "error", "default_seconds", "reference"),
+    *found("notices"),
+)
+STEPS_EXPLAINED = (
+    "Measured: the median step, with freed memory kept by the process; spread: of its middle half. Memory by "
+    "default: the median where the C library hands memory back, which no prediction has. Product beside: how "
+    "many times as long as the file says a product of 1024³ took between the steps; what is above 1 was this "
+    "machine, which others shared."
+)
 
 
 def table_result(judged: Sequence[Judged], refused: Sequence[Refusal], network: str, source: str) -> Result:
@@ -110,30 +137,78 @@ def figures(rows: Sequence[Judged]) -> dict[str, Any]:
     }
 
 
+def _by_class(rows: Iterable[Judged]) -> dict[str, Errors | None]:
+    return by_class(rows, lambda row: row.row.nbytes)
+
+
 def _classes(rows: Iterable[Judged]) -> dict[str, Any]:
     """Return the errors of some rows by class of size, as JSON types."""
-    return {
-        "classes": {
-            name: None
-            if own is None
-            else {
-                "num_rows": own.num_rows,
-                "median_error": own.median,
-                "worst_error": abs(own.worst),
-                "bias": own.bias,
-                "held": own.held,
-            }
-            for name, own in by_class(rows).items()
-        }
-    }
+    return {"classes": {name: own and own.as_json() for name, own in _by_class(rows).items()}}
 
 
 def error_cells(rows: Sequence[Judged]) -> list[str]:
     """Return the error in percent for each class of size, how many intervals held, and the models."""
     cells = [
         "–" if own is None else f"{100 * own.median:.1f} ({100 * abs(own.worst):.0f})"
-        for own in by_class(rows).values()
+        for own in _by_class(rows).values()
     ]
     held = [row.held for row in rows if row.held is not None]
     models = ", ".join(dict.fromkeys(row.model for row in rows))
     return [*cells, f"{sum(held)} of {len(held)}" if held else "–", models]
+
+
+def device_result(validated: ValidatedDevice, predictions: Path) -> Result:
+    """Return predicted beside measured steps; *predictions* is the file in which they stood before."""
+    errors = Errors.of(validated.rows)
+    return Result(
+        question=f"How far are steps that were predicted on {validated.device} from those measured here?",
+        answer=far_off(errors),
+        method=["simulated", "measured"],
+        model=STEPS_MODEL,
+        assumptions={"device": validated.device},
+        rows=Rows(STEP_COLUMNS, [row.as_json() for row in validated.rows]),
+        asked=("device", "description", "threads"),
+        body={
+            "device": validated.device,
+            "description": validated.description,
+            "threads": validated.threads,
+            "predictions": {"file": str(predictions), "sha256": validated.digest},
+            "median_error": errors and errors.median,
+            "worst_error": errors and abs(errors.worst),
+        },
+        parts=[
+            Text(title=f"{validated.device}: {validated.description}"),
+            steps_table(validated.rows),
+            Text([steps_summary(errors)], wrap=True, gap=False),
+            quiet(
+                STEPS_EXPLAINED,
+                *dict.fromkeys(notice for row in validated.rows for notice in row.notices),
+                gap=False,
+            ),
+            Text([f"Predicted beforehand: {predictions}, SHA-256 {validated.digest}"], gap=False),
+        ],
+    )
+
+
+def steps_table(rows: Sequence[StepRow], *, described: bool = False) -> Grid:
+    """Return predicted beside measured steps, *described* with what each is of."""
+    cells = [
+        (
+            f"{row.case}: {row.description}" if described else row.case,
+            seconds(row.predicted),
+            seconds(row.measured),
+            percent(row.spread),
+            signed(row.error),
+            seconds(row.default_seconds),
+            f"{row.reference:.2f}",
+        )
+        for row in rows
+    ]
+    return Grid(STEP_HEADS, cells, gap=False)
+
+
+def steps_summary(errors: Errors | None) -> str:
+    """Return how far the predictions are off, in a sentence."""
+    if errors is None:
+        return "No step was predicted."
+    return f"Error: median {percent(errors.median)}, worst {percent(abs(errors.worst))}."

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sim import load_device
-from testbed.calibration.judge import validation
+from testbed.calibration.judge import steps
 from testbed.calibration.judge.models import MODELS, TrainedModel
 from testbed.calibration.judge.steps import measured_step, middle, predicted_step
 
@@ -29,13 +29,13 @@ TINY = TrainedModel("tiny", "one layer", begin)
 
 def test_predictions_are_written_down_before_anything_is_measured(tmp_path, monkeypatch):
     file = tmp_path / "predictions.json"
-    monkeypatch.setattr(validation, "MODELS", {"tiny": TINY})
-    monkeypatch.setattr(validation, "keep_memory", lambda: True)
+    monkeypatch.setattr(steps, "MODELS", {"tiny": TINY})
+    monkeypatch.setattr(steps, "keep_memory", lambda: True)
     monkeypatch.setattr(
-        validation, "measured_step", lambda *_: [json.loads(file.read_text())["tiny"]["seconds"]] * 3
+        steps, "measured_step", lambda *_: [json.loads(file.read_text())["tiny"]["seconds"]] * 3
     )
 
-    found = validation.validate_device(load_device("laptop-cpu"), 1, file, lambda *_: None)
+    found = steps.validate_device(load_device("laptop-cpu"), 1, file, lambda *_: None)
 
     assert found.digest == hashlib.sha256(file.read_bytes()).hexdigest()
     assert found.rows[0].error == found.rows[0].spread == 0

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from testbed.goodput.policy import Setting
+from testbed.planning.goodput.policy import Setting
 
 CHECKPOINT, LOST_WORK, RESTART, WAITING, DEGRADED, FEWER = (
     "checkpoints",

@@ -1,0 +1,293 @@
+"""Goodput as a question of ``testbed plan``: its options, and how it is answered."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import typer
+
+from testbed.errors import UsageError
+from testbed.options.arguments import parse_ranks
+from testbed.planning.goodput.parts import PUBLISHED, parts_of
+from testbed.planning.goodput.policy import (
+    DETECTION_SECONDS,
+    REPAIR_SECONDS,
+    RESTARTS,
+    STORAGE_PER_NODE,
+    Checkpoint,
+    Degraded,
+    Setting,
+)
+
+if TYPE_CHECKING:
+    from testbed.options.planning import QuestionOptions
+    from testbed.result import Result
+
+_DAY = 86_400.0
+_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+class RecoveryName(StrEnum):
+    """How training goes on after a failure."""
+
+    RESTART = "restart"
+    SPARES = "spares"
+    IN_PROCESS = "in-process"
+    SHRINK = "shrink"
+
+
+class CheckpointName(StrEnum):
+    """Whether training waits for a checkpoint."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+
+
+@dataclass(frozen=True)
+class GoodputOptions:
+    """Options for the goodput of a long training."""
+
+    PANEL: ClassVar = "Goodput"
+
+    goodput: Annotated[
+        bool,
+        typer.Option("--goodput", help="How much of a long training's time counts, with SCRIPT as its step."),
+    ] = False
+    days: Annotated[float, typer.Option(min=0.01, max=3650, metavar="N", help="Length of the training.")] = (
+        30.0
+    )
+    mtbf: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART=TIME,…",
+            help=f"Time between failures of one part, as in gpu=80000h: {', '.join(PUBLISHED)} (by default "
+            "as in Llama 3's training), rack; or of the whole: cluster=3h.",
+        ),
+    ] = None
+    recovery: Annotated[
+        RecoveryName,
+        typer.Option(
+            help="After a failure: a new job; nodes that stand by; the same processes; or fewer nodes."
+        ),
+    ] = RecoveryName.RESTART
+    restart_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Until processes train again, without detection and loading; by default "
+            + ", ".join(f"{name} {seconds:g}s" for name, seconds in RESTARTS.items())
+            + ".",
+        ),
+    ] = None
+    detection_time: Annotated[
+        str, typer.Option(metavar="TIME", help="Until all ranks know of a failure.")
+    ] = f"{DETECTION_SECONDS:g}s"
+    spares: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=100_000, metavar="N", help="Nodes that stand by; by default there is always one."
+        ),
+    ] = None
+    repair_time: Annotated[str, typer.Option(metavar="TIME", help="Until a failed node is back.")] = (
+        f"{REPAIR_SECONDS / 3600:g}h"
+    )
+    degraded: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MTBF:TIME:FACTOR",
+            help="Nodes that are slow for a while: each one every MTBF, for TIME, steps FACTOR as long.",
+        ),
+    ] = None
+    checkpoint: Annotated[
+        CheckpointName, typer.Option(help="Whether training waits for storage, or for the hosts' memory.")
+    ] = CheckpointName.SYNC
+    checkpoint_interval: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Of training between checkpoints; by default the best.")
+    ] = None
+    checkpoint_bytes: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Of the whole state; by default that of the script's optimizer."),
+    ] = None
+    storage_bandwidth: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE", help="Into storage, of all nodes together; by default 0.98 GB/s for each node."
+        ),
+    ] = None
+
+    def mtbf_hours(self) -> dict[str, float]:
+        """Return the hours between failures that are given, by part.
+
+        Raises:
+            UsageError: one cannot be read.
+        """
+        found = {}
+        for text in (own for given in self.mtbf or () for own in given.split(",")):
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise UsageError(f"--mtbf {text}: expected PART=TIME, such as gpu=80000h")
+            found[name.strip()] = parse_time(value, "--mtbf") / 3600
+        return found
+
+    def degraded_nodes(self) -> Degraded | None:
+        """Return what makes nodes slow; None: nothing.
+
+        Raises:
+            UsageError: it cannot be read.
+        """
+        if self.degraded is None:
+            return None
+        words = self.degraded.split(":")
+        try:
+            if len(words) != 3 or not 1 < float(words[2]) <= 1000:
+                raise ValueError
+        except ValueError:
+            raise UsageError(
+                f"--degraded {self.degraded}: expected MTBF:TIME:FACTOR with a factor above 1, such as "
+                "5000h:2h:1.2"
+            ) from None
+        mtbf, seconds = (parse_time(word, "--degraded") for word in words[:2])
+        return Degraded(mtbf / 3600, seconds, float(words[2]))
+
+
+def parse_time(text: str, option: str) -> float:
+    """Return seconds: a number with s, min, h or d behind it, above 0; ``inf`` is for ever.
+
+    Raises:
+        UsageError: it is none.
+    """
+    plain = text.strip()
+    unit = next((name for name in sorted(_UNITS, key=len, reverse=True) if plain.endswith(name)), "")
+    try:
+        if plain == "inf":
+            return float("inf")
+        seconds = float(plain.removesuffix(unit)) * _UNITS[unit]
+    except (KeyError, ValueError):
+        seconds = -1.0
+    if not 0 < seconds < 1e15:
+        raise UsageError(
+            f"{option} {text}: expected a time above 0 with its unit: {', '.join(_UNITS)}, such as 10min"
+        )
+    return seconds
+
+
+def goodput_of(
+    script: Path | None, arguments: list[str], asked: QuestionOptions, options: GoodputOptions
+) -> Result:
+    """Return the goodput of a training with *script* as its step.
+
+    Raises:
+        UsageError: something is not said, or cannot be read.
+    """
+    from sim import load_network
+    from sim.units import parse_size
+    from testbed.planning.goodput.script import train
+    from testbed.planning.goodput.study import Goodput, at_best_interval
+    from testbed.report.goodput import Work, goodput_result
+
+    name, num_ranks = _where(script, asked)
+    assert script is not None
+    topology = load_network(name).topology(num_ranks)
+    num_nodes = -(-num_ranks // topology.ranks_per_node)
+    recovery, kind = options.recovery.value, options.checkpoint.value
+    given, interval = options.restart_time, options.checkpoint_interval
+    known = None if options.checkpoint_bytes is None else float(parse_size(options.checkpoint_bytes))
+    unknown = _checkpoints(known or 0.0, num_ranks, num_nodes, options)
+    setting = Setting(
+        parts_of(num_ranks, topology.ranks_per_node, options.mtbf_hours()),
+        num_nodes,
+        unknown[kind],
+        interval_seconds=_DAY if interval is None else parse_time(interval, "--checkpoint-interval"),
+        recovery=recovery,
+        restart_seconds=RESTARTS[recovery] if given is None else parse_time(given, "--restart-time"),
+        detection_seconds=parse_time(options.detection_time, "--detection-time"),
+        spares=options.spares,
+        repair_seconds=parse_time(options.repair_time, "--repair-time"),
+        degraded=options.degraded_nodes(),
+    )
+    if not math.isfinite(setting.interval_seconds):
+        raise UsageError(f"--checkpoint-interval {interval}: expected a time that ends")
+    price = _price(asked)
+
+    compute = _compute(name, asked.device)
+    trained = train(str(script), arguments, network=name, ranks=num_ranks, compute=compute, state_bytes=known)
+    checkpoints = _checkpoints(trained.state_bytes, num_ranks, num_nodes, options)
+    setting = replace(setting, checkpoint=checkpoints[kind])
+    if interval is None:
+        setting = at_best_interval(setting)
+    work = Work(
+        " ".join([str(script), *arguments]),
+        name,
+        num_ranks,
+        asked.tokens_per_rank,
+        asked.train_tokens,
+        price,
+    )
+    training = Goodput(setting, options.days * _DAY)
+    return goodput_result(work, trained, training, checkpoints, kind)
+
+
+def _where(script: Path | None, asked: QuestionOptions) -> tuple[str, int]:
+    """Return the network and the number of ranks, of which there is one each.
+
+    Raises:
+        UsageError: there are none or several, or something is asked that has no goodput.
+    """
+    if script is None or script.suffix != ".py":
+        raise UsageError(
+            "--goodput: expected the script that is trained, such as train.py, behind the options"
+        )
+    given = {"profile": asked.profile, "collective": asked.collective, "set": asked.set_}
+    for option, value in given.items():
+        if value:
+            raise UsageError(f"--{option} and --goodput ask different things: leave one out")
+    if len(asked.network or ()) != 1 or asked.network is None:
+        raise UsageError("--goodput: expected one network, as --network NAME|FILE")
+    counts = parse_ranks(asked.ranks) if asked.ranks is not None else []
+    if len(counts) != 1:
+        raise UsageError("--goodput: expected one number of ranks, as --ranks 1024")
+    return asked.network[0], counts[0]
+
+
+def _compute(network: str, device: str | None) -> str:
+    """Return the device that computes: what is asked for, else what the network says.
+
+    Raises:
+        UsageError: neither says.
+    """
+    from sim.files.device_file import device_of
+    from sim.topology.files.network_file import read_network
+
+    if device is not None:
+        return device
+    hardware = read_network(network).hardware
+    if hardware is None:
+        raise UsageError(f"{network} does not say what GPUs it has; give --device, such as h100")
+    return device_of(hardware)[0]
+
+
+def _checkpoints(
+    state_bytes: float, num_ranks: int, num_nodes: int, options: GoodputOptions
+) -> dict[str, Checkpoint]:
+    from sim.units import parse_bandwidth
+
+    rate = options.storage_bandwidth
+    storage = STORAGE_PER_NODE * num_nodes if rate is None else parse_bandwidth(rate, "storage_bandwidth")
+    return {
+        "sync": Checkpoint.of(state_bytes, "sync", num_ranks=num_ranks, storage_bandwidth=storage),
+        "async": Checkpoint.of(state_bytes, "async", num_ranks=num_ranks, storage_bandwidth=storage),
+    }
+
+
+def _price(asked: QuestionOptions) -> float | None:
+    texts = asked.price_per_gpu_hour or []
+    if not texts:
+        return None
+    try:
+        return float(texts[-1].rpartition("=")[2])
+    except ValueError:
+        raise UsageError(f"--price-per-gpu-hour {texts[-1]}: expected a number") from None
