@@ -1,4 +1,4 @@
-"""Functions hidden from torch's dispatch modes, as what a backend in C++ does within is hidden.
+"""Functions hidden from torch's modes, as what a backend in C++ does within is hidden.
 
 So a mode that counts or charges operations (`collectives.virtual.computation`, torch's own FLOP counter) sees
 neither the copies nor the reductions of a collective: those belong to the model of the network.
@@ -20,10 +20,16 @@ C = TypeVar("C")
 
 
 def hidden_from_modes(function: Callable[P, R]) -> Callable[P, R]:
-    """Return *function* so that modes which are active where it is called see nothing of it."""
+    """Return *function* so that modes which are active where it is called see nothing of it.
+
+    Inference mode ends there, too: what *function* makes is written later, perhaps by another thread.
+    """
 
     @wraps(function)
     def hidden(*args: P.args, **kwargs: P.kwargs) -> R:
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False), torch.no_grad():
+                return hidden(*args, **kwargs)
         if not torch._C._len_torch_dispatch_stack():
             return function(*args, **kwargs)
         with _disable_current_modes():

@@ -34,7 +34,14 @@ from collectives.torch_backend.members import GroupMembers
 from collectives.torch_backend.monitored_barrier import MonitoredBarrier
 from collectives.torch_backend.names import NamedProcessGroup
 from collectives.torch_backend.own_messages import OwnMessages
-from collectives.torch_backend.rows import Pair, check_alike, check_number, copy_rows, joined
+from collectives.torch_backend.rows import (
+    Pair,
+    check_alike,
+    check_number,
+    copy_rows,
+    joined,
+    written_anywhere,
+)
 from collectives.torch_backend.sparse import sparse_all_reduce
 from collectives.torch_backend.uncompiled import uncompiled
 from collectives.torch_backend.work import CollectiveWork, timeout_of
@@ -369,10 +376,10 @@ class TestbedProcessGroup(NamedProcessGroup):
         return "sum", self._given(factor) if isinstance(factor, torch.Tensor) else factor
 
     def _given(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self.members.door.given(tensor)
+        return written_anywhere(self.members.door.given(tensor))
 
     def _wanted(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self.members.door.wanted(tensor)
+        return written_anywhere(self.members.door.wanted(tensor))
 
     def _work(
         self,

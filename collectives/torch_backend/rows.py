@@ -42,6 +42,17 @@ def check_number(parts: Sequence[torch.Tensor], world_size: int) -> None:
         )
 
 
+def written_anywhere(tensor: torch.Tensor) -> torch.Tensor:
+    """Return *tensor*, or for an inference tensor one that shares its memory and is none.
+
+    A collective writes when it is done, which may be outside of inference mode, as a backend in C++ does.
+    """
+    if not tensor.is_inference() or tensor.layout != torch.strided or tensor.is_meta:
+        return tensor
+    alias = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return alias.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
+
+
 def joined(plains: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return all elements of *plains* in one flat tensor; on ``meta`` if one of them is there."""
     flat = [plain.data.reshape(-1) for plain in plains]

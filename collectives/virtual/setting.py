@@ -14,17 +14,16 @@ from collectives.errors import NotSupportedError
 from collectives.execution.transport_model import TransportModel
 from collectives.timing.assumptions import Model
 from collectives.virtual.branches import branches_of_torch
-from collectives.virtual.computation import ComputeModel, Measured, Roofline
+from collectives.virtual.computation import ComputeModel, Roofline
 from collectives.virtual.computation.compiled import regions_of_torch
 from collectives.virtual.computation.ddp_shapes import parameters_compared
 from collectives.virtual.computation.on_streams import lists_of_tensors
 from collectives.virtual.computation.passes import passes_followed
-from collectives.virtual.devices.mapping import Devices
 from collectives.virtual.diagnosis.checks import mistakes_noticed
+from collectives.virtual.diagnosis.standstill import standstill_named
 from collectives.virtual.diagnosis.verdict import Diagnosis
 from collectives.virtual.faults import Faults, VirtualCondition
 from collectives.virtual.folding.attempts import Attempt
-from collectives.virtual.gpu.native import self_test
 from collectives.virtual.gpu.results import plain_results
 from collectives.virtual.gpu.virtual_cuda import VirtualCuda
 from collectives.virtual.group_calls.calls import GroupCalls
@@ -136,7 +135,11 @@ class Setting:
         """
         topology, model, trace = self.topology, self.model, self.trace
         is_gpu, is_roofline = gpu_of(model) is not None, isinstance(model, Roofline)
-        devices = _devices(model, topology.num_ranks, self.fake)
+        if self.fake and not is_gpu:
+            raise NotSupportedError(
+                f"a run without data needs a GPU as its model of computation, such as h100; got {model.name}"
+            )
+        devices = VirtualCuda(model, has_data=not self.fake)
         threads = tuple(attempt.classes.threads(topology.num_ranks))
         task = Task.of(
             self.fn_or_script, self.argv, threads, devices, self.own, looks=self.looks_for_shared_state
@@ -188,6 +191,7 @@ class Setting:
         attempt.watch(cluster, iterations)
 
         with (
+            standstill_named(cluster),
             isolation.entered(),
             iterations.counted(),
             passes_followed(is_roofline),
@@ -205,8 +209,10 @@ class Setting:
         ):
             try:
                 results = cluster.run(lambda rank: self._run_rank(task, rank, devices, attempt))
-            except RankError as error:
-                if is_out_of_memory(error):
+            except Exception as error:
+                for text in task.kept():
+                    error.add_note(f"note: {text}")
+                if isinstance(error, RankError) and is_out_of_memory(error):
                     error.report = self._report(cluster, has_ended=True)
                 raise
             finally:
@@ -217,7 +223,7 @@ class Setting:
         results = [results[attempt.classes.representative(rank)] for rank in range(topology.num_ranks)]
         return VirtualRun(results, cluster.times_ps, cluster, report)
 
-    def _run_rank(self, task: Task, rank: int, devices: Devices | VirtualCuda, attempt: Attempt) -> Any:
+    def _run_rank(self, task: Task, rank: int, devices: VirtualCuda, attempt: Attempt) -> Any:
         torch.set_num_threads(1)  # a matter of the thread; torchrun does it by OMP_NUM_THREADS
         rank_thread = Cluster.current()
         assert rank_thread is not None
@@ -256,22 +262,6 @@ def _is_charged_on_cpu() -> bool:
 def _is_rank() -> bool:
     """Return whether this thread is a rank's."""
     return Cluster.current() is not None
-
-
-def _devices(model: ComputeModel, num_ranks: int, fake: bool) -> Devices | VirtualCuda:
-    """Return what ranks find as CUDA devices: virtual ones, or the CPU in their place.
-
-    It is the CPU where its time is what counts, as virtual tensors take some of it; and where this build of
-    torch is none of those with which virtual devices were tried, unless a GPU is to be modelled.
-    """
-    is_gpu = gpu_of(model) is not None
-    if fake and not is_gpu:
-        raise NotSupportedError(
-            f"a run without data needs a GPU as its model of computation, such as h100; got {model.name}"
-        )
-    if is_gpu or (not isinstance(model, Measured) and self_test.is_tried()):
-        return VirtualCuda(model, has_data=not fake)
-    return Devices(num_ranks, model)
 
 
 def _watched_by(watch: Callable[[int, int], None]) -> Callable[[RankThread, int], None]:

@@ -40,11 +40,13 @@ class Task:
         run: does it, given the rank, on the rank's thread.
         contexts: what each rank has of its own for it.
         around: entered before the first rank begins, and left after the last.
+        kept: says what shared packages keep of one rank, for a run that fails.
     """
 
     run: Callable[[int], Any]
     contexts: Sequence[RankContext]
     around: AbstractContextManager[None]
+    kept: Callable[[], Sequence[str]] = tuple
 
     @classmethod
     def of(
@@ -81,15 +83,16 @@ class Task:
         if script.text is not None:
             devices.read(script.text)
         devices.read(" ".join(argv))
-        return cls._of_script(script, ranks, devices, own, looks)
+        module = named.name if isinstance(named, Module) else None
+        return cls._of_script(script, ranks, devices, Ownership(script.folder, own, module), looks)
 
     @classmethod
     def _of_script(
-        cls, script: Script, ranks: Sequence[int], devices: Reader, own: Sequence[str], looks: bool
+        cls, script: Script, ranks: Sequence[int], devices: Reader, ownership: Ownership, looks: bool
     ) -> Task:
         mains = {rank: ModuleType("__main__") for rank in ranks}
         search_path, first = script.search_path(), min(ranks)
-        own_modules = OwnModules(Ownership(script.folder, own), search_path, devices.read)
+        own_modules = OwnModules(ownership, search_path, devices.read)
 
         state = SharedState(own_modules.shared, len(ranks))
 
@@ -108,4 +111,4 @@ class Task:
             per_rank.attribute(ranks, sys, "path", lambda rank: list(search_path)),
             own_modules,
         ]
-        return cls(run, contexts, own_modules.found())
+        return cls(run, contexts, own_modules.found(), state.texts if looks else tuple)

@@ -80,6 +80,11 @@ class RankThread:
         """Whether its thread is over, be it that it was killed."""
         return self._turn.is_over
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits in virtual time, so that others may run."""
+        return self._turn.waits_for is not None
+
     def now_ps(self) -> int:
         """Return this rank's local time in picoseconds."""
         if self.meter is not None and current_rank_thread() is self:

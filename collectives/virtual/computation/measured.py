@@ -2,11 +2,13 @@
 
 The one model that does not repeat, as processors do not.  What the thread does between two places where
 control changes hands is charged at the second; so is what it does in Python for a collective.  Only this
-thread counts: torch runs its kernels in it, as each rank thread has one.
+thread counts: torch runs its kernels in it, as each rank thread has one.  Of an operation on virtual CUDA
+tensors its kernel alone counts, which the CPU carries out.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +16,24 @@ from dataclasses import dataclass
 
 from collectives.errors import NotSupportedError
 from sim.cluster import RankThread
+
+
+class _NotCounted(threading.local):
+    """What a thread has worked that is no computation of its rank."""
+
+    nanoseconds = 0
+
+
+_not_counted = _NotCounted()
+
+
+def do_not_count(nanoseconds: int) -> None:
+    """Let so much of what this thread has worked be no computation of its rank."""
+    _not_counted.nanoseconds += nanoseconds
+
+
+def _counted_ns() -> int:
+    return time.thread_time_ns() - _not_counted.nanoseconds
 
 
 @dataclass(frozen=True)
@@ -42,11 +62,11 @@ class Measured:
     @contextmanager
     def on_rank(self, rank_thread: RankThread) -> Iterator[None]:
         """Charge what this thread uses of its processor."""
-        latest_ns = time.thread_time_ns()
+        latest_ns = _counted_ns()
 
         def meter() -> int:
             nonlocal latest_ns
-            before_ns, latest_ns = latest_ns, time.thread_time_ns()
+            before_ns, latest_ns = latest_ns, _counted_ns()
             return int((latest_ns - before_ns) * 1000 * self.factor)
 
         rank_thread.meter = meter

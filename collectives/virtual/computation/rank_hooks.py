@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class RankHooks(Generic[T]):
-    """Hooks of the process, and one value for each rank, from the first rank to the last.
+    """Hooks of each rank, which has torch's global hooks for itself, and one value for each.
 
     Args:
         register: registers the hooks; a hook looks up the value of the rank on whose thread it is called.
@@ -23,7 +23,6 @@ class RankHooks(Generic[T]):
 
     def __init__(self, register: Callable[[], Sequence[RemovableHandle]]) -> None:
         self._register = register
-        self._handles: Sequence[RemovableHandle] = ()
         self._values: dict[int, T] = {}
 
     def current(self) -> T | None:
@@ -33,14 +32,12 @@ class RankHooks(Generic[T]):
 
     @contextmanager
     def active(self, rank_thread: RankThread, value: T) -> Iterator[None]:
-        """Let *value* be that of *rank_thread*, and the hooks registered, while the body runs."""
-        if not self._values:
-            self._handles = self._register()
+        """Let *value* be that of *rank_thread*, which has the hooks, while the body runs on its thread."""
         self._values[rank_thread.rank] = value
+        handles = self._register()
         try:
             yield
         finally:
             del self._values[rank_thread.rank]
-            if not self._values:
-                for handle in self._handles:
-                    handle.remove()
+            for handle in handles:
+                handle.remove()

@@ -23,7 +23,6 @@ from torch._C import _len_torch_function_stack
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
 from collectives.execution.blame import spell_ranks
-from collectives.torch_backend.group import TestbedProcessGroup
 from collectives.torch_backend.work import CollectiveWork
 from collectives.virtual.computation.tensors import tensors_in
 from collectives.virtual.diagnosis.places import current_place
@@ -53,7 +52,7 @@ class _Flight:
     versions: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.versions = [tensor._version for tensor, _ in self.buffers]
+        self.versions = self._versions()
 
     @property
     def is_over(self) -> bool:
@@ -61,12 +60,16 @@ class _Flight:
 
     def wrote(self) -> bool:
         """Return whether a buffer has been changed since this was last asked."""
-        before, self.versions = self.versions, [tensor._version for tensor, _ in self.buffers]
+        before, self.versions = self.versions, self._versions()
         return before != self.versions
+
+    def _versions(self) -> list[int]:
+        """Return how often buffers have been changed, which nobody counts of an inference tensor."""
+        return [0 if tensor.is_inference() else tensor._version for tensor, _ in self.buffers]
 
 
 class BuffersInFlight:
-    """Finds what the ranks of one run do to their buffers in flight; a `CallCheck`."""
+    """Finds what the ranks of one run do to their buffers in flight."""
 
     def __init__(self) -> None:
         self._flights: defaultdict[int, list[_Flight]] = defaultdict(list)
@@ -87,9 +90,6 @@ class BuffersInFlight:
                     forgotten[flight.place, what].add(rank)
         for (place, what), ranks in forgotten.items():
             yield f"{place}: {spell_ranks(ranks)}: {what}"
-
-    def begins(self, rank_thread: RankThread, group: TestbedProcessGroup, operation: str) -> None:
-        """Do nothing: a blocking call is over before anything is done to its buffers."""
 
     def began(self, call: WatchedCall) -> None:
         """Follow the buffers of *call*, if it is the user's."""

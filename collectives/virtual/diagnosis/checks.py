@@ -6,13 +6,14 @@ import contextlib
 from collections.abc import Iterator
 
 from collectives.virtual.diagnosis.buffers_in_flight import BuffersInFlight
+from collectives.virtual.diagnosis.comm_modes import note_uncounted
 from collectives.virtual.diagnosis.data_seen import DataSeen
 from collectives.virtual.diagnosis.files_shared import FilesShared
 from collectives.virtual.diagnosis.groups_made import GroupsMade
 from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
 from collectives.virtual.diagnosis.unlike_calls import UnlikeCalls
 from collectives.virtual.diagnosis.wasted_reductions import WastedReductions
-from collectives.virtual.diagnosis.watched_calls import calls_watched
+from collectives.virtual.diagnosis.watched_calls import CallListeners, calls_watched
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.notices import Notices
 from sim.cluster import Cluster
@@ -34,6 +35,13 @@ def mistakes_noticed(cluster: Cluster) -> Iterator[None]:
         groups.watching(),
         data.watching(),
         files.watching(),
-        calls_watched([buffers, unlike, files, wasted]),
+        calls_watched(
+            CallListeners(
+                begins=[files.begins],
+                began=[buffers.began, unlike.began, files.began, wasted.began, note_uncounted],
+                ended=[buffers.ended, files.ended],
+                joined=[buffers.joined, files.joined],
+            )
+        ),
     ):
         yield

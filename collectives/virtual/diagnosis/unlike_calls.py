@@ -15,11 +15,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from collectives.execution.blame import spell_ranks
-from collectives.torch_backend.group import TestbedProcessGroup
-from collectives.torch_backend.work import CollectiveWork
 from collectives.virtual.diagnosis.places import current_place, is_under_rank_condition
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
-from sim.cluster import RankThread
 
 _COMPARED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
 _WITHOUT_ROOT = _COMPARED[:4]
@@ -37,7 +34,7 @@ class _Seen:
 
 
 class UnlikeCalls:
-    """Compares the calls of the user between the ranks of each group of one run; a `CallCheck`."""
+    """Compares the calls of the user between the ranks of each group of one run."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[Hashable, int]] = Counter()
@@ -48,9 +45,6 @@ class UnlikeCalls:
     def mistakes(self) -> Iterator[str]:
         """Yield what was found."""
         yield from self._found
-
-    def begins(self, rank_thread: RankThread, group: TestbedProcessGroup, operation: str) -> None:
-        """Do nothing: what is compared is known when it has been made."""
 
     def began(self, call: WatchedCall) -> None:
         """Compare *call* with those of the other ranks, once all have made it."""
@@ -72,12 +66,6 @@ class UnlikeCalls:
             self._last[key] = seen
         elif len(pending) > _MAX_PENDING:
             del pending[min(pending)]
-
-    def ended(self, rank_thread: RankThread, work: CollectiveWork) -> None:
-        """Do nothing: what is compared is known from the beginning."""
-
-    def joined(self, rank_thread: RankThread, parts: Sequence[CollectiveWork], whole: CollectiveWork) -> None:
-        """Do nothing: what is compared is known from the beginning."""
 
     def _compare(self, before: dict[int, _Seen], now: dict[int, _Seen]) -> None:
         operations = {one.operation for one in now.values()}

@@ -8,14 +8,12 @@ noticed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
 from collectives.execution.blame import spell_ranks
-from collectives.torch_backend.group import TestbedProcessGroup
-from collectives.torch_backend.work import CollectiveWork
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
 from sim.cluster import RankThread
@@ -34,7 +32,7 @@ class _Bucket:
 
 
 class WastedReductions:
-    """Counts how often each bucket is reduced between two steps of the optimizer; a `CallCheck`."""
+    """Counts how often each bucket is reduced between two steps of the optimizer."""
 
     def __init__(self) -> None:
         self._buckets: defaultdict[int, dict[tuple[int, int], _Bucket]] = defaultdict(dict)
@@ -45,9 +43,6 @@ class WastedReductions:
         for text, ranks in self._found.items():
             place, _, rest = text.partition(": ")
             yield f"{place}: {spell_ranks(ranks)}: {rest}"
-
-    def begins(self, rank_thread: RankThread, group: TestbedProcessGroup, operation: str) -> None:
-        """Do nothing: a reduction counts when it has been called."""
 
     def began(self, call: WatchedCall) -> None:
         """Count *call*, if it reduces a bucket in a backward pass."""
@@ -60,12 +55,6 @@ class WastedReductions:
         bucket = self._buckets[call.rank_thread.rank].setdefault(key, _Bucket())
         bucket.passes += 1
         bucket.place = current_place()
-
-    def ended(self, rank_thread: RankThread, work: CollectiveWork) -> None:
-        """Do nothing: a reduction counts when it begins."""
-
-    def joined(self, rank_thread: RankThread, parts: Sequence[CollectiveWork], whole: CollectiveWork) -> None:
-        """Do nothing: a reduction counts when it begins."""
 
     def stepped(self, rank_thread: RankThread, finished: int) -> None:
         """Note that a rank's optimizer has stepped."""

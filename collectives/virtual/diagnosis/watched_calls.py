@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -86,30 +86,31 @@ class WatchedCall:
         return self.caller.f_code.co_filename == _AUTOGRAD
 
 
-class CallCheck(Protocol):
-    """Looks at calls of ranks, in their threads."""
+@dataclass(frozen=True)
+class CallListeners:
+    """Who is told of calls of ranks, in their threads.
 
-    def begins(self, rank_thread: RankThread, group: TestbedProcessGroup, operation: str) -> None:
-        """Note that a rank is about to make a call."""
+    Attributes:
+        begins: that a rank is about to make a call of a group, and which.
+        began: that it has made one.
+        ended: that it has waited for the work of one, or has found it complete.
+        joined: that one work stands for several from now on.
+    """
 
-    def began(self, call: WatchedCall) -> None:
-        """Note that *call* has been made."""
-
-    def ended(self, rank_thread: RankThread, work: CollectiveWork) -> None:
-        """Note that a rank has waited for *work*, or has found it complete."""
-
-    def joined(self, rank_thread: RankThread, parts: Sequence[CollectiveWork], whole: CollectiveWork) -> None:
-        """Note that *whole* stands for *parts* from now on."""
+    begins: Sequence[Callable[[RankThread, TestbedProcessGroup, str], None]] = ()
+    began: Sequence[Callable[[WatchedCall], None]] = ()
+    ended: Sequence[Callable[[RankThread, CollectiveWork], None]] = ()
+    joined: Sequence[Callable[[RankThread, Sequence[CollectiveWork], CollectiveWork], None]] = ()
 
 
 @contextlib.contextmanager
-def calls_watched(checks: Sequence[CallCheck]) -> Iterator[None]:
-    """Tell *checks* of the calls of all rank threads while the body runs."""
+def calls_watched(listeners: CallListeners) -> Iterator[None]:
+    """Tell *listeners* of the calls of all rank threads while the body runs."""
     inside: set[int] = set()
     replacements: list[Replacement] = []
     for name in (*_GIVEN_SECOND, *_IN_PLACE, *_ROOTED, "send", "barrier"):
         original = getattr(TestbedProcessGroup, name)
-        replacements.append((TestbedProcessGroup, name, _watched(name, original, checks, inside)))
+        replacements.append((TestbedProcessGroup, name, _watched(name, original, listeners, inside)))
     wait, end_coalescing = CollectiveWork.wait, TestbedProcessGroup._end_coalescing
 
     def watched_wait(self: CollectiveWork, timeout: Any = None) -> bool:
@@ -118,16 +119,16 @@ def calls_watched(checks: Sequence[CallCheck]) -> Iterator[None]:
         finally:
             rank_thread = current_rank_thread()
             if rank_thread is not None:
-                for check in checks:
-                    check.ended(rank_thread, self)
+                for ended in listeners.ended:
+                    ended(rank_thread, self)
 
     def watched_end(self: TestbedProcessGroup, device: torch.device) -> CollectiveWork:
         parts = self.coalesced()
         whole = end_coalescing(self, device)
         rank_thread = current_rank_thread()
         if rank_thread is not None:
-            for check in checks:
-                check.joined(rank_thread, parts, whole)
+            for joined in listeners.joined:
+                joined(rank_thread, parts, whole)
         return whole
 
     replacements += [
@@ -139,7 +140,7 @@ def calls_watched(checks: Sequence[CallCheck]) -> Iterator[None]:
 
 
 def _watched(
-    name: str, original: Callable[..., CollectiveWork], checks: Sequence[CallCheck], inside: set[int]
+    name: str, original: Callable[..., CollectiveWork], listeners: CallListeners, inside: set[int]
 ) -> Callable[..., CollectiveWork]:
     """Return the method *original* of a process group, watched; *inside* has the ranks that are in one."""
 
@@ -149,8 +150,8 @@ def _watched(
             return original(group, *args, **kwargs)
         inside.add(rank_thread.rank)
         operation = _PLAIN_NAMES.get(name, name)
-        for check in checks:
-            check.begins(rank_thread, group, operation)
+        for begins in listeners.begins:
+            begins(rank_thread, group, operation)
         try:
             work = original(group, *args, **kwargs)
         finally:
@@ -159,8 +160,8 @@ def _watched(
         if caller is not None:
             given, wanted = _tensors_of(name, group, args)
             call = WatchedCall(rank_thread, group, operation, given, wanted, work, caller)
-            for check in checks:
-                check.began(call)
+            for began in listeners.began:
+                began(call)
         return work
 
     return watched

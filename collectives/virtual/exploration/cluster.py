@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from collectives.catalogue.selectors import Choice
 from collectives.timing.assumptions import Assumptions
 from collectives.virtual.diagnosis.places import current_place
-from collectives.virtual.exploration.outcome import Outcome
-from collectives.virtual.exploration.report import Exploration
+from collectives.virtual.exploration.report import Exploration, Outcome
 from collectives.virtual.exploration.search import PATIENCE, Explored, explore
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.parameters.record import ParameterRecord

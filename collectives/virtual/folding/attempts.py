@@ -4,23 +4,23 @@ What a member of a class does that neither its first nor a probe does, folding d
 file, a second's sleep of one rank in the middle.  So a run that is folded unasked, and turns out to be small,
 is carried out once more with a thread for each rank, and only that counts.
 
-What ranks write, and what a trace has got, counts only once their classes are verified; that of an attempt
-that is given up is gone.  What a script does to files it does again.
+What ranks write, and what a trace has got, counts only once their classes are verified: output is *withheld*
+until then, and that of an attempt that is given up is gone.  What a script does to files it does again.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar, cast
 
 from collectives.virtual.folding.classes import Classes, MembersDiffer
 from collectives.virtual.folding.conditions import MOST, NOT_RUN, unmet, users_files
 from collectives.virtual.folding.folding import Folding
 from collectives.virtual.folding.verification import Verification
-from collectives.virtual.folding.withheld import Withheld
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.notices import Notices
@@ -28,6 +28,56 @@ from collectives.virtual.streams.gpus import Gpus
 from sim.cluster import Cluster, current_rank_thread
 from sim.errors import DeadlockError, RankError
 from sim.trace import Trace
+
+
+class Withheld:
+    """Output of the ranks of one attempt.
+
+    Args:
+        streams: returns the standard output and error of a rank; None: all share the process's.
+    """
+
+    def __init__(self, streams: Callable[[int], Streams] | None) -> None:
+        self._streams = streams
+        self._held: list[tuple[TextIO, str]] | None = []
+
+    def of(self, rank: int) -> Streams:
+        """Return what *rank* is to write to."""
+        out, err = (sys.stdout, sys.stderr) if self._streams is None else self._streams(rank)
+        return cast(TextIO, _Stream(self, out)), cast(TextIO, _Stream(self, err))
+
+    def write(self, stream: TextIO, text: str) -> None:
+        """Write to *stream*, once all is released."""
+        if self._held is None:
+            stream.write(text)
+        else:
+            self._held.append((stream, text))
+
+    def release(self) -> None:
+        """Write what was held back, in order, and hold back nothing any more."""
+        held, self._held = self._held or [], None
+        for stream, text in held:
+            stream.write(text)
+
+
+class _Stream:
+    """A stream that is held back; all but writing is that of the stream itself."""
+
+    def __init__(self, withheld: Withheld, stream: TextIO) -> None:
+        self._withheld = withheld
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._withheld.write(self._stream, text)
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
 
 T = TypeVar("T")
 

@@ -9,6 +9,7 @@ its rank what the device would take: kernels on streams (`collectives.virtual.st
     triggers           what brings them in when a script asks
     instant            a GPU without a model, on which nothing takes time
     instant_execution  operations on it: results by values alone
+    measured_execution the same where the processor's time counts: that of kernels
     likeness           virtual tensors as large as those of the CPU
     results            what ranks leave after the run
     dispatch_mode      hands each operation of a rank's thread to who carries it out
@@ -20,7 +21,8 @@ its rank what the device would take: kernels on streams (`collectives.virtual.st
     copies             pinned memory, and what the host waits for
     data_dependent     operations whose result depends on data: answered, or refused with the script's line
     cpu_kernels        kernels of CUDA alone, by those of the CPU
-    mixed_types        backward passes of normalization layers, of which statistics are in float32
+    mixed_types        normalization layers in 16 bits, of which statistics are in float32
+    batch_norm         SyncBatchNorm, by formulas
     recurrent_cells    those of recurrent layers
     sparse             tensors that are refused
     persistence        saving and loading

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,7 +27,15 @@ from collectives.virtual.gpu.values import (
 )
 
 
-def compute(known: Knowledge, func: Any, args: Any, kwargs: Any, shaped: Any, has_data: bool) -> Any:
+def compute(
+    known: Knowledge,
+    func: Any,
+    args: Any,
+    kwargs: Any,
+    shaped: Any,
+    has_data: bool,
+    carry_out: Callable[..., Any] | None = None,
+) -> Any:
     """Return the results of an operation with their values, where those of its arguments are known.
 
     Those of one in place are the script's own arguments.
@@ -38,6 +47,7 @@ def compute(known: Knowledge, func: Any, args: Any, kwargs: Any, shaped: Any, ha
         kwargs: of the call, too.
         shaped: its results, without data.
         has_data: whether large values are computed.
+        carry_out: gives the values; None: `value_on_cpu`.
     """
     if known.draws and not has_data and kwargs.get("generator") is None:
         _note_draw()
@@ -54,7 +64,7 @@ def compute(known: Knowledge, func: Any, args: Any, kwargs: Any, shaped: Any, ha
         if known.mutates:
             _forget_written(func, args, kwargs)
         return shaped
-    computed = value_on_cpu(known, func, values, options)
+    computed = (carry_out or value_on_cpu)(known, func, values, options)
     if has_data:
         _check_complete(func, shaped, computed)
     base = first_tensor(args) if known.is_view else None

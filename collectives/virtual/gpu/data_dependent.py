@@ -2,7 +2,8 @@
 
 Without data a number that is read from the device is NaN, whatever its type, and a truth value is False; a
 notice says so once, and of truth values at which lines.  An integer that Python needs as one, as a size or
-an index, and results whose size depends on data are refused with the line.
+an index, and results whose size depends on data are refused with the line.  What is copied to the CPU stays
+unknown there but for numbers with a NaN; only in a tensor that has been made before, integers are 0.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.diagnosis.places import current_place
+from collectives.virtual.gpu.values import value_of
 from collectives.virtual.notices import Notices
 
 NO_NUMBERS = "without data numbers read from the device are NaN"
@@ -30,11 +33,38 @@ def number(tensor: Tensor, notices: Notices) -> float | bool:
     return math.nan
 
 
+def has_stand_in(dtype: torch.dtype) -> bool:
+    """Return whether tensors of the CPU can say that they are not known, by a NaN."""
+    return dtype.is_floating_point or dtype.is_complex
+
+
 def stand_in(tensor: Tensor, dtype: torch.dtype, notices: Notices) -> Tensor:
-    """Return a tensor of the CPU in the place of the data of *tensor*: NaN, 0 or False."""
-    notices.add("without data tensors copied to the CPU are NaN; integers are 0, truth values False")
-    filled = math.nan if dtype.is_floating_point or dtype.is_complex else 0
-    return torch.full(tensor.shape, filled, dtype=dtype)
+    """Return a tensor of the CPU in the place of the data of *tensor*: NaN, or where there is none 0."""
+    if has_stand_in(dtype):
+        notices.add("without data tensors copied to the CPU are NaN")
+        return torch.full(tensor.shape, math.nan, dtype=dtype)
+    notices.add(
+        "without data integers copied into tensors of the CPU are 0, truth values False", current_place()
+    )
+    return torch.zeros(tensor.shape, dtype=dtype)
+
+
+def array(tensor: Tensor, *, force: bool = False) -> Any:
+    """Return the elements of *tensor* as an array of NumPy, as ``Tensor.numpy`` does.
+
+    Raises:
+        NotSupportedError: they are not known.
+        TypeError: it is on a device, and not to be copied by *force*.
+    """
+    if tensor.device.type != "cpu" and not force:
+        raise TypeError(
+            f"can't convert {tensor.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor "
+            "to host memory first."
+        )
+    plain = value_of(tensor.detach().cpu())
+    if plain is None or plain.is_meta or isinstance(plain, FakeTensor):
+        refuse("an array of the elements of a tensor")
+    return plain.numpy(force=force)
 
 
 def refuse(what: str) -> NoReturn:

@@ -108,6 +108,12 @@ class DispatchMode(TorchDispatchMode):
         result = self._decomposed(known, func, args, kwargs)
         if result is not NotImplemented:
             return result
+        if known.is_view and torch.is_inference_mode_enabled() and not args[0].is_inference():
+            with (
+                torch.inference_mode(False),
+                torch.no_grad(),
+            ):  # a view of what is no inference tensor is none
+                return self.execution.on_device(known, func, types, args, kwargs)
         try:
             return self.execution.on_device(known, func, types, args, kwargs)
         except RuntimeError as error:

@@ -9,6 +9,7 @@ itself, and to those that torch might refuse.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,6 +29,9 @@ _MIXES = frozenset((_aten.copy_.default, _aten._to_copy.default))
 class InstantExecution:
     """Carries out operations of a rank on virtual CUDA tensors with data, at no time.
 
+    Args:
+        value: returns what an operation gives for tensors of the CPU.
+
     Attributes:
         fake: finds shapes, and says what torch refuses.
         stands_in: False: tensors of the CPU are the host's.
@@ -35,7 +39,8 @@ class InstantExecution:
 
     stands_in = False
 
-    def __init__(self) -> None:
+    def __init__(self, value: Callable[..., Any] = value_on_cpu) -> None:
+        self._value = value
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self._likeness = Likeness(self.fake)
 
@@ -56,7 +61,7 @@ class InstantExecution:
         options = with_values(kwargs) if kwargs else kwargs
         if options.get("pin_memory"):
             options["pin_memory"] = False
-        computed = value_on_cpu(known, func, with_values(args), options)
+        computed = self._value(known, func, with_values(args), options)
         changed = [*tensors, *filter(is_plain, args)] if known.mutates else []
         return self._result(known, computed, kwargs.get("device") or tensors[0].fake_device, tensors, changed)
 
@@ -87,7 +92,7 @@ class InstantExecution:
         """Carry out an operation of which FakeTensorMode says whether it is allowed, and what comes out."""
         options = {name: value for name, value in kwargs.items() if name not in ("generator", "pin_memory")}
         shaped = self.fake.dispatch(func, types, self._likeness.faked(args), options)
-        return compute(known, func, args, kwargs, shaped, has_data=True)
+        return compute(known, func, args, kwargs, shaped, has_data=True, carry_out=self._value)
 
 
 def _has_plain(args: Any) -> bool:

@@ -1,7 +1,8 @@
-"""Backward passes of normalization layers in 16 bits, carried out on the CPU in float32.
+"""Normalization layers in 16 bits, carried out on the CPU in float32 where it does not take their types.
 
-Kernels of CUDA keep statistics of activations in 16 bits in float32, and take both; those of the CPU refuse
-them together.  What is computed is rounded to the types of the device's results at the end.
+Kernels of CUDA keep statistics of activations in 16 bits in float32, and take both, as they take running
+statistics in float32 beside weights in 16 bits; those of the CPU refuse them together.  What is computed is
+rounded to the types of the device's results at the end.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from torch import Tensor
 
 _aten = torch.ops.aten
 _MIXED = (
+    _aten._native_batch_norm_legit.default,
+    _aten.native_batch_norm.default,
     _aten.native_layer_norm_backward.default,
     _aten.native_group_norm_backward.default,
     _aten.native_batch_norm_backward.default,

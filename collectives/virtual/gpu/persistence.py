@@ -15,7 +15,6 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map_only
 
-from collectives.virtual.devices.arguments import is_cuda, restoring_on_cpu
 from collectives.virtual.gpu.accelerator import CudaDevices, number_of
 from collectives.virtual.gpu.values import set_value, value_of
 from collectives.virtual.isolation.patching import Replacement
@@ -63,7 +62,7 @@ def _place_of(storage: Any) -> str:
 def _restoring(map_location: Any) -> Callable[[Any, str], Any]:
     """Return what gives a storage that is loaded its place: a device of the rank's, if it has any."""
     if CudaDevices.here() is None:
-        return restoring_on_cpu(map_location)  # type: ignore[no-any-return]
+        return _restore_location(map_location)  # type: ignore[no-any-return]
 
     def restored(storage: Any, place: str) -> Any:
         asked = map_location
@@ -79,6 +78,15 @@ def _restoring(map_location: Any) -> Callable[[Any, str], Any]:
         return _to_device(storage, asked) if is_cuda(asked) else _restore_location(asked)(storage, place)
 
     return restored
+
+
+def is_cuda(device: Any) -> bool:
+    """Return whether *device* means a CUDA device, as an index alone does."""
+    if isinstance(device, str):
+        return device.partition(":")[0] == "cuda"
+    if isinstance(device, torch.device):
+        return device.type == "cuda"
+    return isinstance(device, int) and not isinstance(device, bool)
 
 
 def _to_device(storage: Any, device: Any = None, *args: Any, **options: Any) -> Any:

@@ -201,6 +201,7 @@ def _tensors() -> Iterator[Replacement]:
     yield FakeTensor, "__int__", data_dependent.integer
     yield FakeTensor, "__index__", data_dependent.integer
     yield FakeTensor, "tolist", _to_list
+    yield FakeTensor, "numpy", data_dependent.array
     yield FakeTensor, "data", property(Tensor.data.__get__, _set_data)  # type: ignore[attr-defined]
 
 

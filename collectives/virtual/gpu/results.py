@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
@@ -45,7 +46,8 @@ def _plain_tensor(tensor: Any) -> Tensor:
         return tensor  # type: ignore[no-any-return]
     value = value.detach()
     plain = nn.Parameter(value, False) if isinstance(tensor, nn.Parameter) else value
-    plain.requires_grad_(tensor.requires_grad)
+    with torch.inference_mode(plain.is_inference()):
+        plain.requires_grad_(tensor.requires_grad)
     if tensor.is_leaf and tensor.grad is not None:
         plain.grad = _plain(tensor.grad)
     return plain

@@ -76,7 +76,7 @@ def _to_copy(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any
     value = value_of(source)
     if value is not None:
         return func(value, **{**kwargs, "non_blocking": False})
-    if source.numel() > LARGE:
+    if source.numel() > LARGE or not data_dependent.has_stand_in(dtype):
         return execution.fake.dispatch(func, types, args, kwargs)
     return data_dependent.stand_in(source, dtype, execution.notices)
 

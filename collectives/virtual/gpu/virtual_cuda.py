@@ -21,13 +21,14 @@ from torch.utils._python_dispatch import (
     _push_mode,
 )
 
+from collectives.virtual.computation.measured import Measured
 from collectives.virtual.computation.model import ComputeModel
 from collectives.virtual.computation.roofline import Roofline
 from collectives.virtual.computation.totals import Totals
-from collectives.virtual.devices import batch_norm
-from collectives.virtual.devices.mentions import mentions_cuda, text_of_module
+from collectives.virtual.gpu import batch_norm
 from collectives.virtual.gpu.accelerator import CudaDevices, on_demand
 from collectives.virtual.gpu.instant import InstantGpu
+from collectives.virtual.gpu.mentions import mentions_cuda, text_of_module
 from collectives.virtual.gpu.triggers import triggers
 from collectives.virtual.isolation.function_modes import take_function_modes
 from collectives.virtual.isolation.patching import replaced
@@ -150,17 +151,19 @@ class VirtualCuda:
         gpu = current_gpu()
         if gpu is None or self._roofline is None:
             from collectives.virtual.gpu.instant_execution import InstantExecution
+            from collectives.virtual.gpu.measured_execution import MeasuredExecution
 
-            return CudaDevices(rank_thread, InstantGpu(rank_thread), self._has_data), InstantExecution()
+            execution = MeasuredExecution() if isinstance(self._model, Measured) else InstantExecution()
+            return CudaDevices(rank_thread, InstantGpu(rank_thread), self._has_data), execution
         from collectives.virtual.gpu.charged_execution import ChargedExecution
 
         devices = CudaDevices(rank_thread, gpu, self._has_data)
         launches = self._roofline.launches(rank_thread.cluster)
         totals = self._roofline.totals.setdefault(rank_thread.rank, Totals())
         notices = Notices.of(rank_thread.cluster)
-        execution = ChargedExecution(gpu, launches, totals, self._has_data, notices, self._known_shapes)
-        execution.born.append(devices.memory.born)
-        return devices, execution
+        charged = ChargedExecution(gpu, launches, totals, self._has_data, notices, self._known_shapes)
+        charged.born.append(devices.memory.born)
+        return devices, charged
 
 
 def _pop_modes(below: int) -> list[TorchDispatchMode]:

@@ -4,16 +4,14 @@ Ranks on a GPU exchange their data apart from time, and time apart from data.  W
 `Call` of a group: its messages, as large as the program makes them, on the network that all ranks share.  A
 rank begins it when its communication stream comes to it, and is told when it is through.  Ranks that do the
 same are one to whoever calls: each of *ranks* takes part in the call of its own group, be that the group of
-the caller or a sibling of it (`collectives.virtual.group_calls.siblings`).
+the caller or a sibling of it (`collectives.virtual.group_calls.family`).
 
     calls         the calls of one run (open first)
     facts         what a rank says of a call
-    siblings      groups that were made together
-    family        such groups as one array of ranks
+    family        groups that were made together, as one array of ranks
     timing        calls alone on their links, and calls that meet
     family_call   who has come to one call, and who is through
-    footprint     the links that the messages of a program cross
-    links_in_use  which calls hold which links
+    footprint     the links that the messages of a program cross, and which calls hold which
     alone         calls that meet nobody, worked out at once and remembered
     congestion    calls that meet, message by message
     instance      the same for one group on the network of the run, where links change or ranks die
@@ -37,10 +35,9 @@ from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.virtual.folding.classes import MembersDiffer
 from collectives.virtual.group_calls.alone import CallsAlone
 from collectives.virtual.group_calls.facts import CallFacts
-from collectives.virtual.group_calls.family import Family
+from collectives.virtual.group_calls.family import Family, Hosts, NoSiblings, Ordinal, Siblings
 from collectives.virtual.group_calls.family_call import Through
 from collectives.virtual.group_calls.instance import Instance
-from collectives.virtual.group_calls.siblings import Hosts, NoSiblings, Ordinal, Siblings
 from collectives.virtual.group_calls.timing import MAX_CARRIED, MAX_MESSAGES, FamilyTiming
 from sim.network import Network
 from sim.scenario import Scenario

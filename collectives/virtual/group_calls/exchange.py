@@ -23,13 +23,13 @@ from collectives.errors import NotSupportedError
 from collectives.execution.blame import spell_ranks
 from collectives.execution.call import Call
 from collectives.virtual.folding.classes import Classes
+from collectives.virtual.group_calls.family import Hosts, Ordinal
 from collectives.virtual.group_calls.results import (
     depends_on_order,
     given_by,
     parts_of,
     results_of,
 )
-from collectives.virtual.group_calls.siblings import Hosts, Ordinal
 from collectives.virtual.group_calls.untimed import carry_out_together
 from sim.cluster import RankThread
 from sim.cluster.surroundings import Surroundings

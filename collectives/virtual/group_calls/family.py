@@ -1,18 +1,39 @@
-"""Family of groups: groups of one size that were made together, as one array of ranks.
+"""Families of groups: those of one size that were made together, such as all tensor-parallel groups.
 
-Rank r of the g-th group has the *place* ``g * group_size + r``.  Arrays of the members of a family, of when
-they come and of when they are through, are by place.
+A family is one array of ranks.  Rank r of the g-th group has the *place* ``g * group_size + r``.  Arrays of
+the members of a family, of when they come and of when they are through, are by place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from collectives.virtual.group_calls.siblings import Hosts
 from sim.units import Int64Array
+
+Hosts: TypeAlias = tuple[int, ...]
+"""The ranks of a group, by number in the run, in the order of the group."""
+
+Ordinal: TypeAlias = tuple[int, ...] | tuple[int, str, int]
+"""Which of the groups of the same hosts it is, and which of its communicators; equal on all its ranks."""
+
+
+class Siblings(Protocol):
+    """Knows which groups were made together, as `collectives.virtual.folding.partitions.Partitions`."""
+
+    def partition(self, hosts: Hosts, ordinal: int) -> Sequence[Hosts]:
+        """Return all groups made together with that of *hosts*, itself among them; no rank is in two."""
+
+
+class NoSiblings:
+    """Every group by itself; a `Siblings`."""
+
+    def partition(self, hosts: Hosts, ordinal: int) -> Sequence[Hosts]:
+        """Return the group alone."""
+        return (hosts,)
 
 
 class Family:

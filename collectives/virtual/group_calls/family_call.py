@@ -16,10 +16,9 @@ import numpy as np
 
 from collectives.errors import ProgramError
 from collectives.virtual.group_calls.facts import CallFacts
-from collectives.virtual.group_calls.family import Family
+from collectives.virtual.group_calls.family import Family, Hosts
 from collectives.virtual.group_calls.footprint import Footprint
 from collectives.virtual.group_calls.on_network import SplitsOfRank
-from collectives.virtual.group_calls.siblings import Hosts
 from sim.units import Int64Array
 
 Through: TypeAlias = Callable[[Sequence[int]], None]

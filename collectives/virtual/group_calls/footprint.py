@@ -1,13 +1,18 @@
-"""Footprint of a program: which links the messages of which ranks cross, of all groups of a family.
+"""Links that calls of groups use: which ones the messages of which ranks cross, and which call holds which.
 
 A message holds its links until it has arrived, and both its ends wait for that before they are through.  So
 a link is free again, of a call by itself, when of every message over it one of the two ends is through.
 Where the directions of a cable mind each other (`sim.topology.sharing_table`), both are counted.
+
+A call holds the links of a rank from when that rank begins it, without an end in sight; once it is known when
+all are through, until each is free again.  So two calls can meet on a link only if one begins while the
+other holds it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import count
 
 import numpy as np
 
@@ -114,3 +119,41 @@ def _connections_of(algorithm: Algorithm, num_ranks: int) -> tuple[Int64Array, i
     connections = np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
     sending, destination = np.divmod(connections, num_ranks)
     return np.stack([*np.divmod(sending, num_ranks), destination]), num_messages
+
+
+OPEN = np.iinfo(np.int64).max
+"""Until when a link is held, where that is not known yet."""
+
+
+class LinksInUse:
+    """Holders of the links of a network; each is a number.
+
+    Args:
+        num_links: of the network.
+    """
+
+    def __init__(self, num_links: int) -> None:
+        self._until_ps = np.zeros(num_links, dtype=np.int64)
+        self._holder = np.full(num_links, -1, dtype=np.int64)
+        self._numbers = count()
+
+    def new_holder(self) -> int:
+        """Return a number that no other holder has."""
+        return next(self._numbers)
+
+    def others_on(self, links: Int64Array, holder: int, now_ps: int) -> list[int]:
+        """Return who but *holder* holds one of *links* beyond now."""
+        held = self._until_ps[links] > now_ps
+        if not held.any():
+            return []
+        holders: list[int] = np.unique(self._holder[links[held]]).tolist()
+        return [other for other in holders if other != holder]
+
+    def hold(self, links: Int64Array, holder: int, until_ps: Int64Array | int = OPEN) -> None:
+        """Let *holder* hold *links*, each until the time given."""
+        self._until_ps[links] = until_ps
+        self._holder[links] = holder
+
+    def release(self, links: Int64Array, holder: int) -> None:
+        """Let those of *links* go that *holder* holds."""
+        self._until_ps[links[self._holder[links] == holder]] = 0

@@ -42,8 +42,7 @@ from collectives.virtual.gpu.values import SMALL, SMALL_FLOATS, is_virtual
 from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.group_calls.exchange import Contribution, Exchanges, describe_absent, wait_for
 from collectives.virtual.group_calls.facts import CallFacts
-from collectives.virtual.group_calls.siblings import Ordinal
-from collectives.virtual.group_calls.stream_clock import StreamClock
+from collectives.virtual.group_calls.family import Ordinal
 from collectives.virtual.library_calls import CallsOfGroup
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import Gpu
@@ -283,3 +282,26 @@ def _may_have_values(request: Request) -> bool:
     if any(not tensor.is_meta for tensor in tensors):
         return True
     return request.count <= (SMALL_FLOATS if request.dtype.is_floating_point else SMALL)
+
+
+class StreamClock:
+    """The host's time of a rank; a `collectives.execution.clock.Clock`.
+
+    Args:
+        gpu: of the rank.
+    """
+
+    must_be_charged = True
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+
+    def now_ps(self) -> int:
+        """Return the host's time; the thread waits until it is known, which takes no virtual time."""
+        return self._gpu.now_ps()
+
+    def charge(self, work: str) -> None:
+        """Launch a kernel that takes the time given for *work*; none if there is none."""
+        duration_ps = self._gpu.rank_thread.charges.get(work, 0)
+        if duration_ps:
+            self._gpu.launch(work, duration_ps)

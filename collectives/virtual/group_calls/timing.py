@@ -1,6 +1,6 @@
 """Timing of the calls of families: alone on their links where they are, beside those that they meet else.
 
-A rank that begins a call holds the links that its messages may cross (`links_in_use`).  As long as nobody
+A rank that begins a call holds the links that its messages may cross (`footprint`).  As long as nobody
 else holds these, the call is worked out by itself as soon as all ranks of a group have come; an outcome
 that is known is not worked out again (`alone`).  Where two calls meet on a link, both are repeated on a
 network that they share (`congestion`), so times are what they are with every message on one network.
@@ -28,8 +28,7 @@ from collectives.virtual.group_calls.congestion import Congestion
 from collectives.virtual.group_calls.facts import CallFacts
 from collectives.virtual.group_calls.family import Family
 from collectives.virtual.group_calls.family_call import FamilyCall, Through
-from collectives.virtual.group_calls.footprint import Footprint
-from collectives.virtual.group_calls.links_in_use import LinksInUse
+from collectives.virtual.group_calls.footprint import Footprint, LinksInUse
 from collectives.virtual.progress import TOGETHER
 from sim.network.schedule import LAST, Settling
 from sim.units import Int64Array

@@ -12,12 +12,13 @@ from typing import Any
 import torch
 
 from collectives.virtual.isolation import per_rank, shardings, torchrun
-from collectives.virtual.isolation.forks import only_workers
 from collectives.virtual.isolation.loggers import loggers_of_ranks
+from collectives.virtual.isolation.once_per_process import OncePerProcess
 from collectives.virtual.isolation.own_threads import threads_of_ranks
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.isolation.process_groups import process_groups_on_rank_threads
 from collectives.virtual.isolation.profiler import profilers_of_ranks
+from collectives.virtual.isolation.refusals import only_workers
 from sim.cluster import RankContext
 from sim.topology import Topology
 
@@ -47,6 +48,7 @@ class Isolation:
     ) -> None:
         self._environment = per_rank.environment(ranks, lambda rank: torchrun.variables_of(rank, topology))
         self.contexts: list[RankContext] = [
+            OncePerProcess(),
             *per_rank.torch_globals(ranks),
             *per_rank.random_generators(ranks),
             self._environment,
@@ -75,11 +77,8 @@ class Isolation:
 @contextlib.contextmanager
 def process_restored() -> Iterator[None]:
     """Put back what a script may change for the whole process and no context swaps."""
-    cudnn, backends = torch.backends.cudnn, torch.backends.disable_global_flags.__globals__
-    directory, num_threads = Path.cwd(), torch.get_num_threads()
-    precision = torch.get_float32_matmul_precision()
-    deterministic = _deterministic()
-    flags = {name: getattr(cudnn, name) for name in ("benchmark", "deterministic", "enabled")}
+    backends = torch.backends.disable_global_flags.__globals__
+    directory, num_threads, depth = Path.cwd(), torch.get_num_threads(), sys.getrecursionlimit()
     may_set = backends[_MAY_SET_FLAGS]
     classes_before = {place: set(_classes_made(*place)) for place in _CLASSES_MADE}
     torch.set_num_threads(1)  # the engine reduces pieces that are too small to share
@@ -89,12 +88,7 @@ def process_restored() -> Iterator[None]:
     finally:
         os.chdir(directory)
         torch.set_num_threads(num_threads)
-        torch.set_float32_matmul_precision(precision)
-        if _deterministic() != deterministic:  # it imports torch's inductor, which takes a second
-            torch.use_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
-        backends[_MAY_SET_FLAGS] = True
-        for name, value in flags.items():
-            setattr(cudnn, name, value)
+        sys.setrecursionlimit(depth)
         backends[_MAY_SET_FLAGS] = may_set
         for place, before in classes_before.items():
             _forget_classes(_classes_made(*place), before)
@@ -111,10 +105,3 @@ def _forget_classes(made: dict[type, type], before: set[type]) -> None:
     """Remove what ranks have added: a script's class keeps its module alive, and all that it has made."""
     for added in made.keys() - before:
         del made[added]
-
-
-def _deterministic() -> tuple[bool, bool]:
-    return (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )

@@ -3,25 +3,29 @@
 Which these are says `Ownership`.  Their globals are then a rank's own, and what they do when they are
 imported, even a collective, each rank does for itself.  All other modules are shared between ranks; names
 that those have taken from a rank's own modules are each rank's, too (`collectives.virtual.isolation.loans`).
+Where the script's folder has a package that is called as one of ours, it finds its own, and we find ours.
 
 A copy costs what executing a module costs: it is read once, and its code is one for all ranks.
 """
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+import collectives
 from collectives.torch_backend.script import text_of
 from collectives.virtual.isolation.items import EntriesPerRank, ItemsPerRank
 from collectives.virtual.isolation.loans import Loans
 from collectives.virtual.isolation.ownership import OURS, Ownership, can_copy
-from collectives.virtual.isolation.shadowed import ShadowedPackages
+from collectives.virtual.isolation.patching import replaced
 from sim.cluster import Cluster
 
 _module_locks: Any = importlib._bootstrap._module_locks  # type: ignore[attr-defined]
@@ -104,9 +108,9 @@ class OwnModules:
         if top in OURS and top not in self._ours.packages:
             return None
         covered = self._ownership.covers(name)
-        spec = (
-            self._found_elsewhere(name, path, target) if covered else PathFinder.find_spec(name, path, target)
-        )
+        spec = None if covered else PathFinder.find_spec(name, path, target)
+        if spec is None:
+            spec = self._found_elsewhere(name, path, target)
         if spec is None or spec not in self._ownership:
             return None
         if covered:
@@ -159,3 +163,73 @@ class OwnModules:
                 self._loans.fill(rank)
             finally:
                 self._is_filling = False
+
+
+_FOLDER = str(Path(collectives.__file__).resolve().parents[1])
+
+
+class ShadowedPackages:
+    """Modules of ours that rank threads do not find, but for our own code.
+
+    Args:
+        names: of the modules; all that are imported of their packages.
+
+    Attributes:
+        names: of the modules.
+        packages: that they are in.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._modules: dict[str, ModuleType] = {name: sys.modules[name] for name in names}
+        self.names = frozenset(self._modules)
+        self.packages = frozenset(name.partition(".")[0] for name in self._modules)
+        self._are_in_place = False
+
+    @contextmanager
+    def found_by_us(self) -> Iterator[None]:
+        """Let what our code imports while the body runs be ours."""
+        if not self.packages:
+            yield
+            return
+        find = builtins.__import__
+
+        def find_ours(
+            name: str,
+            globals: Mapping[str, Any] | None = None,
+            locals: Mapping[str, Any] | None = None,
+            fromlist: Any = (),
+            level: int = 0,
+        ) -> ModuleType:
+            if self._are_in_place or globals is None or not self._is_ours(globals):
+                return find(name, globals, locals, fromlist, level)
+            with self._in_place():
+                return find(name, globals, locals, fromlist, level)
+
+        try:
+            with replaced([(builtins, "__import__", find_ours)]):
+                yield
+        finally:
+            sys.modules.update(self._modules)
+
+    @contextmanager
+    def _in_place(self) -> Iterator[None]:
+        theirs = self._taken()
+        sys.modules.update(self._modules)
+        self._are_in_place = True
+        try:
+            yield
+        finally:
+            self._are_in_place = False
+            self._modules = self._taken()
+            sys.modules.update(theirs)
+
+    def _taken(self) -> dict[str, ModuleType]:
+        """Take the packages' modules, whosever they are, out of those that are found."""
+        names = [name for name in sys.modules if name.partition(".")[0] in self.packages]
+        return {name: sys.modules.pop(name) for name in names}
+
+    @staticmethod
+    def _is_ours(variables: Mapping[str, Any]) -> bool:
+        package = str(variables.get("__name__")).partition(".")[0]
+        path = str(variables.get("__file__"))
+        return path.startswith(_FOLDER) and package in OURS

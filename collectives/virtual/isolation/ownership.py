@@ -1,10 +1,14 @@
 """Ownership of modules: which ones each rank imports for itself, as a process of its own would.
 
 - Those in the folder of a script or below, outside of the places where libraries are installed.
+- Those that Python finds elsewhere outside of such places: in the working directory, by ``PYTHONPATH``, or
+  where an editable installation points to.  A folder in which packages are described as installed
+  (``*.dist-info``) is such a place.
+- Of a script that is named as a module (``-m a.b.train``), the package that it is in.
 - Packages that keep what a process has once, such as its rank, in their globals.  `KEPT_APART` names the
   known ones; a run can be told of others.
 - Modules that build on one of these: whose classes derive from one of its classes, for example
-  (`collectives.virtual.isolation.borrowed`).
+  (`collectives.virtual.isolation.loans`).
 
 All others are shared between ranks, as are modules that are not written in Python.
 """
@@ -14,6 +18,7 @@ from __future__ import annotations
 import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
+from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader, SourcelessFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -54,17 +59,20 @@ class Ownership:
     Args:
         folder: of the script; None: of a function, whose modules are shared.
         packages: besides `KEPT_APART`: packages or modules, each with all that is in it.
+        module: as which the script is named, if it is.
 
     Raises:
         NotSupportedError: there is no such package, or it cannot be copied.
     """
 
-    def __init__(self, folder: Path | None, packages: Iterable[str] = ()) -> None:
+    def __init__(self, folder: Path | None, packages: Iterable[str] = (), module: str | None = None) -> None:
         self._folder = None if folder is None else folder.resolve()
         asked = tuple(packages)
         for name in asked:
             _check(name, () if folder is None else (str(folder),))
         self._packages = {*KEPT_APART, *asked}
+        if module is not None and not _is_shared(module):
+            self._packages.add(module.partition(".")[0])
         self._builders: set[str] = set()
         self._covered: dict[str, bool] = {}
 
@@ -87,13 +95,20 @@ class Ownership:
     def __contains__(self, spec: ModuleSpec) -> bool:
         if self.covers(spec.name):
             return is_pure(spec)
-        return self.in_folder(spec)
+        return self.in_folder(spec) or self._is_users(spec)
 
     def in_folder(self, spec: ModuleSpec) -> bool:
         """Return whether a module lies in the script's folder or below, and is no installed library."""
-        places = [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())
-        paths = [Path(place).resolve() for place in places if place]
+        paths = _paths_of(spec)
         return bool(paths) and all(map(self._is_script_s, paths))
+
+    def _is_users(self, spec: ModuleSpec) -> bool:
+        """Return whether a module lies elsewhere, where nothing is installed."""
+        if self._folder is None or _is_shared(spec.name) or not is_pure(spec):
+            return False
+        depth = spec.name.count(".") + (spec.submodule_search_locations is not None and spec.has_location)
+        found_in = [path.parents[min(depth, len(path.parents) - 1)] for path in _paths_of(spec)]
+        return bool(found_in) and not any(map(_is_installed, found_in))
 
     def _is_script_s(self, path: Path) -> bool:
         """Return whether *path* is in the script's folder or below, and in none of libraries there."""
@@ -128,6 +143,26 @@ class Ownership:
         return ours is None or spec.origin is None or Path(spec.origin).resolve() != Path(ours).resolve()
 
 
+def _paths_of(spec: ModuleSpec) -> list[Path]:
+    """Return the file of a module, or the folders of a package without one."""
+    places = [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())
+    return [Path(place).resolve() for place in places if place]
+
+
+def _is_shared(name: str) -> bool:
+    """Return whether the module *name* is in what ranks themselves stand on."""
+    top = name.partition(".")[0]
+    return top in _SHARED or top in OURS
+
+
+@cache
+def _is_installed(folder: Path) -> bool:
+    """Return whether libraries are installed in *folder*, where Python has found one."""
+    if not LIBRARY_FOLDERS.isdisjoint(folder.parts) or any(map(folder.is_relative_to, _LIBRARIES)):
+        return True
+    return any(folder.glob("*.dist-info"))
+
+
 def is_pure(spec: Any) -> bool:
     """Return whether a module is written in Python, so that it can be executed again."""
     loader = getattr(spec, "loader", None)
@@ -138,8 +173,7 @@ def is_pure(spec: Any) -> bool:
 
 def can_copy(module: ModuleType) -> bool:
     """Return whether each rank could have *module* for itself; what ranks themselves stand on is excluded."""
-    top = module.__name__.partition(".")[0]
-    return top not in OURS and top not in _SHARED and is_pure(getattr(module, "__spec__", None))
+    return not _is_shared(module.__name__) and is_pure(getattr(module, "__spec__", None))
 
 
 def _check(name: str, folder: Sequence[str]) -> None:
@@ -149,7 +183,7 @@ def _check(name: str, folder: Sequence[str]) -> None:
         NotSupportedError: it cannot.
     """
     top = name.partition(".")[0]
-    if top in _SHARED or top in OURS:
+    if _is_shared(name):
         raise NotSupportedError(
             f"own: {name!r} is one for all ranks and cannot be copied; name a package that a script imports "
             "and that keeps what a process has once, such as megatron"

@@ -90,7 +90,8 @@ def streams(ranks: Sequence[int], streams_of: Callable[[int], Streams]) -> list[
 def environment(ranks: Sequence[int], variables: Callable[[int], Mapping[str, str]]) -> PerRank:
     """Return the environment variables, per rank: those of the process, changed by *variables*.
 
-    ``os.environ`` stays the same object, as modules hold on to it; what is in it changes.
+    ``os.environ`` and ``os.environb`` stay the same objects, as modules hold on to them; what is in them
+    changes.
     """
     encode: Callable[[str], Any] = os.environ.encodekey
 
@@ -98,7 +99,13 @@ def environment(ranks: Sequence[int], variables: Callable[[int], Mapping[str, st
         own = {encode(name): encode(value) for name, value in variables(rank).items()}
         return {**os.environ._data, **own}  # type: ignore[attr-defined]
 
-    return attribute(ranks, os.environ, "_data", first)
+    views: tuple[Any, Any] = (os.environ, os.environb)
+
+    def put(values: dict[Any, Any]) -> None:
+        for view in views:
+            view._data = values
+
+    return PerRank(ranks, lambda: views[0]._data, put, first)
 
 
 def forget_environment(environment: PerRank) -> None:

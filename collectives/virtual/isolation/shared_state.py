@@ -1,6 +1,7 @@
 """State that a package keeps of one rank for all of them: found in its modules, and given as a notice.
 
-Packages that ranks share are looked at when an iteration first ends, and when the first and the last rank do.
+Packages that ranks share are looked at when an iteration first ends, when the first and the last rank do, and
+where a run fails, whose error then says what was found.
 Noticed are process groups and device meshes, and numbers of a rank by their usual names, where a module holds
 them: in a variable, a class, an attribute of a function, an object of the package's own, or a container in
 one of these.  A number counts from 1 on, since 0 is what many have before they are told, and only where it
@@ -65,6 +66,12 @@ class SharedState:
         self._num_ended += 1
         if self._num_ended in (1, self._num_ranks):
             self._look()
+
+    def texts(self) -> list[str]:
+        """Return in a text what packages keep of one rank, if anything."""
+        kept = found(self._modules(), self._num_ranks) if self._num_ranks > 1 else {}
+        items = ", ".join(f"{package} ({what})" for package, what in kept.items())
+        return [f"{TEXT}: {items}"] if items else []
 
     def _look(self) -> None:
         here = Cluster.current()

@@ -16,15 +16,10 @@ from collectives.errors import NotSupportedError
 from collectives.virtual.gpu.native.cuda_build import cuda_is_there
 
 _TRIED = ("2.13.",)
-"""Versions with which the tests of this package have passed."""
+"""Versions with which the tests of this package have passed, in builds without CUDA of their own."""
 
 _TIMEOUT = 120
 _PROGRAM = "from collectives.virtual.gpu.native.self_test import attempt; attempt()"
-
-
-def is_tried() -> bool:
-    """Return whether this torch is one of those tried, and a build without CUDA of its own."""
-    return torch.__version__.startswith(_TRIED) and torch.version.cuda is None and torch.version.hip is None
 
 
 @functools.cache
@@ -34,7 +29,7 @@ def check() -> None:
     Raises:
         NotSupportedError: they do not.
     """
-    if torch.__version__.startswith(_TRIED):
+    if torch.__version__.startswith(_TRIED) and torch.version.cuda is None and torch.version.hip is None:
         return
     try:
         done = subprocess.run(
@@ -45,8 +40,8 @@ def check() -> None:
         failure = [f"no end after {_TIMEOUT} s"]
     if failure is not None:
         raise NotSupportedError(
-            f"virtual CUDA devices do not work with torch {torch.__version__}: {''.join(failure)}; use torch "
-            "2.13, or run without a GPU as the model of computation"
+            f"virtual CUDA devices do not work with torch {torch.__version__}: {''.join(failure)}; use a "
+            "build of torch 2.13 without CUDA, or a script that uses tensors of the CPU alone"
         )
 
 

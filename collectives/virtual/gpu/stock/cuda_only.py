@@ -14,8 +14,8 @@ from typing import Any
 import torch
 import torch._meta_registrations as shapes
 
-from collectives.virtual.devices.batch_norm import FORMULAS
 from collectives.virtual.gpu import recurrent_cells
+from collectives.virtual.gpu.batch_norm import FORMULAS
 from collectives.virtual.isolation.patching import Replacement
 
 _libraries: list[torch.library.Library] = []

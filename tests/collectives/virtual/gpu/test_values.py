@@ -182,6 +182,21 @@ def test_a_normalization_layer_in_bfloat16_has_the_gradients_of_one_in_float32(l
     torch.testing.assert_close(found, trained("cpu", torch.float32), rtol=0.15, atol=0.5)
 
 
+def test_a_batch_norm_in_bfloat16_keeps_its_statistics_in_float32() -> None:
+    inputs = torch.randn(16, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
+
+    def trained(device: str, dtype: torch.dtype) -> Tensors:
+        layer = nn.BatchNorm1d(8).to(device)
+        layer.weight.data, layer.bias.data = layer.weight.data.to(dtype), layer.bias.data.to(dtype)
+        output = layer(inputs.to(device, dtype))
+        assert output.dtype is dtype
+        return [output.float().cpu(), layer.running_mean.cpu(), layer.running_var.cpu()]  # type: ignore[union-attr]
+
+    found = on_gpus(lambda rank: trained("cuda", torch.bfloat16), 1).results[0]
+
+    torch.testing.assert_close(found, trained("cpu", torch.float32), rtol=0.02, atol=0.02)
+
+
 def test_what_a_gpu_refuses_in_two_types_is_refused_with_data() -> None:
     arguments = torch.ones(2, 2), torch.ones(2, 2, dtype=torch.bfloat16)
 

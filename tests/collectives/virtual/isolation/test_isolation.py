@@ -48,8 +48,9 @@ def test_each_rank_finds_what_torchrun_would_have_set(topology: Topology, expect
     names = ["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"]
 
     outcome = run(lambda rank: [int(os.environ[name]) for name in names], network=topology)
+    as_bytes = run(lambda rank: [int(os.environb[name.encode()]) for name in names], network=topology)
 
-    assert outcome.results == expected
+    assert outcome.results == as_bytes.results == expected
 
 
 def test_a_process_that_froze_the_flags_of_torchs_backends_can_run_ranks() -> None:

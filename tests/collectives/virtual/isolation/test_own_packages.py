@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import importlib.util
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -13,9 +14,10 @@ from typing import Any
 import pytest
 
 from collectives.errors import NotSupportedError
-from collectives.virtual import run
+from collectives.virtual import Module, run
 from collectives.virtual.isolation import ownership
 from collectives.virtual.isolation.shared_state import TEXT
+from sim.errors import RankError
 from sim.files.named import names_in
 from tests.collectives.virtual.clusters import script
 from tests.given import switch
@@ -24,7 +26,7 @@ from tests.given import switch
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return what installs modules, given their texts; they are gone after the test."""
-    place = tmp_path / "installed"
+    place = tmp_path / "site-packages"
     monkeypatch.syspath_prepend(str(place))
     before = set(sys.modules)
 
@@ -71,10 +73,9 @@ def seen(folder: Path, text: str, own: Sequence[str] = ("keeps_state",)) -> list
 
 
 def test_libraries_below_the_folder_of_the_script_are_shared(tmp_path: Path, installed: Any) -> None:
-    installed({"site-packages/library_in_home.py": "ranks = []\n"})
+    installed({"library_in_home.py": "ranks = []\n"})
     text = """
-        import os, sys
-        sys.path.append(next(path for path in sys.path if path.endswith("installed")) + "/site-packages")
+        import os
         import library_in_home
         library_in_home.ranks.append(os.environ["RANK"])
         dist.barrier()
@@ -82,6 +83,58 @@ def test_libraries_below_the_folder_of_the_script_are_shared(tmp_path: Path, ins
         """
 
     assert seen(tmp_path, text, own=()) == [["0", "1", "2"]] * 3
+
+
+def _in_a_folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(place))
+
+
+def _by_a_finder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Find the package as an editable installation does."""
+
+    class Finder:
+        def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+            file = place / name / "__init__.py"
+            if not file.exists():
+                return None
+            return importlib.util.spec_from_file_location(
+                name, file, submodule_search_locations=[str(file.parent)]
+            )
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder()])
+
+
+@pytest.mark.parametrize("find", [_in_a_folder, _by_a_finder])
+def test_a_package_that_is_not_installed_is_each_ranks_own(
+    find: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "checkout"
+    (place / "beside" / "inner").mkdir(parents=True)
+    (place / "beside" / "__init__.py").write_text(STATE)
+    (place / "beside" / "inner" / "__init__.py").touch()
+    (place / "beside" / "inner" / "numbers.py").write_text("ranks = []\n")
+    find(place, monkeypatch)
+    text = """
+        import beside
+        from beside.inner import numbers
+        dist.barrier()
+        numbers.ranks.append(beside.rank())
+        dist.barrier()
+        seen = beside.State().rank, numbers.ranks
+        """
+
+    assert seen(folder, text, own=()) == [(rank, [rank]) for rank in range(3)]
+    assert "beside" not in sys.modules
+
+
+def test_the_package_of_a_script_that_is_named_as_a_module_is_each_ranks_own(installed: Any) -> None:
+    text = "from tools_of_state import rank\nimport torch.distributed as dist\n"
+    text += "dist.init_process_group('gloo')\ndist.barrier()\nseen = rank()\n"
+    installed({"tools_of_state/__init__.py": STATE, "tools_of_state/train.py": text})
+
+    outcome = run(Module("tools_of_state.train"), network=switch(3))
+
+    assert [variables["seen"] for variables in outcome.results] == [0, 1, 2]
 
 
 def test_each_rank_has_a_package_that_it_owns_and_others_share_what_is_not_named(
@@ -247,3 +300,21 @@ def test_a_shared_package_that_keeps_what_one_rank_has_is_named(
 
     assert shared == (f"{TEXT}: parallel_library ({named})",)
     assert apart == ()
+
+
+def test_what_a_shared_package_keeps_is_named_where_the_run_fails(installed: Any, folder: Path) -> None:
+    installed({"plain_library.py": PARALLEL_STATE})
+    path = script(
+        folder,
+        """
+        import torch.distributed as dist, plain_library
+        dist.init_process_group("gloo")
+        plain_library.initialize()
+        raise ValueError("what comes of it")
+        """,
+    )
+
+    with pytest.raises(RankError) as caught:
+        run(path, network=switch(3))
+
+    assert f"note: {TEXT}: plain_library (a process group in plain_library._GROUP)" in caught.value.__notes__

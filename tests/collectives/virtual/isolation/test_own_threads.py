@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import queue
+import subprocess
+import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +18,7 @@ import torch.distributed as dist
 
 from collectives.errors import CollectiveError
 from collectives.virtual import run
+from collectives.virtual.diagnosis import standstill
 from sim.errors import RankError
 from sim.units import SECOND
 from tests.collectives.virtual.clusters import in_group, rank_thread
@@ -108,3 +113,108 @@ def test_threads_end_with_a_run_that_fails_while_they_wait() -> None:
         in_group(work, 2)
 
     assert threading.active_count() == before
+
+
+def _in_a_pipe(read: int) -> None:
+    os.read(read, 1)
+
+
+def _in_a_process(read: int) -> None:
+    subprocess.run(["cat"], stdin=read, stdout=subprocess.DEVNULL, check=True)
+
+
+def _in_an_event_loop(read: int) -> None:
+    loop = asyncio.new_event_loop()
+    loop.add_reader(read, loop.stop)
+    loop.run_forever()
+    loop.close()
+
+
+@pytest.mark.parametrize("block", [_in_a_pipe, _in_a_process, _in_an_event_loop])
+def test_a_thread_that_blocks_outside_python_gives_its_turn_away(block: Callable[[int], None]) -> None:
+    def work(rank: int) -> Any:
+        read, write = os.pipe()
+        blocking = threading.Thread(target=block, args=(read,), daemon=True)
+        blocking.start()
+        items: queue.Queue[float] = queue.Queue()
+        written: list[float] = []
+
+        def write_all() -> None:
+            while True:
+                written.append(items.get())
+                items.task_done()
+
+        threading.Thread(target=write_all, daemon=True).start()
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        items.put(total.item())
+        items.join()
+        was_written, was_alive = list(written), blocking.is_alive()
+        os.write(write, b"\n")
+        os.close(write)
+        blocking.join()
+        os.close(read)
+        return was_written, was_alive, blocking.is_alive()
+
+    assert in_group(work, 2).results == [([2.0], True, False)] * 2
+
+
+def test_a_thread_that_comes_back_from_outside_runs_when_the_turn_is_its_own() -> None:
+    def work(rank: int) -> Any:
+        read, write = os.pipe()
+        came: list[bytes] = []
+        waits = threading.Thread(target=lambda: came.append(os.read(read, 1)))
+        waits.start()
+        waits.is_alive()  # lets it run until it blocks
+        os.write(write, b"x")
+        for _ in range(20):
+            sum(range(100_000))  # in which Python lets other threads run
+        meanwhile = list(came)
+        waits.join()
+        os.close(read)
+        os.close(write)
+        return meanwhile, came
+
+    assert run(work, network=switch(1)).results == [([], [b"x"])]
+
+
+def test_a_run_ends_with_a_daemon_still_outside_of_python() -> None:
+    read, write = os.pipe()
+
+    def work(rank: int) -> bool:
+        waits = threading.Thread(target=os.read, args=(read, 1), daemon=True)
+        waits.start()
+        return waits.is_alive()
+
+    assert run(work, network=switch(2)).results == [True, True]
+    os.write(write, b"xx")  # with which they end
+    os.close(write)
+
+
+def test_a_rank_that_blocks_outside_python_is_named_while_nothing_moves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read, write = os.pipe()
+    heard: list[str] = []
+
+    class Stderr:
+        def write(self, text: str) -> None:
+            heard.append(text)
+
+        def flush(self) -> None:
+            os.write(write, b"x")
+
+    monkeypatch.setattr(standstill, "SECONDS", 0.05)
+    monkeypatch.setattr(sys, "stderr", Stderr())
+
+    def work(rank: int) -> None:
+        if rank == 1:
+            os.read(read, 1)
+
+    run(work, network=switch(2))
+
+    assert "nothing has moved for 0.05 s" in "".join(heard)
+    assert "rank 1: test_own_threads.py:" in "".join(heard)
+    assert "os.read(read, 1)" in "".join(heard)
+    os.close(read)
+    os.close(write)

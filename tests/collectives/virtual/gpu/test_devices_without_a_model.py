@@ -1,8 +1,9 @@
-"""Devices of a script that is modelled without a GPU: the CPU stands for them, and nothing of it stays."""
+"""Devices of a script that is modelled without a GPU: the CPU computes for them, and nothing of it stays."""
 
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,20 @@ from torch.nn.parallel import DistributedDataParallel
 from collectives.errors import NotSupportedError
 from collectives.virtual import compute, run
 from collectives.virtual.computation import Measured
+from collectives.virtual.gpu import measured_execution
+from collectives.virtual.gpu.computing import value_on_cpu
+from collectives.virtual.gpu.likeness import Likeness
 from sim.errors import RankError
-from tests.collectives.virtual.clusters import in_group, script
+from sim.units import SECOND
+from tests.collectives.virtual.clusters import in_group, rank_thread, script
 from tests.given import switch
 
-with_and_without_devices = pytest.mark.parametrize(
-    "compute_model", [None, Measured(1e-9)], ids=["cuda", "cpu"]
+instant_and_measured = pytest.mark.parametrize(
+    "compute_model", [None, Measured(1e-9)], ids=["instant", "measured"]
 )
 
 
-@with_and_without_devices
+@instant_and_measured
 def test_events_and_streams_tell_virtual_time(compute_model: Any) -> None:
     def work(rank: int) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -38,7 +43,7 @@ def test_events_and_streams_tell_virtual_time(compute_model: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["CUDAGraph", "make_graphed_callables", "cudart"])
-def test_what_means_nothing_on_the_cpu_is_refused_by_name_with_the_way_out(name: str) -> None:
+def test_what_means_nothing_on_virtual_devices_is_refused_by_name_with_the_way_out(name: str) -> None:
     with pytest.raises(RankError, match=f"torch.cuda.{name} means nothing .* --processes") as caught:
         run(lambda rank: getattr(torch.cuda, name)(), 1, compute=Measured())
 
@@ -69,7 +74,7 @@ def batch_norm(inputs: torch.Tensor, momentum: float | None, *, synchronized: bo
     ]  # fmt: skip
 
 
-@with_and_without_devices
+@instant_and_measured
 @pytest.mark.parametrize("momentum", [0.1, None])
 def test_a_batch_norm_that_is_synchronized_sees_the_whole_batch(
     momentum: float | None, compute_model: Any
@@ -87,15 +92,14 @@ def test_a_batch_norm_that_is_synchronized_sees_the_whole_batch(
 
 
 def modes_of(tmp_path: Path, text: str, compute_model: Any, *argv: str) -> int:
-    stack = "function" if compute_model else "dispatch"
-    path = script(tmp_path, f"import torch\n{text}\nmodes = torch._C._len_torch_{stack}_stack()\n")
+    path = script(tmp_path, f"import torch\n{text}\nmodes = torch._C._len_torch_dispatch_stack()\n")
     return int(run(path, network=switch(1), argv=argv, compute=compute_model).results[0]["modes"])
 
 
-@with_and_without_devices
+@instant_and_measured
 def test_only_who_says_cuda_pays_for_its_devices(compute_model: Any, tmp_path: Path) -> None:
     (tmp_path / "own_model.py").write_text("import torch\nDEVICE = torch.device('cuda')\n")
-    own = "import own_model\nassert own_model.DEVICE.type == " + ("'cpu'" if compute_model else "'cu' + 'da'")
+    own = "import own_model\nassert own_model.DEVICE.type == 'cu' + 'da'"
 
     assert modes_of(tmp_path, "torch.distributed.init_process_group('nccl')", compute_model) == 0
     assert modes_of(tmp_path, "name = 'cuda'", compute_model) == 1
@@ -105,33 +109,43 @@ def test_only_who_says_cuda_pays_for_its_devices(compute_model: Any, tmp_path: P
     assert modes_of(tmp_path, as_a_library_would, compute_model) == 1
 
 
-def test_a_device_found_inside_of_another_mode_is_mapped_after_it(tmp_path: Path) -> None:
-    body = (
-        "with torch.device('meta'):\n"
-        "    getattr(torch, 'cu' + 'da').synchronize()\n"
-        "    empty = torch.empty(1)\n"
-        "assert empty.is_meta\nassert torch.device('cu' + 'da').type == 'cpu'"
-    )
-
-    assert modes_of(tmp_path, body, Measured()) == 1
-
-
-def test_threads_of_a_rank_see_its_devices_and_torch_itself_those_that_there_are() -> None:
+def test_threads_of_a_rank_see_its_devices() -> None:
     seen: list[bool] = []
 
-    def work(rank: int) -> str | None:
+    def work(rank: int) -> None:
         thread = threading.Thread(target=lambda: seen.append(torch.cuda.is_available()))
         thread.start()
         thread.join()
-        return torch._utils._get_available_device_type()  # type: ignore[no-any-return]
 
-    there_is = torch._utils._get_available_device_type()
+    run(work, 1, compute=Measured())
 
-    assert run(work, 1, compute=Measured()).results == [there_is]
     assert seen == [True]
 
 
-@with_and_without_devices
+def test_of_an_operation_on_a_device_the_kernel_alone_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    worked_ns, seconds = [0], {"kernel": 5, "around": 100}
+    monkeypatch.setattr(time, "thread_time_ns", lambda: worked_ns[0])
+
+    def work_for(kind: str, function: Any) -> Any:
+        def slow(*args: Any, **options: Any) -> Any:
+            worked_ns[0] += seconds[kind] * 10**9
+            return function(*args, **options)
+
+        return slow
+
+    def work(rank: int) -> int:
+        x = torch.ones(4, device="cuda")
+        began_ps = rank_thread().now_ps()
+        monkeypatch.setattr(measured_execution, "value_on_cpu", work_for("kernel", value_on_cpu))
+        monkeypatch.setattr(Likeness, "of", work_for("around", Likeness.of))
+        x + 1
+        worked_ns[0] += 10**9  # in Python
+        return rank_thread().now_ps() - began_ps
+
+    assert run(work, 1, compute=Measured()).results == [6 * SECOND]
+
+
+@instant_and_measured
 def test_a_rank_leaves_no_mode_behind_on_its_thread(
     monkeypatch: pytest.MonkeyPatch, compute_model: Any
 ) -> None:

@@ -1,0 +1,163 @@
+"""State that Python and torch keep once for a process, in a module, a class or C++: each rank has its own.
+
+What is listed here was found by comparing all modules of torch and of Python before a run and after it
+(`tests/collectives/virtual/isolation/test_once_per_process.py` does so).  A rank begins with what the process
+has; of hooks and other containers it gets a copy, since ranks add to them.  What a module has that a rank is
+the first to import, such as that of FSDP1, each rank begins with as if it had imported it.
+
+Attributes that a script adds to a class of torch, or replaces there, stay all ranks'.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.modules.module as modules
+from torch.optim import Optimizer
+
+_optimizers = sys.modules[Optimizer.__module__]
+
+_ATTRIBUTES = (
+    *(("builtins", name) for name in ("print", "input", "open", "breakpoint")),
+    ("sys", "displayhook"),
+    ("sys", "unraisablehook"),
+    ("tempfile", "tempdir"),
+    ("threading", "excepthook"),
+    ("warnings", "formatwarning"),
+    ("warnings", "showwarning"),
+    ("torch.__future__", "_overwrite_module_params_on_conversion"),
+    ("torch.__future__", "_swap_module_params_on_conversion"),
+    ("torch._tensor_str", "PRINT_OPTS"),
+    *(
+        (module.__name__, name)
+        for module in (modules, _optimizers)
+        for name in vars(module)
+        if name.startswith("_global_")
+    ),
+    ("torch.utils.checkpoint", "_checkpoint_debug_enabled"),
+    ("torch.distributed.fsdp._debug_utils:SimpleProfiler", "profiling"),
+    ("torch.distributed.fsdp._debug_utils:SimpleProfiler", "results"),
+)
+"""Attributes of modules, or after a colon of classes in them."""
+
+_FLAGS = (
+    ("_get_cudnn_benchmark", "_set_cudnn_benchmark"),
+    ("_get_cudnn_deterministic", "_set_cudnn_deterministic"),
+    ("_get_cudnn_enabled", "_set_cudnn_enabled"),
+    ("_get_deterministic_fill_uninitialized_memory", "_set_deterministic_fill_uninitialized_memory"),
+    ("_get_float32_matmul_precision", "_set_float32_matmul_precision"),
+    ("_get_flash_sdp_enabled", "_set_sdp_use_flash"),
+    ("_get_math_sdp_enabled", "_set_sdp_use_math"),
+    ("_get_mem_efficient_sdp_enabled", "_set_sdp_use_mem_efficient"),
+    ("_get_cudnn_sdp_enabled", "_set_sdp_use_cudnn"),
+    ("_get_warnAlways", "_set_warnAlways"),
+)
+"""What returns and what sets a flag in C++, of ``torch._C``."""
+
+
+class _Place(NamedTuple):
+    """Where a value is: an attribute of an object."""
+
+    owner: Any
+    name: str
+
+
+class OncePerProcess:
+    """Attributes and flags that each rank has for itself: a `sim.cluster.RankContext`."""
+
+    def __init__(self) -> None:
+        self._places: list[_Place] = []
+        self._missing = list(_ATTRIBUTES)
+        self._flags = [*_flags()]
+        self._outside: list[Any] = []
+        self._outside_flags: list[Any] = []
+        self._of_rank: dict[int, list[Any]] = {}
+        self._flags_of_rank: dict[int, list[Any]] = {}
+
+    def enter(self, rank: int) -> None:
+        """Put *rank*'s values in place."""
+        self._look_for_places()
+        self._outside, self._outside_flags = self._found(), self._found_flags()
+        self._put_rank(rank)
+
+    def leave(self, rank: int) -> None:
+        """Keep *rank*'s values, and put back what was there before."""
+        self._keep(rank)
+        self._put(self._outside, self._outside_flags)
+
+    def switch(self, before: int, after: int) -> None:
+        """Keep *before*'s values, and put *after*'s in place."""
+        self._keep(before)
+        self._put_rank(after)
+
+    def _look_for_places(self) -> list[Any]:
+        """Add the places in modules that have been imported meanwhile; return what is in them."""
+        if not self._missing:
+            return []
+        found = {place: owner for place in self._missing if (owner := _owner(place[0])) is not None}
+        self._missing = [place for place in self._missing if place not in found]
+        new = [_Place(owner, name) for (_, name), owner in found.items() if hasattr(owner, name)]
+        self._places += new
+        return [getattr(*place) for place in new]
+
+    def _found(self) -> list[Any]:
+        return [getattr(owner, name) for owner, name in self._places]
+
+    def _found_flags(self) -> list[Any]:
+        return [get() for get, _ in self._flags]
+
+    def _keep(self, rank: int) -> None:
+        self._outside += [_emptied(value) for value in self._look_for_places()]
+        self._of_rank[rank], self._flags_of_rank[rank] = self._found(), self._found_flags()
+
+    def _put_rank(self, rank: int) -> None:
+        own = self._of_rank.setdefault(rank, [])
+        own += [_copied(value) for value in self._outside[len(own) :]]
+        self._put(own, self._flags_of_rank.get(rank, self._outside_flags))
+
+    def _put(self, values: list[Any], flags: list[Any]) -> None:
+        for (owner, name), value in zip(self._places, values, strict=True):
+            setattr(owner, name, value)
+        for (get, put), flag in zip(self._flags, flags, strict=True):
+            if get() != flag:
+                put(flag)
+
+
+def _flags() -> Iterator[tuple[Callable[[], Any], Callable[[Any], Any]]]:
+    core: Any = torch._C
+    for get, put in _FLAGS:
+        if hasattr(core, get) and hasattr(core, put):
+            yield getattr(core, get), getattr(core, put)
+    yield (
+        lambda: (core._get_deterministic_algorithms(), core._get_deterministic_algorithms_warn_only()),
+        lambda flag: core._set_deterministic_algorithms(flag[0], warn_only=flag[1]),
+    )
+    yield (
+        lambda: (core.is_anomaly_enabled(), core.is_anomaly_check_nan_enabled()),
+        lambda flag: core.set_anomaly_enabled(*flag),
+    )
+
+
+def _owner(place: str) -> Any:
+    """Return the module, or the class in one, of that name; None if it has not been imported."""
+    module, _, kind = place.partition(":")
+    found = sys.modules.get(module)
+    return getattr(found, kind, None) if kind else found
+
+
+def _copied(value: Any) -> Any:
+    """Return what a rank begins with where the process has *value*."""
+    is_container = isinstance(value, dict | set | list) or type(value).__name__ == "__PrinterOptions"
+    return copy.copy(value) if is_container else value
+
+
+def _emptied(value: Any) -> Any:
+    """Return what *value* was when its module was imported, if it is a container."""
+    value = _copied(value)
+    if isinstance(value, dict | set | list):
+        value.clear()
+    return value

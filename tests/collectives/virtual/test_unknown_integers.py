@@ -1,0 +1,61 @@
+"""Integers of a run without data: unknown on the device, and so in copies on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from collectives.errors import NotSupportedError
+from collectives.virtual import run
+from collectives.virtual.computation import Roofline
+from sim.errors import RankError
+from tests.given import switch
+
+_COPIES: dict[str, Callable[[Tensor], Tensor]] = {
+    "cpu": lambda counts: counts.cpu(),
+    "to": lambda counts: counts.to("cpu", torch.int32, non_blocking=True),
+    "and back": lambda counts: counts.cpu().add(1).cuda(),
+}
+_READS: dict[str, Callable[[Tensor], Any]] = {
+    "list": lambda counts: counts.tolist(),
+    "array": lambda counts: counts.cpu().numpy(),
+    "integer": lambda counts: int(counts[0]),
+    "range": lambda counts: range(counts[1]),
+    "split": lambda counts: torch.ones(8).split(counts.tolist()),
+}
+
+
+def _run(work: Callable[[], Any]) -> Any:
+    return run(lambda rank: work(), network=switch(1), compute=Roofline("h100"), fake=True).results[0]
+
+
+@pytest.mark.parametrize("copy", _COPIES)
+@pytest.mark.parametrize("read", _READS)
+def test_what_steers_by_an_unknown_integer_is_refused_by_name(copy: str, read: str) -> None:
+    def work() -> Any:
+        tokens = torch.randn(8, 4, device="cuda")
+        counts = torch.stack([(tokens.sum(1) > 0).sum(), (tokens.sum(1) <= 0).sum()])
+        return _READS[read](_COPIES[copy](counts))
+
+    with pytest.raises(RankError, match=r"depends on data, at test_unknown_integers.py:\d+") as caught:
+        _run(work)
+    assert isinstance(caught.value.__cause__, NotSupportedError)
+
+
+def test_integers_that_are_known_are_known_in_copies() -> None:
+    def work() -> Any:
+        counts = torch.tensor([3, 5], device="cuda") + 1
+        return counts.cpu().tolist(), counts.cpu().numpy().tolist(), int(counts.to("cpu")[0])
+
+    assert _run(work) == ([4, 6], [4, 6], 4)
+
+
+def test_unknown_numbers_are_nan_in_copies() -> None:
+    def work() -> Any:
+        return torch.randn(64, device="cuda").cpu().isnan().all().item()
+
+    assert _run(work) is True
