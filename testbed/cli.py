@@ -76,13 +76,19 @@ def imported(name: str) -> TyperCommand:
     """Return the command of this name, as the shell knows it."""
     from testbed.commands.moved import MovedCommand
     from testbed.options.outputs import CheckedCommand
+    from testbed.options.script_words import ScriptByNameCommand, ScriptCommand
 
+    classes = dict.fromkeys(MOVED, MovedCommand) | {
+        "same": ScriptCommand,
+        "fuzz": ScriptByNameCommand,
+        "plan": ScriptByNameCommand,
+    }
     module = import_module(f"testbed.commands.{'moved' if name in GONE else name}")
     function = getattr(module, name)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     alone.command(
         name,
-        cls=MovedCommand if name in MOVED else CheckedCommand,
+        cls=classes.get(name, CheckedCommand),
         help=docstring_of(function),
         epilog=getattr(module, "EXAMPLES", None),
         hidden=name not in COMMANDS,

@@ -3,6 +3,9 @@
 0  everything that was asked for was done, and every check held
 1  a check or a run failed: a wrong program, a mismatch, a time-out, a rank that died
 2  usage: a bad argument, file, network or profile, a port in use, a folder without permission
+130  Ctrl-C or SIGTERM; what was found by then is given all the same
+
+A time limit that was asked for is no failure where something was found within it.
 
 TestbedError (1)
  ├── UsageError   (2)  the request cannot be carried out as written
@@ -29,7 +32,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 INTERRUPTED = 130
-TERMINATED = 143
+"""Exit code after Ctrl-C or SIGTERM."""
 
 
 class TestbedError(Exception):
@@ -61,11 +64,6 @@ class Terminated(KeyboardInterrupt):
 
     Whoever has something to finish after Ctrl-C does so then, too.
     """
-
-
-def exit_code_of_interrupt(interrupt: KeyboardInterrupt) -> int:
-    """Return the exit code after Ctrl-C, or after SIGTERM: 128 and the signal, as of a shell."""
-    return TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
 
 
 def exit_code_of(error: Exception) -> int | None:
@@ -105,10 +103,9 @@ def reporting_errors(command: Callable[P, T]) -> Callable[P, T]:
             print(f"testbed: error: {how_to_install(TORCH, 'torch')}", file=sys.stderr)
             raise typer.Exit(UsageError.exit_code) from None
         except KeyboardInterrupt as interrupt:
-            ended = exit_code_of_interrupt(interrupt)
-            said = "terminated" if ended == TERMINATED else "interrupted"
+            said = "terminated" if isinstance(interrupt, Terminated) else "interrupted"
             print("; ".join([f"testbed: {said}", *map(str, interrupt.args)]), file=sys.stderr)
-            raise typer.Exit(ended) from None
+            raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
             code = exit_code_of(error)
             if code is None:

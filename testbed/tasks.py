@@ -19,15 +19,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
-import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from testbed.errors import LaunchError, Terminated, UsageError
+from testbed.bounds import terminated_in_order
+from testbed.errors import LaunchError, UsageError
 from testbed.extras import how_to_install, is_installed
 from testbed.workers import results_of_workers
 
@@ -91,7 +90,7 @@ def results(
     if scheduler is None and number == 1:
         yield from map(function, items)
         return
-    with _terminated_in_order():
+    with terminated_in_order():
         if scheduler is None:
             yield from results_of_workers(function, items, number, modules, lost)
             return
@@ -118,25 +117,6 @@ def _client(scheduler: str) -> Iterator[Any]:
                 "'dask scheduler', and workers with 'dask worker ADDRESS --nthreads 1'"
             ) from None
         yield client
-
-
-@contextlib.contextmanager
-def _terminated_in_order() -> Iterator[None]:
-    """Let SIGTERM end the body by `Terminated`, once: it is ignored while what was begun is ended."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
-        yield
-        return
-
-    def end(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _through(

@@ -19,10 +19,13 @@ as its most congested link takes is how De Sensi et al., "Swing", NSDI 2024, com
 
 from __future__ import annotations
 
+import heapq
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -35,8 +38,9 @@ from collectives.program import Algorithm
 from collectives.program.channels import in_channels, num_orders
 from collectives.program.chunking import Chunking
 from collectives.program.placement import on_nodes
+from collectives.program.program import Step
 from collectives.timing.formulas.nccl.choice import ChosenByNccl
-from collectives.timing.rows.pattern import Pattern, reduced_nbytes
+from collectives.timing.rows.pattern import Pattern, patterned_rows, reduced_nbytes
 from collectives.timing.rows.repeated_rows import kept_rows
 from collectives.timing.rows.sizes import MostlyEqual, Sizes, of_each
 from sim.scenario.rank_overhead import RankOverhead
@@ -49,6 +53,9 @@ MAX_MESSAGES = 4_000_000
 MAX_ROW_MESSAGES = 200_000
 """Messages of one step of all ranks up to which a program is weighed: no rank has hundreds under way at once.
 All-to-all, of which every program has so many, is weighed up to `MAX_MESSAGES`."""
+
+MAX_KEPT_RANKS = 16
+"""Up to which all rows of a program are kept, as many groups carry it out; beyond, few need all of them."""
 
 IN_CHANNELS = ("ring", "double_binary_tree")
 """Algorithms that are weighed in 2, 4, 8, … channels, too: those that NCCL runs in channels."""
@@ -92,19 +99,49 @@ class Cheapest:
         self.topology = topology
         self.hosts = range(topology.num_ranks) if hosts is None else hosts
         self.rank_overhead = rank_overhead or RankOverhead()
-        self._costs: dict[str, list[tuple[LinearCost, Algorithm]]] = {}
+        self._candidates: dict[str, list[_Reckoning]] = {}
+        self._chosen: dict[tuple[str, int], Algorithm] = {}
+        self._turn = threading.RLock()  # ranks are threads, and share this
 
     def select(self, collective: str, nbytes: int) -> Algorithm:
-        """Return the algorithm whose estimate for *nbytes* bytes is least; the first of equals."""
-        costs = self.costs(collective)
-        if not costs:
+        """Return the algorithm whose estimate for *nbytes* bytes is least; the first of equals.
+
+        What rows of a program cost so far is a floor of what all do.  The candidate with the lowest floor is
+        reckoned on, row by row, until that is one whose cost is whole; nothing else can be less.
+        """
+        if (collective, nbytes) not in self._chosen:
+            with self._turn:
+                chosen = self._least(self._of(collective), collective, nbytes)
+                self._chosen[collective, nbytes] = chosen
+        return self._chosen[collective, nbytes]
+
+    def _least(self, candidates: Sequence[_Reckoning], collective: str, nbytes: int) -> Algorithm:
+        floors = [(own.line.seconds(nbytes), place) for place, own in enumerate(candidates)]
+        heapq.heapify(floors)
+        while floors and not candidates[floors[0][1]].is_whole:
+            place = floors[0][1]
+            if candidates[place].go_on():
+                heapq.heapreplace(floors, (candidates[place].line.seconds(nbytes), place))
+            else:
+                heapq.heappop(floors)
+        if not floors:
             raise NotSupportedError(
                 f"auto: no algorithm for {collective} has a cost on {self.topology.name} that can be "
                 "reckoned; name one"
             )
-        least = min(cost.seconds(nbytes) for cost, _ in costs)
+        least = floors[0][0]
         bound = max(least, least * _NO_BETTER)  # a cost of nothing may come out a little below 0
-        return next(chosen for cost, chosen in costs if cost.seconds(nbytes) <= bound)
+        return next(own.algorithm for own in candidates if own.is_within(nbytes, bound))
+
+    def is_less(self, part: float, algorithm: Algorithm, collective: str, nbytes: int) -> bool:
+        """Return whether the least estimate for *nbytes* bytes is below *part* of that of *algorithm*."""
+        chosen = self.select(collective, nbytes)
+        with self._turn:
+            least = next(own.line for own in self._of(collective) if own.algorithm is chosen).seconds(nbytes)
+        ours = _Reckoning(algorithm, self.topology, self.hosts, self.rank_overhead, MAX_MESSAGES)
+        while not ours.is_whole and least >= part * ours.line.seconds(nbytes):
+            ours.take_row()
+        return least < part * ours.line.seconds(nbytes)
 
     def costs(self, collective: str) -> list[tuple[LinearCost, Algorithm]]:
         """Return the shipped algorithms for *collective* that run on these ranks, with their costs.
@@ -112,17 +149,20 @@ class Cheapest:
         Behind them are those of `IN_CHANNELS` in as many channels as visit the ranks in different orders.
         Left out are those whose cost is not worked out because they send too many messages.
         """
-        if collective not in self._costs:
-            self._costs[collective] = list(self._work_out(collective))
-        return self._costs[collective]
+        with self._turn:
+            return [(own.line, own.algorithm) for own in self._of(collective) if own.finish()]
 
-    def _work_out(self, collective: str) -> Iterator[tuple[LinearCost, Algorithm]]:
-        shipped = [own for own in ALGORITHMS if own.collective == collective]
-        most = MAX_MESSAGES if collective == "all_to_all" else MAX_ROW_MESSAGES
-        for candidate in (*shipped, *self._in_channels(shipped)):
-            bound = on_nodes(candidate, self.topology.ranks_per_node, self.hosts)
-            with suppress(NotSupportedError, NotExactError):
-                yield linear_cost(bound, self.topology, self.hosts, self.rank_overhead, most), bound
+    def _of(self, collective: str) -> list[_Reckoning]:
+        """Return the candidates, each as far as it has been reckoned."""
+        if collective not in self._candidates:
+            shipped = [own for own in ALGORITHMS if own.collective == collective]
+            most = MAX_MESSAGES if collective == "all_to_all" else MAX_ROW_MESSAGES
+            found = self._candidates[collective] = []
+            for candidate in (*shipped, *self._in_channels(shipped)):
+                bound = on_nodes(candidate, self.topology.ranks_per_node, self.hosts)
+                with suppress(NotSupportedError, NotExactError):
+                    found.append(_Reckoning(bound, self.topology, self.hosts, self.rank_overhead, most))
+        return self._candidates[collective]
 
     def _in_channels(self, shipped: Sequence[Algorithm]) -> Iterator[Algorithm]:
         """Yield those of *shipped* that are weighed in channels, in each number of them."""
@@ -201,32 +241,103 @@ def linear_cost(
             long to be stacked, or its sends and receives do not match row by row.
         NotSupportedError: the program refuses this number of ranks.
     """
-    rank_overhead = rank_overhead or RankOverhead()
-    places = np.arange(topology.num_ranks) if hosts is None else np.asarray(hosts)
-    num_ranks, num_chunks = len(places), algorithm.num_chunks(len(places))
-    in_chunks = Chunking.of(algorithm, num_ranks, num_chunks, 1)
+    reckoning = _Reckoning(algorithm, topology, hosts, rank_overhead or RankOverhead(), max_row_messages)
+    while not reckoning.is_whole:
+        reckoning.take_row()
+    return reckoning.line
 
-    latency_ps, busy, reduced, num_messages = 0, 0.0, 0, 0
-    crowd: _Crowd | None = None
-    for row, pattern in kept_rows(algorithm, num_ranks, max_row_messages):
-        sizes = pattern.nbytes(row, in_chunks)
+
+class _Reckoning:
+    """The cost of an algorithm, worked out row by row; see `linear_cost` for arguments and errors.
+
+    Attributes:
+        algorithm: whose cost it is.
+        is_whole: whether all rows have been taken.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        topology: Topology,
+        hosts: Sequence[int] | None,
+        rank_overhead: RankOverhead,
+        max_row_messages: int,
+    ) -> None:
+        self.algorithm, self.is_whole = algorithm, False
+        self._topology, self._rank_overhead = topology, rank_overhead
+        self._places = np.arange(topology.num_ranks) if hosts is None else np.asarray(hosts)
+        num_ranks = len(self._places)
+        self._num_chunks = algorithm.num_chunks(num_ranks)
+        self._in_chunks = Chunking.of(algorithm, num_ranks, self._num_chunks, 1)
+        self._rows = _rows_of(algorithm, num_ranks, max_row_messages)
+        self._latency_ps, self._busy, self._reduced, self._num_messages = 0, 0.0, 0, 0
+        self._crowd: _Crowd | None = None
+        self._is_refused = False
+
+    @property
+    def line(self) -> LinearCost:
+        """What the rows taken so far cost, below which all cannot be."""
+        rate = self._rank_overhead.reduction_bandwidth
+        gamma = self._reduced / rate if rate else 0.0
+        return LinearCost(self._latency_ps / SECOND, (self._busy + gamma) / self._num_chunks)
+
+    def go_on(self) -> bool:
+        """Take the next row; return whether the algorithm can still be chosen."""
+        try:
+            self.take_row()
+        except (NotSupportedError, NotExactError):
+            self._is_refused = True
+        return not self._is_refused
+
+    def finish(self) -> bool:
+        """Take all rows; return whether the algorithm can be chosen."""
+        while not self.is_whole and not self._is_refused:
+            self.go_on()
+        return not self._is_refused
+
+    def is_within(self, nbytes: int, bound: float) -> bool:
+        """Return whether the cost of *nbytes* is at most *bound*, taking as many rows as that needs."""
+        while not self.is_whole and not self._is_refused and self.line.seconds(nbytes) <= bound:
+            self.go_on()
+        return self.is_whole and self.line.seconds(nbytes) <= bound
+
+    def take_row(self) -> None:
+        """Count the next row in; after the last one the cost is whole."""
+        taken = next(self._rows, None)
+        if taken is None:
+            self.is_whole = True
+            return
+        row, pattern = taken
+        sizes, crowd = pattern.nbytes(row, self._in_chunks), self._crowd
         is_repeated = crowd is not None and crowd.pattern is pattern and isinstance(sizes, MostlyEqual)
-        num_messages += len(row) if is_repeated else len(pattern.source)
+        self._num_messages += len(row) if is_repeated else len(pattern.source)
         if crowd is None or crowd.pattern is not pattern:
-            crowd = _Crowd(pattern, topology, places)
-        if num_messages > MAX_MESSAGES:
+            crowd = self._crowd = _Crowd(pattern, self._topology, self._places)
+        if self._num_messages > MAX_MESSAGES:
             raise NotExactError(
-                f"{algorithm} sends more than {MAX_MESSAGES} messages among {num_ranks} ranks"
+                f"{self.algorithm} sends more than {MAX_MESSAGES} messages among {len(self._places)} ranks"
             )
 
-        latency_ps += crowd.latency_ps + crowd.most_messages * rank_overhead.overhead_ps
-        latency_ps += rank_overhead.arrival_overhead_ps if crowd.most_messages else 0
-        busy += crowd.busy(sizes)
-        if rank_overhead.reduction_bandwidth is not None:
-            reduced += int(reduced_nbytes(row, num_ranks, in_chunks).max(initial=0))
+        overhead = self._rank_overhead
+        self._latency_ps += crowd.latency_ps + crowd.most_messages * overhead.overhead_ps
+        self._latency_ps += overhead.arrival_overhead_ps if crowd.most_messages else 0
+        self._busy += crowd.busy(sizes)
+        if overhead.reduction_bandwidth is not None:
+            self._reduced += int(reduced_nbytes(row, len(self._places), self._in_chunks).max(initial=0))
 
-    gamma = reduced / rank_overhead.reduction_bandwidth if rank_overhead.reduction_bandwidth else 0.0
-    return LinearCost(latency_ps / SECOND, (busy + gamma) / num_chunks)
+
+def _rows_of(algorithm: Algorithm, num_ranks: int, max_row_messages: int) -> Iterator[tuple[Step, Pattern]]:
+    """Yield the rows of `kept_rows`: of few ranks those that are kept, else one after another."""
+    num_rows = 0
+    if num_ranks > MAX_KEPT_RANKS:
+        try:
+            for row in patterned_rows(algorithm, num_ranks, max_row_messages):
+                yield row
+                num_rows += 1
+            return
+        except NotExactError:
+            pass  # programs that are kept may have larger rows
+    yield from islice(kept_rows(algorithm, num_ranks, max_row_messages), num_rows, None)
 
 
 class _Crowd:

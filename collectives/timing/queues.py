@@ -25,7 +25,7 @@ from collectives.program.chunking import Chunking
 from collectives.timing.ranks.attention import Attention
 from collectives.timing.ranks.meeting_point import MeetingPoint, Observer
 from collectives.timing.ranks.rank_by_rank import RankByRank
-from collectives.timing.rows.makespan import Makespan
+from collectives.timing.rows.makespan import Evaluated, Makespan
 from collectives.timing.rows.repeated_rows import sized_rows
 from collectives.timing.rows.row_execution import RowExecution, call_after, rows_follow
 from sim.network import Network
@@ -75,6 +75,7 @@ def collective_queue(
     attention: Attention | None = None,
     network: Network | None = None,
     observer: Observer | None = None,
+    earlier: list[Evaluated] | None = None,
 ) -> CollectiveQueue:
     """Return a queue of collectives among ranks at *hosts*; by default rank r is at place r of *topology*.
 
@@ -90,9 +91,10 @@ def collective_queue(
         network: for *events* and *ranks*, that of *topology* which other queues use too; by default one
             of its own.
         observer: for the same, is told of every step and message, rank by rank.
+        earlier: for *makespan*, see `collectives.timing.rows.makespan.Makespan`.
     """
     if engine == "makespan":
-        makespan = Makespan(topology, hosts, rank_overhead, transport_model, attention)
+        makespan = Makespan(topology, hosts, rank_overhead, transport_model, attention, earlier)
         return MakespanQueue(env, makespan, itemsize)
     rank_by_rank = engine == "ranks" or observer is not None
     network = network or Scenario(topology).network(env)

@@ -18,7 +18,7 @@ from collectives.errors import NotExactError, NotSupportedError
 from collectives.execution.transport_model import TransportModel
 from collectives.program import Algorithm
 from collectives.program.program_key import ProgramKey
-from collectives.timing import Assumptions, Job, network_for
+from collectives.timing import Assumptions, Engine, Job, network_for, with_engine
 from collectives.timing.closed_forms import closed_form_of
 from collectives.timing.cost import selector_on
 from collectives.timing.queues import (
@@ -30,6 +30,7 @@ from collectives.timing.queues import (
 )
 from collectives.timing.ranks.attention import Attention
 from collectives.timing.ranks.called_queue import CalledQueue
+from collectives.timing.rows.makespan import Evaluated
 from collectives.timing.run import Run
 from ddp.reduction.strategies.plan import ALL_REDUCE, BROADCAST
 from sim.scenario import Scenario
@@ -69,6 +70,7 @@ def communication_on(
     assumed: Assumptions,
     *,
     each_size_once: bool = False,
+    on_lines: bool = False,
     parts: FormulaParts | None = None,
 ) -> Communication:
     """Return what collectives take in *scenario* by *algorithm*, of all-reduce, and what is *assumed*.
@@ -78,6 +80,7 @@ def communication_on(
         algorithm: of all-reduce.
         assumed: what is counted.
         each_size_once: see `ByPrograms`.
+        on_lines: see `ByPrograms`.
         parts: see `ByFormula`; None: as they are.
 
     Raises:
@@ -107,7 +110,7 @@ def communication_on(
         assert selected is not None, "native has been settled"
         return selected
 
-    return ByPrograms(scenario, select, assumed, each_size_once)
+    return ByPrograms(scenario, select, assumed, each_size_once, on_lines)
 
 
 @dataclass(frozen=True)
@@ -121,17 +124,28 @@ class ByPrograms:
         each_size_once: whether each size is simulated once, alone on an idle network.  Collectives follow one
             another then, each as long as that takes from when the one before it is done on every rank; where
             all ranks are done together, a queue of them takes the same.
+        on_lines: whether of sizes only powers of two are simulated; what a program takes between two of them
+            is on the line through these, as it is where messages share links as they do at both ends.
     """
 
     scenario: Scenario
     select: Callable[[str, int], Algorithm]
     assumed: Assumptions
     each_size_once: bool = False
+    on_lines: bool = False
 
     def queue(
-        self, env: simpy.Environment, engine: EngineName, itemsize: int, attention: Attention | None = None
+        self,
+        env: simpy.Environment,
+        engine: EngineName,
+        itemsize: int,
+        attention: Attention | None = None,
+        earlier: list[Evaluated] | None = None,
     ) -> StepQueue:
-        """Return a queue on a network of its own, of ranks that pay it such *attention*; None: always."""
+        """Return a queue on a network of its own, of ranks that pay it such *attention*; None: always.
+
+        *earlier* is what came of such a queue with another attention, see `collective_queue`.
+        """
         if self.each_size_once:
             return FormulaQueue(env, partial(self.takes_ps, engine=engine, itemsize=itemsize))
         scenario, transport = self.scenario, self.assumed.software.transport
@@ -152,6 +166,7 @@ class ByPrograms:
             transport_model=transport,
             attention=attention,
             network=network,
+            earlier=earlier,
         )
         return _ProgramQueue(queue, self.select)
 
@@ -159,7 +174,16 @@ class ByPrograms:
         """Return what a collective takes that has the network for itself, where no condition holds."""
         program = ProgramKey.of(self.select(collective, nbytes))
         rank_overhead, transport = self.assumed.software.rank_overhead(), self.assumed.software.transport
-        return _takes_ps(self.scenario.base, program, nbytes, engine, itemsize, rank_overhead, transport)
+
+        def simulated_ps(size: int) -> int:
+            of = "auto" if self.on_lines else engine
+            return _takes_ps(self.scenario.base, program, size, of, itemsize, rank_overhead, transport)
+
+        low = 1 << max(0, nbytes.bit_length() - 1)
+        if not self.on_lines or low % itemsize or nbytes == low:
+            return simulated_ps(nbytes)
+        low_ps, high_ps = simulated_ps(low), simulated_ps(2 * low)
+        return low_ps + (high_ps - low_ps) * (nbytes - low) // low
 
 
 @lru_cache(maxsize=4096)  # for steps of other models and strategies, too; a topology is compared by identity
@@ -167,21 +191,25 @@ def _takes_ps(
     topology: Topology,
     program: ProgramKey,
     nbytes: int,
-    engine: EngineName,
+    engine: Engine,
     itemsize: int,
     rank_overhead: RankOverhead,
     transport: TransportModel,
 ) -> int:
-    env = simpy.Environment(initial_time=0)
-    queue = collective_queue(
-        env,
-        topology,
-        engine=engine,
-        itemsize=itemsize,
-        rank_overhead=rank_overhead,
-        transport_model=transport,
-    )
-    span: CallSpan = run_until(env, queue.submit(program.algorithm, nbytes))
+    def attempt(name: EngineName) -> CallSpan:
+        env = simpy.Environment(initial_time=0)
+        queue = collective_queue(
+            env,
+            topology,
+            engine=name,
+            itemsize=itemsize,
+            rank_overhead=rank_overhead,
+            transport_model=transport,
+        )
+        span: CallSpan = run_until(env, queue.submit(program.algorithm, nbytes))
+        return span
+
+    span, _ = with_engine(engine, attempt)
     return span.end_ps - span.start_ps
 
 
@@ -267,7 +295,12 @@ class ByFormula:
     parts: FormulaParts = WHOLE
 
     def queue(
-        self, env: simpy.Environment, engine: EngineName, itemsize: int, attention: Attention | None = None
+        self,
+        env: simpy.Environment,
+        engine: EngineName,
+        itemsize: int,
+        attention: Attention | None = None,
+        earlier: list[Evaluated] | None = None,
     ) -> StepQueue:
         """Return a queue in which a collective takes what the formula says."""
         return FormulaQueue(env, partial(self.takes_ps, engine=engine, itemsize=itemsize))

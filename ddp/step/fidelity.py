@@ -4,6 +4,8 @@
     over 10,000          sends that are awaited late               each step's sends awaited
     over 100,000         collectives that go on at rank's calls    collectives that go on by themselves
     over 1,000,000       any                                       each size of bucket once, alone
+    over 10,000          any that are followed one by one, as      powers of two bytes once, alone, and a line
+                         they meet otherwise than in step          between them
 
 A step of fewer messages is exact.  So is one with conditions, and one of which an engine is asked for by
 name.
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from collectives.catalogue.native import Native, by_itself
@@ -38,14 +40,32 @@ MAX_CALLED = 100_000
 MAX_FOLLOWED = 1_000_000
 """Messages of a step beyond which each size of bucket is simulated once, alone on the idle network."""
 
+MAX_ONE_BY_ONE = 10_000
+"""Messages of a step beyond which, where each is followed by itself, powers of two are simulated once."""
+
 MAX_OF_A_ROW = 250_000
 """Messages of one step of all ranks up to which they are counted; else they are taken to be so many."""
 
 
-def affordable(
+@dataclass(frozen=True)
+class Fidelity:
+    """What of a step is simulated.
+
+    Attributes:
+        assumed: what is counted.
+        each_size_once: whether each size is simulated once, alone on the idle network.
+        on_lines: whether only powers of two are, and sizes between them are on the line through these.
+    """
+
+    assumed: Assumptions
+    each_size_once: bool = False
+    on_lines: bool = False
+
+
+def messages_in(
     assumed: Assumptions, algorithm: Choice, buckets: Iterable[tuple[str, int]], topology: Topology
-) -> tuple[Assumptions, bool]:
-    """Return what can be simulated of *assumed* in a step of these *buckets*, and whether each size once.
+) -> int:
+    """Return the messages of a step; none by a closed form, or of one rank.
 
     Args:
         assumed: what was asked for.
@@ -54,17 +74,22 @@ def affordable(
         topology: the network.
     """
     if closed_form_of(algorithm, assumed.model) is not None or topology.num_ranks == 1:
-        return assumed, False
-    num_messages = sum(
+        return 0
+    return sum(
         times * messages_of(algorithm, collective, nbytes, topology)
         for (collective, nbytes), times in Counter(buckets).items()
     )
+
+
+def affordable(assumed: Assumptions, num_messages: int, *, one_by_one: bool) -> Fidelity:
+    """Return what is simulated of *assumed* in a step of so many messages, followed *one_by_one* or not."""
     transport = assumed.software.transport
-    if transport.progress == "calls" and num_messages > MAX_CALLED:
+    on_lines = one_by_one and num_messages > MAX_ONE_BY_ONE
+    if transport.progress == "calls" and (num_messages > MAX_CALLED or on_lines):
         assumed = assumed.with_(transport_model=_going_on(transport))
     elif transport.late_sends and num_messages > MAX_LATE:
         assumed = assumed.with_(transport_model=_sends_awaited(transport))
-    return assumed, num_messages > MAX_FOLLOWED
+    return Fidelity(assumed, num_messages > MAX_FOLLOWED or on_lines, on_lines)
 
 
 def messages_of(algorithm: Choice, collective: str, nbytes: int, topology: Topology) -> int:

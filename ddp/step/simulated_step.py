@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Unpack
 import simpy
 
 from collectives.catalogue.selectors import NATIVE, NCCL
-from collectives.errors import NotSupportedError
+from collectives.errors import NotExactError, NotSupportedError
 from collectives.timing import Assumptions, Engine, with_engine
 from collectives.timing.assumptions import Counted, asked_topology
 from collectives.timing.floor import check_floor, floor_ps
 from collectives.timing.formulas.nccl.protocol import with_protocol
 from collectives.timing.queues import EngineName, run_until
 from collectives.timing.ranks.attention import Attention
+from collectives.timing.rows.makespan import Evaluated
 from ddp.profiles import Profile
 from ddp.reduction.bucketing import bucket_limits
 from ddp.reduction.overlap import Strategy, resolve_strategy
@@ -54,7 +55,7 @@ from ddp.step.communication import (
     name_of,
     settled,
 )
-from ddp.step.fidelity import affordable
+from ddp.step.fidelity import Fidelity, affordable, messages_in
 from ddp.step.inefficiencies import inefficiencies_on
 from ddp.step.replicated import Replicated
 from ddp.step.sharded import Sharded
@@ -145,39 +146,62 @@ def simulate_step(
     sent += [(BROADCAST, nbytes) for nbytes in broadcasts] * overlap.num_passes
     assumed = settled(assumed, algorithm, scenario)
     lost = inefficiencies_on(assumed, scenario, profile, algorithm)
-    each_size_once = False
-    if engine == "auto" and not scenario.conditions:
-        assumed, each_size_once = affordable(assumed, algorithm, sent, topology)
-    completes = assumed.software.transport
-    completes.check_overlap("simulate_step")
-    on_call = completes.progress == "calls"
-    _check_calls(on_call, completes.name, scenario, overlap)
-    communication = communication_on(scenario, algorithm, assumed, each_size_once=each_size_once, parts=parts)
     name_of_algorithm = name_of(algorithm)
     compute_ps = profile.compute_ps * overlap.num_passes
     alone_ps = max(compute_ps + lost.optimizer_ps, lost.input_alone_ps)
     profile = profile.slowed(lost.late)
 
-    def replayed(name: EngineName, attention: Attention | None = None) -> tuple[Timeline, int]:
-        env = simpy.Environment(initial_time=0)
-        queue = communication.queue(env, name, itemsize, attention)
-        timeline = Timeline(env, queue, topology.num_ranks, lost, "bucket")
-        step: Replicated | Sharded
-        if isinstance(overlap, Fsdp):
-            timeline.noun = "unit"
-            step = Sharded(timeline, profile, overlap)
-        else:
-            cost = _cost(communication, topology.num_ranks, name, itemsize) if overlap.needs_timing else None
-            plan = overlap.plan(_layout(profile, limits, order, cost))
-            step = Replicated(timeline, profile, plan, overlap, broadcasts)
-        return timeline, run_until(env, env.process(step.step()))
+    def simulated(fidelity: Fidelity, engine: Engine) -> tuple[Timeline, int, Communication, EngineName]:
+        completes = fidelity.assumed.software.transport
+        completes.check_overlap("simulate_step")
+        on_call = completes.progress == "calls"
+        _check_calls(on_call, completes.name, scenario, overlap)
+        communication = communication_on(
+            scenario,
+            algorithm,
+            fidelity.assumed,
+            each_size_once=fidelity.each_size_once,
+            on_lines=fidelity.on_lines,
+            parts=parts,
+        )
 
-    def attempt(name: EngineName) -> tuple[Timeline, int]:
-        if not on_call or completes.late_sends:
-            return replayed(name)
-        return _with_own_calls(partial(replayed, name))
+        def replayed(
+            name: EngineName, attention: Attention | None = None, earlier: list[Evaluated] | None = None
+        ) -> tuple[Timeline, int]:
+            env = simpy.Environment(initial_time=0)
+            queue = communication.queue(env, name, itemsize, attention, earlier)
+            timeline = Timeline(env, queue, topology.num_ranks, lost, "bucket")
+            step: Replicated | Sharded
+            if isinstance(overlap, Fsdp):
+                timeline.noun = "unit"
+                step = Sharded(timeline, profile, overlap)
+            else:
+                timed = overlap.needs_timing
+                cost = _cost(communication, topology.num_ranks, name, itemsize) if timed else None
+                plan = overlap.plan(_layout(profile, limits, order, cost))
+                step = Replicated(timeline, profile, plan, overlap, broadcasts)
+            return timeline, run_until(env, env.process(step.step()))
 
-    (timeline, time_ps), name = with_engine(engine, attempt)
+        def attempt(name: EngineName) -> tuple[Timeline, int]:
+            if not on_call or completes.late_sends:
+                return replayed(name)
+            return _with_own_calls(partial(replayed, name))
+
+        (timeline, time_ps), name = with_engine(engine, attempt)
+        return timeline, time_ps, communication, name
+
+    if engine == "auto" and not scenario.conditions:
+        count = messages_in(assumed, algorithm, sent, topology)
+        fidelity = affordable(assumed, count, one_by_one=False)
+        try:
+            timeline, time_ps, communication, name = simulated(fidelity, "makespan")
+        except NotExactError:
+            fidelity = affordable(assumed, count, one_by_one=True)
+            timeline, time_ps, communication, name = simulated(fidelity, "events")
+    else:
+        fidelity = Fidelity(assumed)
+        timeline, time_ps, communication, name = simulated(fidelity, engine)
+    assumed = fidelity.assumed
     by_formula = isinstance(communication, ByFormula)
     runs = tuple(run for run in timeline.runs if run.bucket != BUFFERS)
     floor = _floor_ps(profile, compute_ps, runs, overlap, scenario.at_best, by_formula)
@@ -202,11 +226,12 @@ def simulate_step(
         CLOSED_FORM if by_formula else name,
         timeline.trace,
         assumed.model if by_formula else "links",
-        completes.name,
+        assumed.software.transport.name,
         alone_ps=alone_ps,
         inefficiencies=lost.terms,
         without_device=lost.without_device,
-        each_size_once=each_size_once and not by_formula,
+        each_size_once=fidelity.each_size_once and not by_formula,
+        on_lines=fidelity.on_lines and not by_formula,
         buffers=tuple(run for run in timeline.runs if run.bucket == BUFFERS),
     )
 
@@ -231,18 +256,19 @@ def _check_calls(on_call: bool, transport: str, scenario: Scenario, strategy: St
 
 
 def _with_own_calls(
-    replayed: Callable[[Attention], tuple[Timeline, int]],
+    replayed: Callable[[Attention, list[Evaluated]], tuple[Timeline, int]],
 ) -> tuple[Timeline, int]:
     """Return the replay whose collectives, one after another, go on at its own calls, and at no other time.
 
     When a rank calls depends on how long it waits, and that on its collectives, which go on when it calls.
     So a step is replayed with the calls that the last replay made, until it makes those that were assumed.
     What a replay does up to some time depends on the calls before that time alone; so each replay is right
-    for longer than the one before it, and the last is right altogether.
+    for longer than the one before it, and the last is right altogether.  Collectives that were over by then
+    are not evaluated again.
     """
-    attention = Attention((), 0)
+    attention, earlier = Attention((), 0), list[Evaluated]()
     while True:
-        timeline, time_ps = replayed(attention)
+        timeline, time_ps = replayed(attention, earlier)
         made = timeline.attention()
         if made == attention:
             return timeline, time_ps

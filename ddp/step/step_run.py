@@ -29,6 +29,7 @@ class StepRun:
         inefficiencies: terms that were counted besides the time of the messages.
         without_device: terms that would be counted if anybody said on what ranks compute.
         each_size_once: whether buckets of one size were simulated once, as there were very many messages.
+        on_lines: whether of these sizes only powers of two were, and others are on the line between two.
         buffers: the collectives that brought buffers to all ranks, for which the forward pass waited.
     """
 
@@ -44,6 +45,7 @@ class StepRun:
     inefficiencies: tuple[str, ...] = ()
     without_device: tuple[str, ...] = ()
     each_size_once: bool = False
+    on_lines: bool = False
     buffers: tuple[BucketRun, ...] = ()
 
     def __repr__(self) -> str:
@@ -98,6 +100,8 @@ class StepRun:
         words = asked.with_(transport_model=transport, model=self.model).in_words(self.inefficiencies)
         if self.without_device:
             words += f"; not counted without a device: {', '.join(self.without_device)}"
+        if self.on_lines:
+            return f"{words}; buckets of powers of two simulated once, others on the line between two"
         return f"{words}; each size of bucket simulated once" if self.each_size_once else words
 
     def rows(self) -> list[dict[str, Any]]:

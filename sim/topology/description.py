@@ -78,11 +78,6 @@ class NetworkDescription:
         """
         return NetworkDescription(checked(overridden(self.file, values)))
 
-    def without_measurements(self) -> NetworkDescription:
-        """Return the network without its tables of measured collectives."""
-        fields = self.file.fields.model_copy(update={"measured": []})
-        return NetworkDescription(replace(self.file, fields=fields))
-
     def without_fabric(self) -> NetworkDescription:
         """Return the network with ports of which flows get all; see `sim.topology.fabric`."""
         if not loses(getattr(self.fields, "fabric", None)):

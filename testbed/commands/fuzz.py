@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.bounds import terminated_in_order
 from testbed.errors import UsageError
-from testbed.options.arguments import parse_ranks, split_names
+from testbed.options.annotations import TimeLimit
+from testbed.options.arguments import parse_limit, parse_ranks, split_names
 from testbed.options.command import command
 from testbed.output.table import Advance, progress
 from testbed.result import Interrupted, Result
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  testbed fuzz train.py --ranks 2-8 --seeds 10000
-  testbed fuzz train.py --seed 4711
-  testbed fuzz train.py --faults delay,slow --time-limit 60s -- --epochs 1
+  testbed fuzz --ranks 2-8 --seeds 10000 train.py
+  testbed fuzz --seed 4711 train.py
+  testbed fuzz --faults delay,slow --time-limit 60s train.py --epochs 1
   testbed fuzz ring,tree --seeds 100000
   testbed fuzz my_algorithms.py:my_ring --ranks 2-6
   testbed fuzz all --seeds 1000000 --time-limit 20s
@@ -126,9 +128,7 @@ class SeedOptions:
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**63, metavar="N", help="This one alone, again.")
     ] = None
-    time_limit: Annotated[
-        str | None, typer.Option(metavar="TIME", help="No new runs after that: 60s, 1h is 3600s.")
-    ] = None
+    time_limit: TimeLimit = None
     workers: Annotated[
         int | None, typer.Option(min=1, max=1024, metavar="N", help="Processes; by default one per core.")
     ] = None
@@ -141,17 +141,6 @@ class SeedOptions:
         """The seeds to be tried."""
         return range(self.seeds) if self.seed is None else range(self.seed, self.seed + 1)
 
-    @property
-    def limit_seconds(self) -> float | None:
-        """Seconds after which no new runs begin.
-
-        Raises:
-            UnitError: a time that cannot be read.
-        """
-        from sim.units import SECOND, parse_time
-
-        return None if self.time_limit is None else parse_time(self.time_limit, "--time-limit") / SECOND
-
 
 @command
 def fuzz(
@@ -163,7 +152,7 @@ def fuzz(
         ),
     ],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS]…", help="What the script is given.")
+        list[str] | None, typer.Argument(metavar="[ARGS]…", help="What the script is given.")
     ] = None,
     *,
     draws: DrawOptions,
@@ -177,18 +166,19 @@ def fuzz(
     Each run is held to the same run without faults: what only changes time or order must not change a result;
     whatever else happens, a run ends as without it or in an error that names the culprit. A violation is made
     smaller, and printed as a test for pytest. It ends with 1 also where nothing was checked.
+    Options come before SCRIPT; all that follows it is the script's.
     """
     subject = _subject(what, arguments or [], draws, module)
     from testbed.fuzzing.campaign import explore
     from testbed.report.fuzzing import fuzzing_result
 
     number = len(seeds.range)
-    with progress(number) as advance:
+    with terminated_in_order(), progress(number) as advance:
         tally = explore(
             subject.judge_batch,
             seeds.range,
             batch_size=max(1, min(subject.batch_size, number // 8)),
-            time_limit=seeds.limit_seconds,
+            time_limit=parse_limit(seeds.time_limit),
             workers=1 if number == 1 else seeds.workers,
             scheduler=seeds.scheduler,
             watch=partial(_show, advance),

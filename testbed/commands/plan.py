@@ -10,6 +10,8 @@ import typer
 
 from testbed.commands.plan_goodput import GoodputOptions, goodput_of
 from testbed.errors import UsageError
+from testbed.options.annotations import TimeLimit
+from testbed.options.arguments import parse_limit
 from testbed.options.command import command
 from testbed.options.planning import QuestionOptions, SweepOptions
 from testbed.output.table import progress
@@ -48,12 +50,15 @@ def plan(
             "predictions; by default of all but scripts.",
         ),
     ] = None,
+    time_limit: TimeLimit = None,
 ) -> Result:
     """Answer a question about a cluster: time, cost and what limits each design.
 
     Models, networks with other values of single fields, ranks, strategies and algorithms: every combination
     is worked out, on all cores or a cluster's, and only what is not known already. A question is a file, or
     options for the common case.
+
+    Ctrl-C, or a time limit, ends the search and shows what is there.
 
     With --goodput: how much of a long training's time counts, what is lost to failures, checkpoints and
     waiting, the best interval between checkpoints, and what would help. All that follows a SCRIPT is the
@@ -81,6 +86,7 @@ def plan(
         workers=sweeps.workers,
         scheduler=sweeps.scheduler,
         cache=sweeps.cache,
+        time_limit=parse_limit(time_limit),
         watch=progress,
     )
-    return plan_result(found)
+    return found.stop.ended(plan_result(found))

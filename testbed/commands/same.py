@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  testbed same train.py --ranks 1,2,4
-  testbed same train.py --ranks 1,8 --steps 3 -- --global-batch-size 64
+  testbed same --ranks 1,2,4 train.py
+  testbed same --ranks 1,8 --steps 3 train.py --global-batch-size 64
 """
 
 
@@ -28,7 +28,7 @@ Examples:
 def same(
     script: Annotated[str, typer.Argument(metavar="SCRIPT", help="An ordinary torchrun script.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS]…", help="What the script is given.")
+        list[str] | None, typer.Argument(metavar="[ARGS]…", help="What the script is given.")
     ] = None,
     ranks: Annotated[
         str, typer.Option(metavar="LIST", help="Numbers of ranks; all are compared with the first.")
@@ -50,7 +50,7 @@ def same(
 
     The script must divide the same global batch among its ranks: where each rank brings a batch of its own
     size, more ranks are another training. Every run computes in virtual time, in this process; a script's
-    output is not shown.
+    output is not shown. Options come before SCRIPT; all that follows it is the script's.
     """
     counts = parse_ranks(ranks)
     if len({*counts}) < 2:

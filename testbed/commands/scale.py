@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.annotations import WORLD_SIZES
-from testbed.options.arguments import parse_ranks, several
-from testbed.options.assumptions import StepAssumptionOptions, assumptions_json
+from testbed.options.annotations import WORLD_SIZES, TimeLimit
+from testbed.options.arguments import parse_limit, parse_ranks, several
+from testbed.options.assumptions import StepAssumptionOptions, inefficiencies_of
 from testbed.options.command import command
-from testbed.output.table import progress
 from testbed.result import Result
 
 EXAMPLES = """\b
@@ -74,20 +73,20 @@ def scale(
     ] = False,
     *,
     counts: StepAssumptionOptions,
+    time_limit: TimeLimit = None,
 ) -> Result:
     """Predict how a training step scales.
 
     The reducer that trains is replayed in virtual time, with the compute times of a profile, as a real run is
     expected to be: over what it would use (NCCL where the network names GPUs, else Gloo), with what it loses
     besides, and with what the options count.
+
+    Ctrl-C, or a time limit, ends it and shows what is there.
     """
     from collectives.catalogue.selectors import NATIVE, check_choice
-    from ddp.profiles import load_profile
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
-    from sim import load_network
-    from testbed.options import evidence
+    from testbed.planning.scaling import points_of_scaling, scaled
     from testbed.report.scaling import scaling_result
-    from testbed.studies.predict import predict
 
     if not 0 < bucket_cap_mb < float("inf"):
         raise UsageError(f"--bucket-cap-mb {bucket_cap_mb:g}: expected a number above 0")
@@ -97,28 +96,19 @@ def scale(
             f"--ranks {ranks}: {len(sizes)} world sizes, at most {MAX_SIZES} are predicted at once; "
             f"{sizes[0]}-{sizes[-1]}x2 takes twice as many each time"
         )
-    profiles = [load_profile(name) for name in several(profile or ["resnet50"], "--profile")]
-    named = several(network or DEFAULT_NETWORKS, "--network")
-    networks = [load_network(name, ideal=counts.ideal) for name in named]
     wanted = several(strategy or DEFAULT_STRATEGIES, "--strategy")
-    strategies = [resolve_strategy(name).name for name in (STRATEGIES if ALL in wanted else wanted)]
     if algorithm not in (None, NATIVE):
         check_choice(algorithm)
-    with progress(len(profiles) * len(networks) * len(strategies) * len(sizes)) as advance:
-        scaling = predict(
-            profiles,
-            networks,
-            strategies,
-            sizes,
-            bucket_cap_mb=bucket_cap_mb,
-            algorithm=algorithm,
-            advance=advance,
-            strong=strong,
-            counts=counts.on,
-        )
-    proved = evidence.evidence_for(
-        [] if algorithm is None else [algorithm],
-        evidence.nodes_of(*(own.topology(size) for own in networks for size in sizes)),
+    networks = several(network or DEFAULT_NETWORKS, "--network")
+    points = points_of_scaling(
+        several(profile or ["resnet50"], "--profile"),
+        networks,
+        [resolve_strategy(name).name for name in (STRATEGIES if ALL in wanted else wanted)],
+        sizes,
+        bucket_cap_mb=bucket_cap_mb,
+        algorithm=algorithm,
+        asked={**counts.asked, "inefficiencies": inefficiencies_of(counts.inefficiencies)},
+        strong=strong,
     )
-    written = assumptions_json(named, algorithm, counts.asked, scaling.assumed)
-    return scaling_result(scaling, profiles, written, proved)
+    rows, stop = scaled(points, time_limit=parse_limit(time_limit))
+    return stop.ended(scaling_result(rows, networks, counts.asked))

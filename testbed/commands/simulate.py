@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.bounds import bounded
 from testbed.commands.network import default_ranks
 from testbed.errors import UsageError
 from testbed.options.annotations import TraceFile
@@ -21,7 +22,7 @@ from testbed.options.command import command
 from testbed.options.conditions import ConditionOptions
 from testbed.output.folder import check_writable
 from testbed.output.table import progress
-from testbed.result import Interrupted, Result
+from testbed.result import Result
 
 if TYPE_CHECKING:
     from testbed.studies.simulation import Simulated, SimulationRequest
@@ -134,19 +135,14 @@ def simulate(
 
     _check_trace(request, trace)
     results: list[Simulated] = []
-    try:
-        with progress(len(entries) * len(sizes)) as advance:
-            results.extend(simulated(request, advance, watched=sys.stderr.isatty()))
-    except KeyboardInterrupt as interrupt:
-        if not results:
-            raise
-        so_far = simulation_result(request, results, all_links=all_links, interrupted=True)
-        raise Interrupted(so_far, interrupt) from None
+    with bounded() as stop, progress(len(entries) * len(sizes)) as advance:
+        results.extend(simulated(request, advance, watched=sys.stderr.isatty()))
+    stop.check(results, len(entries) * len(sizes), "run")
     result = simulation_result(request, results, all_links=all_links)
-    if trace is None:
-        return result
-    results[0].run.trace.save(trace)
-    return replace(result, files={"Trace, for https://ui.perfetto.dev": trace})
+    if trace is not None:
+        results[0].run.trace.save(trace)
+        result = replace(result, files={"Trace, for https://ui.perfetto.dev": trace})
+    return stop.ended(result)
 
 
 def _check_trace(request: SimulationRequest, trace: Path | None) -> None:

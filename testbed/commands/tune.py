@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.bounds import bounded
 from testbed.errors import UsageError
 from testbed.options.arguments import MAX_RANKS, several
 from testbed.options.assumptions import StepAssumptionOptions, assumptions_json
@@ -86,7 +87,7 @@ def tune(
             check_choice(name)
     counted = counts.on(topology)
     search: Search
-    with progress() as advance:
+    with bounded() as stop, progress() as advance:
 
         def show(trial: Trial) -> None:
             best = search.result().best
@@ -101,13 +102,10 @@ def tune(
             assumptions=counted,
             advance=show,
         )
-        interrupt: KeyboardInterrupt | None = None
-        try:
-            found = search.run()
-        except KeyboardInterrupt as caught:
-            if not search.started:
-                raise
-            found, interrupt = search.result(), caught
+        search.run()
+    if stop.by is not None and not search.started:
+        raise stop.by
+    found = search.result()
     travels = {
         ("all_reduce", nbytes) for trial in (found.torch, found.best) for nbytes in trial.nbytes if nbytes
     }
@@ -118,6 +116,6 @@ def tune(
     )
     model = model_of(next(iter(algorithms)), str(counted))
     result = tuning_result(found, own, topology, carriers, proved, counted, assumptions, model)
-    if interrupt is not None:
-        raise Interrupted(result, interrupt)
+    if stop.by is not None:
+        raise Interrupted(result, stop.by)
     return result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.bounds import bounded
 from testbed.errors import UsageError
 from testbed.options.annotations import WORLD_SIZES
 from testbed.options.arguments import MAX_COUNT, parse_ranks
@@ -14,7 +15,7 @@ from testbed.options.command import command
 from testbed.output.table import counted, progress
 from testbed.report.proofs import proofs_result
 from testbed.result import Result
-from testbed.studies.proofs import choose, prove_wholly
+from testbed.studies.proofs import Outcome, Which, choose, prove_wholly, which
 
 if TYPE_CHECKING:
     from collectives.program import Algorithm
@@ -71,6 +72,8 @@ def verify(
     """Prove algorithms right, without data.
 
     A wrong program ends with exit code 1 and the grid of ranks and steps around the fault.
+
+    Ctrl-C ends it and shows what is proved by then.
     """
     sizes = parse_ranks(ranks)
     if len(sizes) > MAX_SIZES:
@@ -78,13 +81,16 @@ def verify(
     chosen = choose(algorithms, collective)
     if budget is None:
         _check_work(chosen, sizes[-1])
-    with progress(len(chosen) * (len(sizes) + 1)) as advance:
-        outcomes = prove_wholly(chosen, sizes, ranks, advance, budget)
+    found: dict[Which, Outcome] = {}
+    with bounded() as stop, progress(len(chosen) * (len(sizes) + 1)) as advance:
+        prove_wholly(chosen, sizes, ranks, advance, budget, found)
+    outcomes = [found[which(own)] for own in chosen if which(own) in found]
+    stop.check(outcomes, len(chosen), "algorithm")
     if not any(outcome.proofs or outcome.failed_at for outcome in outcomes):
         reason = next((outcome.reason for outcome in outcomes if outcome.refused), None)
         raise UsageError(f"nothing was proved: {reason or f'every proof is over --budget {budget}'}")
     question = f"Are {counted(len(chosen), 'algorithm')} right, for {ranks} ranks?"
-    return proofs_result(question, outcomes, budget)
+    return stop.ended(proofs_result(question, outcomes, budget))
 
 
 def _check_work(chosen: Sequence[Algorithm], world_size: int) -> None:

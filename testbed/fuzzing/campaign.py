@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from testbed.errors import LaunchError, exit_code_of_interrupt
+from testbed.errors import INTERRUPTED, LaunchError
 from testbed.tasks import results
 
 MOST_VIOLATIONS = 5
@@ -90,7 +90,7 @@ class Tally:
     def exit_code(self) -> int:
         """Of a command: 0 only where something was checked, all of it, and nothing was wrong."""
         if self.interrupted is not None:
-            return exit_code_of_interrupt(self.interrupted)
+            return INTERRUPTED
         return int(bool(self.violated or self.lost or not self.checked))
 
     @property

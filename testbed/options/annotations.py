@@ -34,5 +34,11 @@ DeviceThreads: TypeAlias = Annotated[
 PredictionsFile: TypeAlias = Annotated[
     Path, typer.Option(metavar="FILE", help="--device: where predictions stand before measuring.")
 ]
+TimeLimit: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--time-limit", metavar="TIME", help="Give what is there after so many seconds: 60, 60s or 500ms."
+    ),
+]
 WORLD_SIZES = "World sizes: 8, 2,4,8, 2-64 (every one), 1-1024x2 (doubling)."
 """What `testbed.options.arguments.parse_ranks` reads."""

@@ -29,6 +29,17 @@ MAX_COUNT = 10**9
 """Of what is counted on the command line: iterations, seeds and the like."""
 
 
+def parse_limit(text: str | None) -> float | None:
+    """Return the seconds of a time limit: ``60``, ``60s`` or ``500ms``; None: there is none.
+
+    Raises:
+        UnitError: it cannot be read.
+    """
+    from sim.units import SECOND, parse_time
+
+    return None if text is None else parse_time(text, "--time-limit") / SECOND
+
+
 def parse_ranks(text: str) -> list[int]:
     """Return the world sizes that *text* lists: ``8``, ``2-64`` (every one), ``1-1024x2``, ``2,4,8-10``.
 

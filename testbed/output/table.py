@@ -1,13 +1,14 @@
 """Results on a terminal: tables with right-aligned figures, and progress where someone watches.
 
-Results go to stdout; progress and errors go to stderr, and progress only to a terminal, so that
-a pipe receives the result and nothing else.
+Results go to stdout; progress and errors go to stderr, so that a pipe receives the result and nothing else.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -21,6 +22,9 @@ from testbed.errors import visible
 
 _LITERAL: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 """What is printed is shown as it is: names in files and of files may hold brackets and colons."""
+
+EACH_SECONDS = 10.0
+"""After which a line says how far it is, where nobody watches a terminal."""
 
 MIN_WIDTH = 100
 """Columns when nobody says how wide the output is, so that a pasted table is not folded."""
@@ -104,9 +108,16 @@ def print_json(document: dict[str, Any]) -> None:
 
 @contextmanager
 def progress(total: int | None = None, *, show: bool = True) -> Iterator[Advance]:
-    """Show progress on stderr while the body runs, if that is a terminal; leave nothing behind."""
-    if not show or not sys.stderr.isatty():
+    """Show progress on stderr while the body runs: on a terminal, and leave nothing behind there.
+
+    Elsewhere a line each `EACH_SECONDS` says how far it is.
+    """
+    if not show:
         yield _silent
+        return
+    if not sys.stderr.isatty():
+        with _now_and_then(total) as say:
+            yield say
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -129,6 +140,31 @@ def progress(total: int | None = None, *, show: bool = True) -> Iterator[Advance
 
     with bar:
         yield advance
+
+
+@contextmanager
+def _now_and_then(total: int | None) -> Iterator[Advance]:
+    """Print how far it is on stderr, a line each `EACH_SECONDS`, from a thread beside the body."""
+    began, done, doing = time.monotonic(), 0, ""
+    over = threading.Event()
+
+    def advance(description: str, completed: int | None = None) -> None:
+        nonlocal done, doing
+        done, doing = done + 1 if completed is None else completed, description
+
+    def say() -> None:
+        while not over.wait(EACH_SECONDS):
+            share = "" if total is None else f", {done} of {total}"
+            last = f": {visible(doing)}" if doing else ""
+            print(f"testbed: {time.monotonic() - began:.0f} s{share}{last}", file=sys.stderr, flush=True)
+
+    speaker = threading.Thread(target=say, daemon=True)
+    speaker.start()
+    try:
+        yield advance
+    finally:
+        over.set()
+        speaker.join()
 
 
 def _silent(description: str, completed: int | None = None) -> None:

@@ -11,6 +11,7 @@ largest bucket, alone.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from testbed.planning.row import Row
 
 if TYPE_CHECKING:
     from collectives.timing import Assumptions
+    from ddp import Profile, StepRun
     from ddp.step.communication import FormulaParts
     from sim.topology import Topology
 
@@ -61,9 +63,7 @@ def evaluate(point: Point, altered: Alteration = AS_IT_IS) -> Row:
 def topology_at(point: Point) -> Topology:
     """Return the network of *point*, of its size."""
     file = content_digest(point.network)
-    return _topology(
-        point.network, point.overrides, point.ranks, point.timing, point.transport == "ideal", file
-    )
+    return _topology(point.network, point.overrides, point.ranks, point.ideal, file)
 
 
 def algorithm_of(point: Point, topology: Topology) -> str:
@@ -77,20 +77,21 @@ def assumed_at(point: Point, topology: Topology) -> Assumptions:
     """Return what is assumed at *point*, on its network as it is."""
     from collectives.timing import Assumptions
 
-    return Assumptions.of_a_real_run(
-        topology,
-        model=point.timing,
-        transport_model=None if point.transport == AUTO else point.transport,
-        inefficiencies=point.inefficiencies,
-        device=point.device,
-    )
+    counted: dict[str, Any] = {
+        "model": point.timing,
+        "transport_model": None if point.transport == AUTO else point.transport,
+        "inefficiencies": point.inefficiencies,
+        "device": point.device,
+        **dict(point.software),
+    }
+    return Assumptions.of_a_real_run(topology, **counted)
 
 
 def _altered(point: Point, usual: Topology, altered: Alteration) -> tuple[Topology, FormulaParts]:
     """Return the network as it is otherwise, or where a closed form is evaluated, its parts."""
     from ddp.step.communication import WHOLE
 
-    if point.timing == "library":
+    if point.timing != "links":
         return usual, altered.of_formula()
     return _altered_topology(usual, altered), WHOLE
 
@@ -101,32 +102,41 @@ def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
     from ddp import simulate_step
     from ddp.profiles import load_profile
 
-    share = Fraction(point.fewest, point.ranks) if point.fewest else Fraction(1)
-    profile = altered.of_profile(load_profile(point.model).slowed(share))
+    own = altered.of_profile(load_profile(point.model))
     assumed = assumed_at(point, usual)
     assumed = assumed.with_(inefficiencies=altered.of_inefficiencies(assumed.software.inefficiencies))
     topology, parts = _altered(point, usual, altered)
     algorithm: Any = algorithm_of(point, usual)
     if topology is not usual:
         algorithm = selector_on(usual, algorithm)
-    run = simulate_step(
-        profile,
-        topology=topology,
-        strategy=point.strategy,
-        bucket_cap_mb=point.bucket_cap_mb,
-        algorithm=algorithm,
-        assumptions=assumed,
-        parts=parts,
-    )
+
+    def step(profile: Profile, topology: Topology) -> StepRun:
+        return simulate_step(
+            profile,
+            topology=topology,
+            strategy=point.strategy,
+            bucket_cap_mb=point.bucket_cap_mb,
+            algorithm=algorithm,
+            assumptions=assumed,
+            parts=parts,
+        )
+
+    if point.fewest:
+        run = step(own.slowed(Fraction(point.fewest, point.ranks)), topology)
+        whole = step(own.slowed(Fraction(point.fewest)), topology_at(replace(point, ranks=1)))
+        alone, efficiency = whole.seconds / point.ranks, whole.seconds / (point.ranks * run.seconds)
+    else:
+        run = step(own, topology)
+        alone, efficiency = run.efficiency * run.seconds, run.efficiency
     largest = max((bucket.nbytes for bucket in run.buckets), default=0)
     chosen, resolved = _chosen(point, usual, "all_reduce", largest, run.model)
-    link = _fullest(topology, resolved, largest) if point.ranks > 1 and altered == AS_IT_IS else None
-    alone = run.efficiency * run.seconds
+    looked_for = point.finds_link and point.ranks > 1 and altered == AS_IT_IS
+    link = _fullest(topology, resolved, largest) if looked_for else None
     return Row(
         point,
         seconds=run.seconds,
         compute_seconds=alone,
-        efficiency=alone / run.seconds if run.seconds else None,
+        efficiency=efficiency,
         algorithm=chosen,
         resolved=resolved if run.model == "links" else DEFAULT,
         bottleneck=None if link is None else link[0],
@@ -135,7 +145,27 @@ def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
         timed_by=run.model,
         inefficiencies=run.inefficiencies,
         topology=topology.digest(),
+        profile=own.name,
+        exposed_seconds=run.exposed_seconds,
+        num_buckets=run.num_buckets,
+        engine=run.engine,
+        transport_model=run.transport_model,
+        assumed=_in_words(point, assumed, run),
+        each_size_once=run.each_size_once,
+        buckets=tuple(sorted({(bucket.collective, bucket.nbytes) for bucket in run.buckets})),
     )
+
+
+def _in_words(point: Point, assumed: Assumptions, run: StepRun) -> str:
+    """Return what was counted besides the network, and whether buckets are beyond its calibration."""
+    from testbed.calibration.live.calibration import origin_of
+
+    words = run.in_words(assumed)
+    origin = origin_of(description_of(point.network, point.overrides))
+    if origin is None or run.model != "links" or point.ranks == 1:
+        return words
+    sizes = origin.beyond(*(bucket.nbytes for bucket in run.buckets))
+    return f"{words}; buckets are beyond what was measured: {sizes}" if sizes else words
 
 
 def _collective(point: Point, usual: Topology, altered: Alteration) -> Row:
@@ -223,14 +253,12 @@ def _fullest(topology: Topology, algorithm: str, nbytes: int) -> tuple[str, floa
 
 
 @lru_cache(maxsize=64)
-def _topology(network: str, overrides: Settings, ranks: int, timing: str, ideal: bool, file: str) -> Topology:
+def _topology(network: str, overrides: Settings, ranks: int, ideal: bool, file: str) -> Topology:
     """Return the network; *file* is a digest of its file, which may change while this process lives.
 
     What an ideal transport sends is lost in no port.
     """
     description = description_of(network, overrides)
-    if timing == "links":
-        description = description.without_measurements()
     if ideal:
         description = description.without_fabric()
     return description.topology(ranks)

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from testbed.bounds import Stop, bounded
 from testbed.output.table import Advance
 from testbed.planning.answers.answer import Answer, answers, more_cases
 from testbed.planning.answers.causes import Case
@@ -56,11 +57,13 @@ class Plan:
         question: what was asked.
         rows: in the order models, networks, ranks.
         answers: what they say of each piece of work, see `testbed.planning.answers`.
+        stop: what has ended it; of a part some rows or reasons are missing.
     """
 
     question: Question
     rows: tuple[Row, ...]
     answers: tuple[Answer, ...]
+    stop: Stop = field(default_factory=Stop)
 
     def __repr__(self) -> str:
         return f"Plan({self.question.in_words()!r}, {len(self.rows)} rows)"
@@ -99,9 +102,10 @@ def plan(
     workers: int | None = 1,
     scheduler: str | None = None,
     cache: str | PathLike[str] | None = None,
+    time_limit: float | None = None,
     watch: Callable[[int], AbstractContextManager[Advance]] | None = None,
 ) -> Plan:
-    """Return what a question comes to.
+    """Return what a question comes to, or after Ctrl-C, SIGTERM or the time limit a part of it.
 
     Args:
         question: a `Question`, its fields as in a file, or the path of a file.
@@ -111,10 +115,13 @@ def plan(
             do, for which a script of one's own guards what it does with ``if __name__ == "__main__"``.
         scheduler: address of a Dask scheduler whose workers are taken instead.
         cache: folder of the rows that are known; None: the user's own; ``"none"``: none.
+        time_limit: seconds after which what is there is returned; None: no limit.
         watch: of a number of rows, returns a context that is told of each.
 
     Raises:
         UsageError, NetworkFileError, ProfileError: the question, or a file that it names, is wrong.
+        CheckError: nothing was found within the time limit.
+        KeyboardInterrupt: Ctrl-C or SIGTERM has come before there was a row.
         LaunchError: the scheduler cannot be reached, or a worker has died at a task again and again.
     """
     if isinstance(question, Mapping):
@@ -124,14 +131,20 @@ def plan(
     folder = default_folder() if cache is None else None if cache == "none" else Path(cache)
     with Cache(folder, is_asked_for=cache is not None) as kept:
 
-        def rows_of(items: Sequence[Case]) -> list[Row]:
+        def look(items: Sequence[Case], found: dict[Case, Row]) -> None:
             with (watch or _unwatched)(len(items)) as advance:
-                return sweep(items, cache=kept, advance=advance, workers=workers, scheduler=scheduler)
+                sweep(items, cache=kept, advance=advance, workers=workers, scheduler=scheduler, found=found)
 
-        rows = rows_of(as_they_are(points_of(question)))
-        more = [] if explain is False else more_cases(rows, _groups, scripts=bool(explain))
-        found = dict(zip(more, rows_of(more), strict=True)) if more else None
-    return Plan(question, tuple(rows), tuple(answers(rows, found, _groups, question.train_tokens)))
+        points, found, more = as_they_are(points_of(question)), dict[Case, Row](), dict[Case, Row]()
+        with bounded(time_limit) as stop:
+            look(points, found)
+            rows = [found[point] for point in points]
+            if explain is not False:
+                look(more_cases(rows, _groups, scripts=bool(explain)), more)
+    rows = [found[point] for point in points if point in found]
+    stop.check(rows, len(points), "point")
+    given = answers(rows, more, _groups, question.train_tokens)
+    return Plan(question, tuple(rows), tuple(given), stop)
 
 
 def _groups(point: Point) -> tuple[str, ...]:

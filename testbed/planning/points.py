@@ -48,6 +48,9 @@ class Point:
             network or by what NCCL itself expects.
         transport: how steps of programs are completed; ``auto``: as over what would really run.
         inefficiencies: what a step loses besides.
+        software: what else code adds to the wire, by the names of `collectives.timing.assumptions.Counted`.
+        ideal: whether ports of the network lose nothing.
+        finds_link: whether the fullest link of a step is looked for.
         device: on which a rank computes; None: as the network's hardware says.
         tokens_per_rank: in a step.
         price_per_gpu_hour: of one rank; None: not known.
@@ -70,6 +73,9 @@ class Point:
     timing: str = "links"
     transport: str = "auto"
     inefficiencies: tuple[str, ...] = ()
+    software: Settings = ()
+    ideal: bool = False
+    finds_link: bool = True
     device: str | None = None
     tokens_per_rank: float | None = None
     price_per_gpu_hour: float | None = None
@@ -93,7 +99,8 @@ class Point:
         own["arguments"] = list(self.arguments)
         for name in _FOREIGN[self.kind]:
             del own[name]
-        del own["fewest"], own["inefficiencies"]
+        for name in ("fewest", "inefficiencies", "software", "ideal", "finds_link"):
+            del own[name]
         return own
 
 
@@ -174,6 +181,7 @@ def points_of(asked: Question) -> list[Point]:
                         ranks=ranks,
                         fewest=min(sizes) if scaling == "strong" else 0,
                         timing=_timing(asked, design),
+                        ideal=asked.transport == "ideal",
                         price_per_gpu_hour=design.price,
                     )
                 )

@@ -17,7 +17,8 @@ class Row:
     Attributes:
         point: the inputs.
         seconds: of a step, a steady iteration or a collective.
-        compute_seconds: what the step takes on one rank alone, by the same terms; None for collectives.
+        compute_seconds: what the step takes on one rank alone, by the same terms; with strong scaling the
+            rank's share of what that takes for the work of all; None for collectives.
         efficiency: of a step: compute over step, which is 1 in perfect scaling; of a collective: the floor
             over its time; None where it is not known.
         algorithm: of the all-reduce of the largest bucket, or of the collective: what has run.
@@ -30,6 +31,14 @@ class Row:
         memory_bytes: at the peak, of the rank with most; None where it is not known.
         topology: digest of the network.
         problem: why there is no figure; empty where there are.
+        profile: of a step, as this and all that follow: how the profile calls itself.
+        exposed_seconds: in which communication keeps the compute waiting, and inefficiencies.
+        num_buckets: in which the gradients travel.
+        engine: of the simulation.
+        transport_model: how steps of programs were completed.
+        assumed: all that was counted besides the network, in words.
+        each_size_once: whether each size of bucket was simulated once, as a step has too many messages.
+        buckets: collectives of the step, each with the bytes of its buffer, once.
     """
 
     point: Point
@@ -46,6 +55,14 @@ class Row:
     memory_bytes: int | None = None
     topology: str = ""
     problem: str = ""
+    profile: str = ""
+    exposed_seconds: float = 0.0
+    num_buckets: int = 0
+    engine: str = ""
+    transport_model: str = ""
+    assumed: str = ""
+    each_size_once: bool = False
+    buckets: tuple[tuple[str, int], ...] = ()
 
     @property
     def settled(self) -> Point:
@@ -57,7 +74,9 @@ class Row:
         algorithm = point.algorithm if point.kind == "step" else self.resolved
         on_links = self.timed_by == "links" and point.kind != "script"
         timing = "links" if on_links else point.timing
-        return replace(point, algorithm=algorithm, timing=timing, inefficiencies=self.inefficiencies)
+        return replace(
+            point, algorithm=algorithm, timing=timing, inefficiencies=self.inefficiencies, finds_link=False
+        )
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -77,13 +96,15 @@ class Row:
         """Return inputs and figures as JSON types, in one object."""
         inputs = self.point.as_json()
         inputs["algorithm_asked"] = inputs.pop("algorithm")
-        figures = {"tokens_per_second": self.tokens_per_second, "cost": self.cost}
-        return {**inputs, **self.kept(), **figures}
+        own = self.kept()
+        for name in ("buckets",) if self.point.kind == "step" else _OF_STEPS:
+            del own[name]
+        return {**inputs, **own, "tokens_per_second": self.tokens_per_second, "cost": self.cost}
 
     def kept(self) -> dict[str, Any]:
         """Return the figures alone, as JSON types, for a cache."""
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "point"}
-        return {**own, "inefficiencies": list(self.inefficiencies)}
+        return {**own, "inefficiencies": list(self.inefficiencies), "buckets": list(map(list, self.buckets))}
 
     @classmethod
     def again(cls, point: Point, kept: Mapping[str, Any]) -> Row:
@@ -93,4 +114,13 @@ class Row:
             TypeError: there is one too many or too few.
         """
         own = dict(kept)
-        return cls(point, **{**own, "inefficiencies": tuple(own["inefficiencies"])})
+        own["inefficiencies"] = tuple(own["inefficiencies"])
+        own["buckets"] = tuple((collective, nbytes) for collective, nbytes in own["buckets"])
+        return cls(point, **own)
+
+
+_OF_STEPS = (
+    *("profile", "exposed_seconds", "num_buckets", "engine", "transport_model", "assumed", "each_size_once"),
+    "buckets",
+)
+"""Figures that rows of steps alone have."""

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from testbed.errors import LaunchError
-from testbed.output.table import Advance
+from testbed.output.table import Advance, seconds
 from testbed.planning.alteration import AS_IT_IS, Alteration
 from testbed.planning.cache import Cache, source_digest
 from testbed.planning.evaluation import evaluate
@@ -84,6 +84,7 @@ def sweep(
     advance: Advance,
     workers: int | None = None,
     scheduler: str | None = None,
+    found: dict[Item, Row] | None = None,
 ) -> list[Row]:
     """Return the row of each of *items*, in their order.
 
@@ -93,14 +94,16 @@ def sweep(
         advance: is told of every row.
         workers: processes of this machine; None: one for each core, if there is enough to do.
         scheduler: address of a Dask scheduler whose workers are taken instead.
+        found: gets each row as it comes, so that it has some where this is interrupted.
 
     Raises:
         LaunchError: the scheduler cannot be reached, has no workers, or they have other versions of files.
         Exception: an input that is wrong (see `testbed.planning.evaluation.evaluate`).
     """
-    rows = cache.known(dict.fromkeys(items))
-    for point, _ in rows:
-        advance(in_words(point))
+    rows = {} if found is None else found
+    rows |= cache.known(dict.fromkeys(items))
+    for (point, _), row in rows.items():
+        advance(in_words(point, row))
     missing = [item for item in dict.fromkeys(items) if item not in rows]
     if scheduler is not None:
         number = _CLUSTER
@@ -109,7 +112,11 @@ def sweep(
     else:
         number = 1 if sum(map(_work, missing)) <= ALONE else cores()
     try:
-        tasks = [Task.of(alike) for alike in batched(missing, number)]
+        tasks = [
+            Task.of(own)
+            for alike in batched(missing, number)
+            for own in ([[item] for item in alike] if number == 1 else [alike])
+        ]
         while tasks:
             again: list[Task] = []
             number = min(number, len(tasks))
@@ -121,14 +128,14 @@ def sweep(
                 lost=lambda task, said: (task, said),
             )
             with closing(done):
-                for task, found in done:
-                    if isinstance(found, str) and len(task.items) > 1:
+                for task, came in done:
+                    if isinstance(came, str) and len(task.items) > 1:
                         again += [Task.of([item]) for item in task.items]
                         continue
-                    for item, (row, files) in zip(task.items, _lost(task, found), strict=True):
+                    for item, (row, files) in zip(task.items, _lost(task, came), strict=True):
                         rows[item] = row
                         cache.keep(item, row, files)
-                        advance(in_words(item[0]))
+                        advance(in_words(item[0], row))
             tasks = again
     finally:
         cache.write()
@@ -197,6 +204,7 @@ def as_they_are(points: Iterable[Point]) -> list[Item]:
     return [(point, AS_IT_IS) for point in points]
 
 
-def in_words(point: Point) -> str:
-    """Return which point is meant, for whoever watches."""
-    return f"{point.model} on {point.label}, {point.ranks} ranks"
+def in_words(point: Point, row: Row) -> str:
+    """Return which point is meant, and what came of it, for whoever watches."""
+    took = "not possible" if row.seconds is None else seconds(row.seconds)
+    return f"{point.model} on {point.label}, {point.ranks} ranks: {took}"

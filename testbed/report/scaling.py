@@ -8,8 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from testbed.options import evidence
+from testbed.options.assumptions import assumptions_json
 from testbed.output.figure import COLOURS
 from testbed.output.table import counted, percent, seconds
+from testbed.planning.answers.figures import seconds_of
+from testbed.planning.question import DEFAULT
+from testbed.planning.scaling import algorithm_in, assumed_on, carriers_in, in_words
 from testbed.plots.figure import NUM_DASHES, Axis, Line, Lines, NoFigure, Panel
 from testbed.report.carriers import carrier_rows, carrier_table, faster_lines
 from testbed.report.over_sizes import spell_time
@@ -18,7 +22,8 @@ from testbed.result import Grid, Part, Plot, Result, Rows, asked, found, found_b
 if TYPE_CHECKING:
     from collectives.catalogue.admission import Evidence
     from ddp import Profile
-    from testbed.studies.predict import Point, Scaling
+    from testbed.planning.row import Row
+    from testbed.studies.carriers import Carrier
 
 COLUMNS = (
     *asked("profile", "network", "strategy", "ranks", "scaling"),
@@ -38,28 +43,42 @@ MAX_SIDE_BY_SIDE = 3
 """Strategies that a table has room for beside each other."""
 
 
-def scaling_result(
-    scaling: Scaling,
-    profiles: Sequence[Profile],
-    assumptions: Mapping[str, Any],
-    proved: Sequence[Evidence],
-) -> Result:
-    """Return what was predicted of steps of *profiles*."""
+def scaling_result(rows: Sequence[Row], networks: Sequence[str], wanted: Mapping[str, Any]) -> Result:
+    """Return what was predicted of steps.
+
+    Args:
+        rows: of `testbed.planning.scaling`.
+        networks: by the names under which they were asked for.
+        wanted: assumptions that were asked for, by name.
+    """
+    from ddp.profiles import load_profile
+    from testbed.planning.evaluation import topology_at
+
+    points = [row.point for row in rows]
+    algorithm = None if points[0].algorithm == DEFAULT else points[0].algorithm
+    topologies = evidence.nodes_of(*dict.fromkeys(map(topology_at, points)))
+    proved = evidence.evidence_for([] if algorithm is None else [algorithm], topologies)
+    profiles = [load_profile(name) for name in dict.fromkeys(point.model for point in points)]
+    carriers, model = carriers_in(rows), in_words(rows)
     return Result(
-        question=_question(scaling.points),
-        answer=_answer(scaling.points),
+        question=_question(rows),
+        answer=_answer(rows),
         method="simulated",
-        model=scaling.model,
-        topologies=scaling.topologies,
-        assumptions=assumptions,
-        rows=Rows(COLUMNS, scaling.rows()),
-        tables={
-            "profiles": profile_rows(profiles),
-            "carriers": carrier_rows(scaling.carriers),
-        },
+        model=model,
+        topologies={f"{row.point.label} x {row.point.ranks}": row.topology for row in rows},
+        assumptions=assumptions_json(networks, algorithm, wanted, assumed_on(points)),
+        rows=Rows(COLUMNS, [_as_json(row) for row in rows]),
+        tables={"profiles": profile_rows(profiles), "carriers": carrier_rows(carriers)},
         body=evidence.as_json(proved),
-        parts=list(_parts(scaling, profiles, proved)),
+        parts=list(_parts(rows, model, carriers, profiles, proved)),
     )
+
+
+def _as_json(row: Row) -> dict[str, Any]:
+    """Return *row* as a row of this table, which names what was asked for in its own words."""
+    own = {**row.as_json(), "network": row.point.label, "model": row.timed_by}
+    own["algorithm"] = algorithm_in(row)
+    return {column.name: own[column.name] for column in COLUMNS}
 
 
 def profile_rows(profiles: Sequence[Profile]) -> Rows:
@@ -73,32 +92,38 @@ def profile_line(profile: Profile) -> str:
     return f"Profile {profile.name}: {profile.source}; {profile.device}."
 
 
-def _parts(scaling: Scaling, profiles: Sequence[Profile], proved: Sequence[Evidence]) -> Iterator[Part]:
-    yield _plot(scaling.points)
-    yield from scaling_tables(scaling.points)
-    if (carried := carrier_table(scaling.carriers)) is not None:
+def _parts(
+    rows: Sequence[Row],
+    model: str,
+    carriers: Sequence[Carrier],
+    profiles: Sequence[Profile],
+    proved: Sequence[Evidence],
+) -> Iterator[Part]:
+    yield _plot(rows)
+    yield from scaling_tables(rows)
+    if (carried := carrier_table(carriers)) is not None:
         yield carried
-    yield warning(*(f"{line}." for line in faster_lines(scaling.carriers)), gap=False)
+    yield warning(*(f"{line}." for line in faster_lines(carriers)), gap=False)
     yield quiet(
         LEGEND,
-        f"Simulated: {scaling.model}.",
-        *assumptions(scaling.points),
+        f"Simulated: {model}.",
+        *assumptions(rows),
         *(f"{one}." for one in proved),
         *map(profile_line, profiles),
     )
 
 
-def scaling_tables(points: Sequence[Point], only_ranks: Sequence[int] | None = None) -> Iterator[Grid]:
+def scaling_tables(rows: Sequence[Row], only_ranks: Sequence[int] | None = None) -> Iterator[Grid]:
     """Yield a table for each profile: a line per network and number of ranks, with strategies side by side.
 
     Of many strategies, or where there is no room for them beside each other, a line per each.
     """
-    num_strategies = len({point.strategy for point in points})
-    for profile in dict.fromkeys(point.profile for point in points):
+    num_strategies = len({row.point.strategy for row in rows})
+    for profile in dict.fromkeys(row.profile for row in rows):
         own = [
-            point
-            for point in points
-            if point.profile == profile and (only_ranks is None or point.ranks in only_ranks)
+            row
+            for row in rows
+            if row.profile == profile and (only_ranks is None or row.point.ranks in only_ranks)
         ]
         if num_strategies > MAX_SIDE_BY_SIDE:
             yield _line_by_line(own)
@@ -106,137 +131,145 @@ def scaling_tables(points: Sequence[Point], only_ranks: Sequence[int] | None = N
             yield replace(_side_by_side(own), narrow=_line_by_line(own))
 
 
-def _side_by_side(points: Sequence[Point]) -> Grid:
+def _side_by_side(rows: Sequence[Row]) -> Grid:
     """Return the table of one profile with a line per network and number of ranks."""
+    strategies = list(dict.fromkeys(row.point.strategy for row in rows))
     columns = ["network\n", "ranks\n"]
-    for strategy in dict.fromkeys(point.strategy for point in points):
+    for strategy in strategies:
         columns += [f"{strategy}\nstep", "\nexposed", "\nscaling"]
+    found: dict[tuple[str, int], dict[str, list[str]]] = {}
+    for row in rows:
+        found.setdefault((row.point.label, row.point.ranks), {})[row.point.strategy] = _figures(row)
 
-    lines: dict[tuple[str, int], list[str]] = {}
-    for point in points:
-        figures = lines.setdefault((point.network, point.ranks), [])
-        figures += _figures(point)
-
-    rows, shown = [], ""
-    for (network, num_ranks), figures in lines.items():
-        rows.append([network if network != shown else "", str(num_ranks), *figures])
+    lines, shown = [], ""
+    for (network, num_ranks), figures in found.items():
+        cells = [cell for strategy in strategies for cell in figures.get(strategy, ["–"] * 3)]
+        lines.append([network if network != shown else "", str(num_ranks), *cells])
         shown = network
-    buckets = counted(points[0].num_buckets, "bucket")
-    return Grid(columns, rows, title=f"{points[0].profile}; {buckets}")
+    buckets = counted(rows[0].num_buckets, "bucket")
+    return Grid(columns, lines, title=f"{rows[0].profile}; {buckets}")
 
 
-def _line_by_line(points: Sequence[Point]) -> Grid:
+def _line_by_line(rows: Sequence[Row]) -> Grid:
     """Return the table of one profile with a line per network, number of ranks and strategy."""
     columns = ["network", "ranks", "strategy", "buckets", "step", "exposed", "scaling"]
-    rows, shown = [], ("", 0)
-    for place in dict.fromkeys((point.network, point.ranks) for point in points):
-        for point in points:
-            if (point.network, point.ranks) != place:
-                continue
-            rows.append(
+    found: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.point.label, row.point.ranks), []).append(row)
+
+    lines, shown = [], ("", 0)
+    for place, own in found.items():
+        for row in own:
+            lines.append(
                 [
                     place[0] if place[0] != shown[0] else "",
                     str(place[1]) if place != shown else "",
-                    point.strategy,
-                    str(point.num_buckets),
-                    *_figures(point),
+                    row.point.strategy,
+                    str(row.num_buckets),
+                    *_figures(row),
                 ]
             )
             shown = place
-    return Grid(columns, rows, title=points[0].profile)
+    return Grid(columns, lines, title=rows[0].profile)
 
 
-def _figures(point: Point) -> list[str]:
-    return [seconds(point.seconds), seconds(point.exposed_seconds), percent(point.efficiency)]
+def _figures(row: Row) -> list[str]:
+    return [seconds(seconds_of(row)), seconds(row.exposed_seconds), percent(_efficiency(row))]
 
 
-def assumptions(points: Sequence[Point]) -> Iterator[str]:
+def _efficiency(row: Row) -> float:
+    assert row.efficiency is not None, "of a step it is known"
+    return row.efficiency
+
+
+def assumptions(rows: Sequence[Row]) -> Iterator[str]:
     """Yield what is assumed, a line for the networks and world sizes of which the same is."""
-    alike: dict[str, list[Point]] = {}
-    for point in points:
-        alike.setdefault(point.assumed, []).append(point)
+    alike: dict[str, list[Row]] = {}
+    for row in rows:
+        alike.setdefault(row.assumed, []).append(row)
     for what, own in alike.items():
-        networks = ", ".join(dict.fromkeys(point.network for point in own))
-        low, high = min(point.ranks for point in own), max(point.ranks for point in own)
+        networks = ", ".join(dict.fromkeys(row.point.label for row in own))
+        low, high = min(row.point.ranks for row in own), max(row.point.ranks for row in own)
         sizes = f"{low} to {high} ranks" if low < high else counted(low, "rank")
         yield f"Assumed on {networks}, {sizes}: {what}."
 
 
-def _question(points: Sequence[Point]) -> str:
+def _question(rows: Sequence[Row]) -> str:
     """Return what was asked, in words."""
-    profiles, networks = ({getattr(point, name): None for point in points} for name in ("profile", "network"))
+    profiles = dict.fromkeys(row.profile for row in rows)
+    networks = dict.fromkeys(row.point.label for row in rows)
     return f"How does a training step of {', '.join(profiles)} scale on {', '.join(networks)}?"
 
 
-def _answer(points: Sequence[Point]) -> str:
+def _answer(rows: Sequence[Row]) -> str:
     """Return in a sentence what is expected at the most ranks, at best and at worst."""
-    most = max(point.ranks for point in points)
-    own = sorted((point for point in points if point.ranks == most), key=lambda point: -point.efficiency)
+    most = max(row.point.ranks for row in rows)
+    own = sorted((row for row in rows if row.point.ranks == most), key=lambda row: -_efficiency(row))
     best, worst = own[0], own[-1]
-    said = f"On {most} ranks a step is expected to reach {percent(best.efficiency)} of perfect scaling"
-    said += f" on {best.network} with {best.strategy}"
+    said = f"On {most} ranks a step is expected to reach {percent(_efficiency(best))} of perfect scaling"
+    said += f" on {best.point.label} with {best.point.strategy}"
     if best.profile != worst.profile:
         said += f" ({best.profile})"
     if worst is not best:
-        said += f", and {percent(worst.efficiency)} on {worst.network} with {worst.strategy}"
+        said += f", and {percent(_efficiency(worst))} on {worst.point.label} with {worst.point.strategy}"
         said += f" ({worst.profile})" if best.profile != worst.profile else ""
     return f"{said}."
 
 
-def _plot(points: Sequence[Point]) -> Plot:
+def _plot(rows: Sequence[Row]) -> Plot:
     """Return efficiency above, exposed communication below, a column per network."""
     note = (
         "Efficiency: what the ranks compute, over the step that a real run is expected to take. Exposed: "
         "what the computation waits for in it."
     )
-    by = " or ".join(dict.fromkeys(point.algorithm for point in points))
-    alone = f"Scaling of data-parallel training: {by}"
-    return Plot(partial(scaling_figure, points), "Scaling efficiency", note, alone)
+    names = " or ".join(dict.fromkeys(map(algorithm_in, rows)))
+    alone = f"Scaling of data-parallel training: {names}, {rows[0].point.bucket_cap_mb:g} MiB buckets"
+    return Plot(partial(scaling_figure, rows), "Scaling efficiency", note, alone)
 
 
-def scaling_figure(points: Sequence[Point]) -> Lines:
-    """Return the figure of *points*: colour says the profile, the dash the strategy.
+def scaling_figure(rows: Sequence[Row]) -> Lines:
+    """Return the figure of *rows*: colour says the profile, the dash the strategy.
 
     Raises:
         NoFigure: they are of one number of ranks.
     """
-    if len({point.ranks for point in points}) < 2:
+    ranks = sorted({row.point.ranks for row in rows})
+    if len(ranks) < 2:
         raise NoFigure("one number of ranks is no curve; name several, such as --ranks 1-64x2")
-    networks = dict.fromkeys(point.network for point in points)
-    least = min((100 * point.efficiency for point in points), default=0.0)
+    networks = dict.fromkeys(row.point.label for row in rows)
+    least = min(100 * _efficiency(row) for row in rows)
     low = max(0.0, 10.0 * (least // 10) - 10) if least > HALF else 0.0
     efficiency = Axis("scaling efficiency (%)", low=low, high=100 + 0.04 * (100 - low))
     exposed = Axis("exposed communication per step", log=True, spell=spell_time)
-    columns = [[point for point in points if point.network == network] for network in networks]
-    rows = [
+    columns = [[row for row in rows if row.point.label == network] for network in networks]
+    panels = [
         [
             Panel(
-                efficiency, _lines(points, [(own, 100 * own.efficiency) for own in column]), heading=network
+                efficiency, _lines(rows, [(row, 100 * _efficiency(row)) for row in column]), heading=network
             )
             for network, column in zip(networks, columns, strict=True)
         ],
         [
             Panel(
-                exposed, _lines(points, [(own, own.exposed_seconds) for own in column if own.exposed_seconds])
+                exposed, _lines(rows, [(row, row.exposed_seconds) for row in column if row.exposed_seconds])
             )
             for column in columns
         ],
     ]
-    ranks = sorted({point.ranks for point in points})
-    return Lines(Axis("ranks", log=True, spell="{:.0f}".format, at=ranks), rows)
+    return Lines(Axis("ranks", log=True, spell="{:.0f}".format, at=ranks), panels)
 
 
-def _lines(points: Sequence[Point], values: Sequence[tuple[Point, float]]) -> list[Line]:
-    """Return a line per profile and strategy of all *points*, through those of *values*."""
-    profiles = list(dict.fromkeys(point.profile for point in points))
-    strategies = list(dict.fromkeys(point.strategy for point in points))
+def _lines(rows: Sequence[Row], values: Sequence[tuple[Row, float]]) -> list[Line]:
+    """Return a line per profile and strategy of all *rows*, through those of *values*."""
+    profiles = list(dict.fromkeys(row.profile for row in rows))
+    strategies = list(dict.fromkeys(row.point.strategy for row in rows))
     return [
         Line(
             f"{profile}, {strategy}",
             [
-                (own.ranks, value)
-                for own, value in values
-                if (own.profile, own.strategy) == (profile, strategy)
+                (row.point.ranks, value)
+                for row, value in values
+                if (row.profile, row.point.strategy) == (profile, strategy)
             ],
             COLOURS[colour % len(COLOURS)],
             dash % NUM_DASHES,

@@ -43,7 +43,6 @@ def simulation_result(
     results: Sequence[Simulated],
     *,
     all_links: bool,
-    interrupted: bool = False,
 ) -> Result:
     """Return *results*: one run as facts, several as a table; then links, if wanted, and what is assumed."""
     topology, placement = request.topology, request.placement
@@ -62,7 +61,6 @@ def simulation_result(
         asked=("placement",),
         body={
             "placement": placement if isinstance(placement, str) else list(placement),
-            "interrupted": interrupted,
             **evidence.as_json(proved),
         },
         parts=list(_parts(request, results, proved, all_links=all_links)),

@@ -21,7 +21,7 @@ from collectives.program import Algorithm
 from collectives.timing import Assumptions, simulate
 from collectives.timing.assumptions import Model
 from collectives.timing.closed_forms import NCCL_NAMES, closed_form_of
-from collectives.timing.cost import linear_cost, selector_on
+from collectives.timing.cost import Cheapest, selector_on
 from collectives.timing.rows.pattern import Pattern, patterned_rows
 from sim.topology import Topology
 from sim.topology.placement import Placement
@@ -150,6 +150,8 @@ def _with_cards(carrier: Carrier, algorithm: Algorithm, topology: Topology) -> C
                 ends = pattern.source[leaving], pattern.destination[leaving]
                 routes = topology.routes(*ends, pattern.channel[leaving])
                 used.update(np.intersect1d(routes, cards[cards >= 0]).tolist())
+                if len(used) == np.count_nonzero(cards >= 0):
+                    break
     except NotExactError:
         return carrier
     return replace(carrier, cards=len(used), cards_of=int(np.count_nonzero(cards >= 0)))
@@ -171,12 +173,10 @@ def faster_than(
     if len(places) > MAX_RANKS:
         return None
     try:
-        best = selector_on(topology, "auto", places).select(collective, nbytes)
-        assert best is not None, "auto by cost is never native"
-        if str(best) == str(algorithm):
-            return None
-        ours, least = (linear_cost(own, topology, places).seconds(nbytes) for own in (algorithm, best))
-        if least >= WORTH_SAYING * ours:
+        cheapest = selector_on(topology, "auto", places)
+        assert isinstance(cheapest, Cheapest), "auto without a table goes by cost"
+        best = cheapest.select(collective, nbytes)
+        if str(best) == str(algorithm) or not cheapest.is_less(WORTH_SAYING, algorithm, collective, nbytes):
             return None
         now, then = (_seconds_alone(own, nbytes, topology, places) for own in (algorithm, best))
     except (NotExactError, NotSupportedError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from testbed.errors import UsageError
 from testbed.extras import is_installed
@@ -25,6 +25,9 @@ EVERY_SIZE, POWERS_OF_TWO = "every size", "2^k"
 
 ALWAYS_PROVED = "2-64"
 """World sizes for which ``testbed verify`` proves each shipped algorithm one by one."""
+
+Which: TypeAlias = tuple[str, str]
+"""An algorithm, with its parameters, and the collective that it carries out."""
 
 MANY_PROOFS = 1000
 """From how many on they are made on all cores; to start processes for them takes some seconds."""
@@ -108,33 +111,39 @@ def prove_all(
     return [_prove(algorithm, sizes, advance, budget) for algorithm in chosen]
 
 
-def prove_beyond(
-    chosen: Iterable[Algorithm], outcomes: Iterable[Outcome], ranks: str, advance: Advance
-) -> list[Outcome]:
-    """Return *outcomes* with what each algorithm is proved for, beyond the *ranks* that were tried."""
-    found = []
-    for algorithm, outcome in zip(chosen, outcomes, strict=True):
-        advance(f"{algorithm} {algorithm.collective}, every size")
-        found.append(_with_scope(algorithm, outcome, ranks))
-    return found
-
-
 def prove_wholly(
-    chosen: Sequence[Algorithm], sizes: Sequence[int], ranks: str, advance: Advance, budget: int | None = None
+    chosen: Sequence[Algorithm],
+    sizes: Sequence[int],
+    ranks: str,
+    advance: Advance,
+    budget: int | None = None,
+    found: dict[Which, Outcome] | None = None,
 ) -> list[Outcome]:
-    """Prove each algorithm for each world size, and beyond the *ranks* that these are; many on all cores."""
+    """Prove each algorithm for each world size, and beyond the *ranks* that these are; many on all cores.
+
+    *found* gets each outcome as it comes, so that it has some where this is interrupted.
+    """
     from collectives.algorithms import ALGORITHMS
     from testbed.tasks import results
 
+    found = {} if found is None else found
     num_each = len(sizes) + 1
     if len(chosen) * num_each < MANY_PROOFS or any(own not in ALGORITHMS for own in chosen):
-        return prove_beyond(chosen, prove_all(chosen, sizes, advance, budget), ranks, advance)
-    tasks = [(own.name, own.collective, sizes, ranks, budget) for own in chosen]
-    found: dict[tuple[str, str], Outcome] = {}
-    for outcome in results(_prove_shipped, tasks):
-        found[outcome.algorithm, outcome.collective] = outcome
-        advance(f"{outcome.algorithm} {outcome.collective}", len(found) * num_each)
-    return [found[str(own), own.collective] for own in chosen]
+        for own in chosen:
+            outcome = _prove(own, sizes, advance, budget, found)
+            advance(f"{own} {own.collective}, every size")
+            found[which(own)] = _with_scope(own, outcome, ranks)
+    else:
+        tasks = [(own.name, own.collective, sizes, ranks, budget) for own in chosen]
+        for outcome in results(_prove_shipped, tasks):
+            found[outcome.algorithm, outcome.collective] = outcome
+            advance(f"{outcome.algorithm} {outcome.collective}", len(found) * num_each)
+    return [found[which(own)] for own in chosen]
+
+
+def which(algorithm: Algorithm) -> Which:
+    """Return by what the outcome of *algorithm* is found."""
+    return str(algorithm), algorithm.collective
 
 
 def _prove_shipped(task: tuple[str, str, Sequence[int], str, int | None]) -> Outcome:
@@ -151,7 +160,14 @@ def _tell_nobody(description: str, completed: int | None = None) -> None:
     """Advance nothing that is shown."""
 
 
-def _prove(algorithm: Algorithm, sizes: Sequence[int], advance: Advance, budget: int | None) -> Outcome:
+def _prove(
+    algorithm: Algorithm,
+    sizes: Sequence[int],
+    advance: Advance,
+    budget: int | None,
+    found: dict[Which, Outcome] | None = None,
+) -> Outcome:
+    """Return the outcome of *algorithm*; where that is interrupted *found* gets what there is of it."""
     from collectives import NotSupportedError, ProgramError, verify
     from collectives.proof import estimate_work
 
@@ -160,6 +176,19 @@ def _prove(algorithm: Algorithm, sizes: Sequence[int], advance: Advance, budget:
     left_out: list[int] = []
     reason: str | None = None
     failed: tuple[int, str] | tuple[None, None] = None, None
+
+    def so_far() -> Outcome:
+        return Outcome(
+            str(algorithm),
+            algorithm.collective,
+            len(sizes),
+            tuple(proofs),
+            tuple(refused),
+            tuple(left_out),
+            reason,
+            *failed,
+        )
+
     for world_size in sizes:
         advance(f"{algorithm} {algorithm.collective}, {world_size} ranks")
         if budget is not None and estimate_work(algorithm, world_size) > budget:
@@ -173,16 +202,11 @@ def _prove(algorithm: Algorithm, sizes: Sequence[int], advance: Advance, budget:
         except ProgramError as error:
             failed = world_size, str(error)
             break
-    return Outcome(
-        str(algorithm),
-        algorithm.collective,
-        len(sizes),
-        tuple(proofs),
-        tuple(refused),
-        tuple(left_out),
-        reason,
-        *failed,
-    )
+        except KeyboardInterrupt:
+            if found is not None and proofs:
+                found[which(algorithm)] = so_far()
+            raise
+    return so_far()
 
 
 def _with_scope(algorithm: Algorithm, outcome: Outcome, ranks: str) -> Outcome:

@@ -16,11 +16,12 @@ import pytest
 from distributed.scheduler import KilledWorker
 
 from testbed import tasks
+from testbed.bounds import terminated_in_order
 from testbed.errors import LaunchError, Terminated, UsageError
 from testbed.fuzzing.draw import Space
 from testbed.fuzzing.subjects import Scripts
 from testbed.scripts import parent
-from testbed.tasks import _terminated_in_order, results
+from testbed.tasks import results
 from tests.processes import is_running
 from tests.waiting import LAST_RESORT, until
 
@@ -257,7 +258,7 @@ def test_a_termination_ends_the_body_once() -> None:
     reached = []
 
     def terminated() -> None:
-        with _terminated_in_order():
+        with terminated_in_order():
             try:
                 signal.raise_signal(signal.SIGTERM)
                 reached.append("what follows")

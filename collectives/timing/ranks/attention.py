@@ -57,6 +57,12 @@ class Attention:
             return self.next_ps(times)
         return together(np.maximum(times, self._begins[np.searchsorted(self._ends, times)]))
 
+    def within(self, since_ps: int, until_ps: int) -> tuple[tuple[int, int], ...]:
+        """Return the periods, or their parts, from one time to another, both included."""
+        first, last = np.searchsorted(self._ends, since_ps), np.searchsorted(self._begins, until_ps, "right")
+        periods = zip(self._begins[first:last].tolist(), self._ends[first:last].tolist(), strict=True)
+        return tuple((max(begin, since_ps), min(end, until_ps)) for begin, end in periods)
+
     @cached_property
     def _begins(self) -> Int64Array:
         return np.array([*(begin for begin, _ in self.periods), self.from_ps], dtype=np.int64)

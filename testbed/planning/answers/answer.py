@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from testbed.planning.alteration import AS_IT_IS
 from testbed.planning.answers import gains as gaining
 from testbed.planning.answers.causes import Case, Found, LostTime, cases, lost_time
 from testbed.planning.answers.crossings import BreakEven, Crossing, break_evens, crossings
@@ -146,27 +145,31 @@ def more_cases(rows: Iterable[Row], groups: Groups, *, scripts: bool = False) ->
     """Return what has to be predicted besides *rows* before they can be answered with, each case once."""
     wanted: dict[Case, None] = {}
     for row in to_explain(rows, scripts=scripts):
-        wanted |= dict.fromkeys(cases(row))
-        wanted |= dict.fromkeys(case for _, case in gaining.asked(row, groups(row.point)))
+        wanted |= dict.fromkeys(_cases_of(row, groups))
     return list(wanted)
 
 
-def answers(
-    rows: Sequence[Row], found: Found | None, groups: Groups, tokens: float | None = None
-) -> list[Answer]:
+def _cases_of(row: Row, groups: Groups) -> list[Case]:
+    """Return what is predicted to look into *row*."""
+    return [*cases(row), *(case for _, case in gaining.asked(row, groups(row.point)))]
+
+
+def answers(rows: Sequence[Row], found: Found, groups: Groups, tokens: float | None = None) -> list[Answer]:
     """Return what *rows* say of each piece of work.
 
     Args:
         rows: of a plan.
-        found: what `more_cases` take; None: nothing is looked into.
+        found: what `more_cases` take, or some of them: rows of which all is known are looked into.
         groups: of links.
         tokens: for which time and cost are wanted.
     """
-    return [_answer(work, own, found or {}, groups, tokens) for work, own in works(rows).items()]
+    return [_answer(work, own, found, groups, tokens) for work, own in works(rows).items()]
 
 
 def _answer(work: str, rows: Sequence[Row], found: Found, groups: Groups, tokens: float | None) -> Answer:
-    looked_into = [row for row in to_explain(rows, scripts=True) if (row.settled, AS_IT_IS) in found]
+    looked_into = [
+        row for row in to_explain(rows, scripts=True) if all(case in found for case in _cases_of(row, groups))
+    ]
     return Answer(
         work=work,
         rows=tuple(rows),

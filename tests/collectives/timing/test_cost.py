@@ -86,6 +86,30 @@ def test_the_cheapest_is_seldom_far_from_the_fastest(
     assert times[chosen.name] <= 2 * min(times.values())
 
 
+@given(
+    topology=TOPOLOGIES,
+    sizes=st.lists(st.integers(0, 28).map(lambda doublings: 2**doublings), min_size=1, max_size=3),
+    collective=st.sampled_from(["all_reduce", "all_gather", "broadcast"]),
+    kept=st.sampled_from([0, 16]),
+)
+@settings(max_examples=20, deadline=None)
+def test_the_least_of_those_reckoned_in_part_is_the_first_of_the_least_of_all(
+    topology: Topology, sizes: list[int], collective: str, kept: int
+) -> None:
+    lazy = Cheapest(topology)
+    whole = Cheapest(topology).costs(collective)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("collectives.timing.cost.MAX_KEPT_RANKS", kept)
+        chosen = [str(lazy.select(collective, nbytes)) for nbytes in sizes]
+
+    for nbytes, own in zip(sizes, chosen, strict=True):
+        least = min(cost.seconds(nbytes) for cost, _ in whole)
+        expected = next(other for cost, other in whole if cost.seconds(nbytes) <= least * (1 + 1e-9))
+        assert own == str(expected)
+    assert [(cost, str(own)) for cost, own in lazy.costs(collective)] == [(c, str(o)) for c, o in whole]
+
+
 def test_small_and_large_buffers_get_different_algorithms() -> None:
     topology = Topology.switch(num_ranks=16, bandwidth="100Gbps", latency="2us")
     cheapest = Cheapest(topology)

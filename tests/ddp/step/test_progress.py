@@ -101,6 +101,22 @@ def test_calls_that_touch_are_one_period_and_the_last_does_not_end() -> None:
     assert [attention.next_ps(now) for now in (0, 1, 2, 3, 6, 7, 8, 9, 100)] == [1, 1, 3, 3, 6, 7, 9, 9, 100]
 
 
+@given(
+    calls=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4)), max_size=6),
+    from_ps=st.integers(0, 40),
+    ends=st.tuples(st.integers(0, 45), st.integers(0, 45)).map(sorted),
+)
+def test_what_is_within_says_when_a_rank_looks(
+    calls: list[tuple[int, int]], from_ps: int, ends: list[int]
+) -> None:
+    attention = Attention.of(sorted((since, since + length) for since, length in calls), from_ps)
+    since, until = ends
+
+    looks = {now for begin, end in attention.within(since, until) for now in range(begin, end + 1)}
+
+    assert looks == {now for now in range(since, until + 1) if attention.next_ps(now) == now}
+
+
 @pytest.mark.parametrize("transport", ["gloo", "ideal"])
 def test_on_one_rank_calls_change_nothing(transport: str) -> None:
     step = simulate_step(profile_of([1, 2]), topology=switch(1), transport_model=transport)

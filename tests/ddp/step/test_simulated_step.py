@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.errors import NotSupportedError, UnknownAlgorithmError
-from collectives.timing import simulate
+from collectives.errors import NotExactError, NotSupportedError, UnknownAlgorithmError
+from collectives.timing import Assumptions, simulate
+from collectives.timing.rows.makespan import Makespan
 from ddp import Profile, load_profile, simulate_step
 from ddp.errors import BucketingError, UnknownStrategyError
 from ddp.profiles import Buffers
@@ -180,6 +181,26 @@ def test_each_size_once_is_the_same_where_all_ranks_are_done_together(
 
     assert (exact.each_size_once, once.each_size_once) == (False, True)
     assert (once.time_ps, once.buckets) == (exact.time_ps, exact.buckets)
+
+
+@given(st.integers(1, 9), st.integers(4, 40), st.sampled_from(["ring", "halving_doubling"]))
+@settings(max_examples=10, deadline=None)
+def test_between_powers_of_two_a_bucket_takes_what_it_takes(
+    buckets: int, quarters: int, algorithm: str
+) -> None:
+    profile = Profile.uniform(buckets, quarters * MIB // 4, 0.001)
+    options = {"topology": switch(4), "bucket_cap_mb": quarters / 4, "algorithm": algorithm}
+    exact = simulate_step(profile, **options)
+
+    with (
+        patch.object(fidelity, "MAX_ONE_BY_ONE", 0),
+        patch.object(Makespan, "run", side_effect=NotExactError("not in step")),
+    ):
+        drawn = simulate_step(profile, **options)
+
+    assert (exact.on_lines, drawn.on_lines) == (False, True)
+    assert drawn.in_words(Assumptions()).endswith("others on the line between two")
+    assert drawn.time_ps == pytest.approx(exact.time_ps, abs=8 * buckets)
 
 
 def test_each_size_is_simulated_every_time_where_collectives_depend_on_when_they_begin() -> None:

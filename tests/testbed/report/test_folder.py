@@ -17,22 +17,25 @@ from rich.console import Console
 from testbed.errors import UsageError
 from testbed.output.folder import SCHEMA, ResultFolder, check_writable, document
 from testbed.output.table import progress, seconds, stdout_console, table
+from testbed.planning.points import Point
+from testbed.planning.row import Row
 from testbed.plots.picture import draw
 from testbed.report.scaling import scaling_figure, scaling_tables
 from testbed.result.terminal import show_part
-from testbed.studies.predict import Point
 
-POINTS = [
-    Point(
-        profile="model", network=network, strategy=strategy, ranks=ranks, seconds=0.2,
-        exposed_seconds=0.1 * (ranks > 1), efficiency=0.5, num_buckets=5, engine="makespan",
-        transport_model="nccl", model="links", inefficiencies=(), assumed="transport model nccl",
-        algorithm="ring", each_size_once=False,
+ROWS = [
+    Row(
+        Point("step", "model", network, network, ranks, strategy=strategy),
+        seconds=0.2,
+        efficiency=0.5,
+        exposed_seconds=0.1 * (ranks > 1),
+        num_buckets=5,
+        profile="model",
     )
     for network in ("fast", "slow", "slower")
     for strategy in ("after_backward", "wait_free", "own")
     for ranks in (1, 2, 4)
-]  # fmt: skip
+]
 
 
 def rendered(*items: object, width: int = 100) -> str:
@@ -64,7 +67,7 @@ def test_figures_are_right_aligned_and_text_is_not() -> None:
 
 
 def test_a_scaling_table_fits_a_terminal_of_80_columns() -> None:
-    (only,) = scaling_tables([point for point in POINTS if point.strategy != "own"], [1, 4])
+    (only,) = scaling_tables([row for row in ROWS if row.point.strategy != "own"], [1, 4])
 
     stream = io.StringIO()
     show_part(Console(file=stream, width=80), only)
@@ -86,7 +89,7 @@ def test_nothing_is_shown_of_progress_when_nobody_watches(capsys: pytest.Capture
 def test_a_plot_is_drawn_for_any_number_of_networks(tmp_path: Path, networks: list[str], suffix: str) -> None:
     path = tmp_path / f"scaling.{suffix}"
 
-    drawn([point for point in POINTS if point.network in networks], path)
+    drawn([row for row in ROWS if row.point.network in networks], path)
 
     assert path.stat().st_size > 5000
     assert "matplotlib.pyplot" not in sys.modules
@@ -94,11 +97,11 @@ def test_a_plot_is_drawn_for_any_number_of_networks(tmp_path: Path, networks: li
 
 def test_a_plot_format_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot plot to scaling.doc: expected a suffix out of .*png"):
-        drawn(POINTS, tmp_path / "scaling.doc")
+        drawn(ROWS, tmp_path / "scaling.doc")
 
 
-def drawn(points: list[Point], path: Path) -> None:
-    draw(scaling_figure(points), path, title="t", note="n")
+def drawn(rows: list[Row], path: Path) -> None:
+    draw(scaling_figure(rows), path, title="t", note="n")
 
 
 def test_a_result_says_how_it_was_got() -> None:

@@ -1,0 +1,135 @@
+"""Work that is ended gives what is there, says so, and ends with the code of who ended it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from testbed.bounds import TimeUp, bounded
+from testbed.errors import CheckError, Terminated, UsageError
+from testbed.output import table
+from testbed.output.table import progress
+from tests.commands import called
+
+SLOW = 60.0
+
+
+def waiting(signalled: int | None, after: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *function*, which after so many calls sends a signal to itself, if any, and waits."""
+    calls = 0
+
+    def called_and_ended(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > after:
+            if signalled is not None:
+                os.kill(os.getpid(), signalled)
+            time.sleep(SLOW)
+        return function(*args, **kwargs)
+
+    return called_and_ended
+
+
+COMMANDS = {
+    "scale": (
+        "scale --network switch-100g --ranks 2,4,8 --strategy wait_free",
+        "testbed.planning.sweep.evaluate",
+    ),
+    "plan": (
+        "plan --profile resnet50 --network switch-100g --ranks 2,4,8 --workers 1 --cache none --no-explain",
+        "testbed.planning.sweep.evaluate",
+    ),
+    "simulate": ("simulate ring --nbytes 1K,2K,4K", "collectives.simulate"),
+    "verify": ("verify ring --collective all_reduce --ranks 2-4", "collectives.verify"),
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_signal_leaves_a_part_of_the_table(name: str, number: int) -> None:
+    line, target = COMMANDS[name]
+    module, _, attribute = target.rpartition(".")
+    own = getattr(__import__(module, fromlist=[attribute]), attribute)
+
+    with mock.patch(target, waiting(number, 1, own)):
+        ended = called(f"{line} --json", code=130)
+
+    content = json.loads(ended.stdout)
+    said = "Terminated" if number == signal.SIGTERM else "Interrupted"
+    assert len(content["rows"]) == 1
+    assert content["interrupted"] is True
+    assert content["answer"].startswith(f"{said} after 1 of ")
+    assert said.lower() in ended.stderr
+
+
+@pytest.mark.parametrize("name", ["scale", "plan"])
+def test_a_time_limit_leaves_a_part_and_is_no_failure(name: str) -> None:
+    line, target = COMMANDS[name]
+    from testbed.planning.sweep import evaluate
+
+    with mock.patch(target, waiting(None, 2, evaluate)):
+        shown = called(f"{line} --time-limit 3").stdout
+
+    assert "This is a part: stopped by --time-limit 3 after 2 of 3 points." in " ".join(shown.split())
+
+
+def test_a_time_limit_within_which_nothing_is_found_is_one() -> None:
+    from testbed.planning.sweep import evaluate
+
+    with mock.patch("testbed.planning.sweep.evaluate", waiting(None, 0, evaluate)):
+        refused = called(f"{COMMANDS['scale'][0]} --time-limit 200ms", code=1)
+
+    assert "nothing was found within --time-limit 0.2" in refused.stderr
+
+
+def test_what_has_ended_the_work_is_told_apart() -> None:
+    for number, kind in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)):
+        with bounded(SLOW) as stop:
+            os.kill(os.getpid(), number)
+            time.sleep(SLOW)
+        assert type(stop.by) is kind
+    with bounded(0.01) as stop:
+        time.sleep(SLOW)
+    assert type(stop.by) is TimeUp
+    with pytest.raises(CheckError, match="give it more seconds"):
+        stop.check([], 1, "point")
+
+
+def test_handlers_are_as_they_were() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+    with bounded(SLOW) as stop:
+        pass
+
+    assert stop.by is None
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_no_time_is_refused() -> None:
+    with pytest.raises(UsageError, match="expected seconds above 0"), bounded(0.0):
+        pass
+
+
+def test_where_nobody_watches_a_line_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(table, "EACH_SECONDS", 0.01)
+
+    with progress(3) as advance:
+        advance("the first")
+        until = time.monotonic() + SLOW
+        said = ""
+        while "the first" not in said and time.monotonic() < until:
+            time.sleep(0.01)
+            said += capsys.readouterr().err
+
+    assert "s, 1 of 3: the first\n" in said
+    assert not sys.stderr.isatty()
