@@ -33,7 +33,7 @@ help:
 	@echo 'make clean            remove what make has made'
 
 demo: $(STAMP)
-	$(BIN)/testbed demo
+	$(BIN)/python examples/demo.py
 
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m 'not privileged'
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from testbed.commands.bench import bench
     from testbed.commands.calibrate import calibrate
     from testbed.commands.compare import compare
-    from testbed.commands.demo import demo
     from testbed.commands.env import env
     from testbed.commands.export import export
     from testbed.commands.fuzz import fuzz
@@ -39,7 +38,6 @@ __all__ = [
     "bench",
     "calibrate",
     "compare",
-    "demo",
     "env",
     "export",
     "fuzz",

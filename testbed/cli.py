@@ -14,10 +14,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from collectives.docstrings import docstring_of
-from testbed.options import FORMERLY
+from testbed.options import ALSO
 
 COMMANDS = {
-    "demo": "Prove an algorithm, train with it, predict its time, show the results.",
     "verify": "Prove algorithms right, without data.",
     "show": "Draw who sends which chunk to whom, in which step, with the cost and the source.",
     "export": "Write an algorithm, or a table of which is fastest, for another runtime.",
@@ -42,12 +41,11 @@ COMMANDS = {
     "env": "Show what this machine has and can do.",
 }
 """What each command does: the first sentence of its docstring."""
-MOVED = ("validate", "claims")
+GONE = ("claims", "demo")
+MOVED = ("validate", *GONE)
 """Commands that moved to a checkout, or some of whose options did."""
 ENDING_WITH_A_SCRIPT = ("run", "profile")
 """Commands that leave what follows the name of a script to the script."""
-ALSO = {**FORMERLY, "sizes": "nbytes", "save": "output", "out": "output", "svg": "plot"}
-"""Other words for options, which all commands take."""
 
 
 class Commands(TyperGroup):
@@ -85,7 +83,7 @@ def imported(name: str) -> TyperCommand:
         "fuzz": ScriptByNameCommand,
         "plan": ScriptByNameCommand,
     }
-    module = import_module(f"testbed.commands.{'moved' if name == 'claims' else name}")
+    module = import_module(f"testbed.commands.{'moved' if name in GONE else name}")
     function = getattr(module, name)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     alone.command(
@@ -121,7 +119,7 @@ def root(
 
 
 app.callback(help=docstring_of(root))(root)
-for _name in (*COMMANDS, "claims"):
+for _name in (*COMMANDS, *GONE):
     app.command(_name, help=COMMANDS.get(_name), hidden=_name not in COMMANDS)(lambda: None)
 
 

@@ -1,4 +1,4 @@
-"""JSON Schemas of the files that users write, for editors: ``docs/*.schema.json``.
+"""JSON Schemas of the files that users write, for editors, and of results: ``docs/*.schema.json``.
 
 python -m docs.tools.schemas
 """
@@ -12,6 +12,7 @@ from typing import Any
 from collectives.catalogue.measured_times import TimesDocument
 from collectives.formats.whole_file import write_whole
 from ddp.profiles import Profile
+from docs.tools import result_schema
 from sim.files.device_file import DeviceTable
 from sim.topology.files.schema import json_schema
 from testbed.planning import question
@@ -27,6 +28,7 @@ def schemas() -> dict[str, dict[str, Any]]:
         "profile": Profile.model_json_schema(by_alias=True),
         "measured_times": TimesDocument.model_json_schema(by_alias=True),
         "question": question.json_schema(),
+        "result": result_schema.schema(),
     }
 
 

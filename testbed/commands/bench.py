@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,10 +29,9 @@ from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes
 from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions_json
 from testbed.options.cluster import DEFAULT_NETWORK
 from testbed.options.command import command
-from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable
 from testbed.output.table import progress, spell_size
-from testbed.report.bench import bench_result, title
+from testbed.report.bench import bench_result
 from testbed.result import Interrupted, Result
 from testbed.scripts.asked import joined, joined_ranks, ranks_here
 
@@ -51,7 +51,7 @@ Examples:
 DEFAULT_RANKS = 4
 
 
-@command
+@partial(command, draws="time over size")
 def bench(
     transport: Annotated[
         TransportName,
@@ -124,9 +124,6 @@ def bench(
             metavar="PORT", help="Where ranks that are processes meet; by default one that is free."
         ),
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw time over size: .png, .svg or .pdf.")
-    ] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as JSON too.")] = None,
 ) -> Result:
     """Time a collective in the columns of nccl-tests, or compare algorithms.
@@ -165,8 +162,6 @@ def bench(
     if payload or not is_simulated:
         num_payloads = len(candidates) if registered else 1
         _check_memory(collective, dtype, max(elements), num_ranks, num_payloads)
-    if plot is not None:
-        check_plot(plot)
     if output is not None:
         check_writable(output)
     assumptions = (
@@ -190,14 +185,10 @@ def bench(
     if not timings.rows:
         raise UsageError(f"nothing was measured: {'; '.join(map(str, timings.refusals))}")
     result = bench_result(request, timings)
-    if plot is not None:
-        from testbed.plots.size_plot import plot_times
-
-        plot_times(timings.rows, plot, title=title(request, timings), note=f"{'; '.join(timings.models)}.")
-    if output is not None:
-        write_whole(output, json.dumps(result.document(), indent=2, allow_nan=False) + "\n")
-    files = {"Plot": plot, "Result": output}
-    return replace(result, files={what: path for what, path in files.items() if path is not None})
+    if output is None:
+        return result
+    write_whole(output, json.dumps(result.document(), indent=2, allow_nan=False) + "\n")
+    return replace(result, files={"Result": output})
 
 
 def _check_transport(

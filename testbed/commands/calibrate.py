@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,6 @@ from testbed.calibration.live.live import DEFAULT_SECONDS, LiveRequest, describe
 from testbed.errors import UsageError
 from testbed.options.arguments import MAX_RANKS
 from testbed.options.command import command
-from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable
 from testbed.output.table import progress
 from testbed.result import Result
@@ -40,7 +40,7 @@ class Carrier(StrEnum):
     SHM = "shm"
 
 
-@command
+@partial(command, draws="the fit of a measured network, and its residuals")
 def calibrate(
     table_file: Annotated[
         Path | None,
@@ -97,10 +97,6 @@ def calibrate(
         float | None,
         typer.Option(metavar="S", help="How long to measure a network, about: 75 s by default."),
     ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw a measured network's fit and residuals: .png, .svg or .pdf."),
-    ] = None,
     port: Annotated[
         int | None, typer.Option(metavar="PORT", help="Where the ranks meet; by default one that is free.")
     ] = None,
@@ -116,7 +112,7 @@ def calibrate(
     """
     if device or table_file is not None:
         shm = Carrier.SHM if transport is Carrier.SHM else None
-        _refuse("of a network that is measured", seconds=seconds, plot=plot, port=port, transport=shm)
+        _refuse("of a network that is measured", seconds=seconds, port=port, transport=shm)
     if device:
         if table_file is not None:
             raise UsageError("calibrate: --device measures this machine, and --from reads a table: name one")
@@ -126,7 +122,7 @@ def calibrate(
         _refuse("of a table, which --from names", **of_tables)
         _refuse("of --device", types=types)
         request = LiveRequest(ranks, seconds or DEFAULT_SECONDS, port, transport)
-        return _of_network(request, output, plot)
+        return _of_network(request, output)
     from testbed.calibration.tables.calibration import calibrations_from
     from testbed.calibration.tables.reading import Said
     from testbed.calibration.tables.tables import read_table
@@ -147,21 +143,18 @@ def _refuse(whose: str, **options: object) -> None:
             raise UsageError(f"--{name} is {whose}; leave it out")
 
 
-def _of_network(request: LiveRequest, output: Path | None, plot: Path | None) -> Result | None:
+def _of_network(request: LiveRequest, output: Path | None) -> Result | None:
     """Measure the network between processes, and write its file; return None where rank 0 does."""
     request.check()
     if output is not None:
         check_writable(output)
-    if plot is not None:
-        check_plot(plot)
     rows = measured(request)
     if rows is None:
         return None
 
     from testbed.calibration.live.networks import network_toml
     from testbed.calibration.live.result import calibration_of
-    from testbed.plots.calibration_plot import plot_calibration
-    from testbed.report.calibration import MODEL, calibration_result
+    from testbed.report.calibration import calibration_result
 
     name = output.stem if output is not None else "calibration"
     with progress() as advance:
@@ -169,9 +162,7 @@ def _of_network(request: LiveRequest, output: Path | None, plot: Path | None) ->
         found, fitted = calibration_of(rows, name=name, network=described_here(request.num_ranks))
     if output is not None:
         write_whole(output, network_toml(found))
-    if plot is not None:
-        plot_calibration(fitted, plot, title=f"Calibration of {found.origin.network}", note=MODEL)
-    return calibration_result(found, fitted, {"Written": output, "Plot": plot})
+    return calibration_result(found, fitted, output)
 
 
 def _of_device(types: str | None, threads: int, output: Path | None) -> Result:

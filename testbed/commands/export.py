@@ -91,7 +91,7 @@ def export(
         WireProtocol.SIMPLE
     ),
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write it; by default stdout.")
+        Path | None, typer.Option(metavar="FILE", help="Where to write it; by default, and with -, stdout.")
     ] = None,
     *,
     outputs: Outputs,
@@ -100,6 +100,7 @@ def export(
 
     Algorithms are proved first. What a format cannot express is refused with the reason.
     """
+    output = None if output == STDOUT else output
     if output is None and not outputs.as_json and (outputs.html or outputs.csv):
         raise UsageError("stdout is for what is exported and nothing else: add --output FILE, or --json")
     if output is not None:
@@ -114,6 +115,7 @@ def export(
     return _result(exported, format, output)
 
 
+STDOUT = Path("-")
 MODELS = {
     Format.MSCCL: "the program was proved; no MSCCL ran the file",
     Format.MSCCLPP: "the program was proved; no MSCCL++ ran the plan",
@@ -138,7 +140,7 @@ def _result(exported: Exported, format: Format, output: Path | None) -> Result:
         method=exported.method,
         model=MODELS[format],
         rows=Rows(COLUMNS, [row]),
-        asked=[column.name for column in COLUMNS if column.asked],
+        asked=[column.name for column in COLUMNS if column.role == "asked"],
         body=row | ({"text": exported.text} if output is None else {"file": str(output)}),
         parts=[written if output is None else Text([f"Written to {output}."])],
     )

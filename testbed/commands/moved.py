@@ -1,4 +1,4 @@
-"""Commands and options that moved to the laboratory of a checkout."""
+"""Commands and options that moved to programs of a checkout."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from testbed.errors import UsageError, reporting_errors
 from testbed.options.outputs import CheckedCommand
 
 MOVED = {
-    "claims": "claims",
-    "validate --shaped": "shaped",
-    "validate --incast": "shaped --incast",
-    "validate --training": "truth --training",
-    "validate --scripts": "truth --scripts",
+    "claims": "python -m benchmarks.lab.claims",
+    "demo": "python examples/demo.py",
+    "validate --shaped": "python -m benchmarks.lab.shaped",
+    "validate --incast": "python -m benchmarks.lab.shaped --incast",
+    "validate --training": "python -m benchmarks.lab.truth --training",
+    "validate --scripts": "python -m benchmarks.lab.truth --scripts",
 }
-"""What was a command or an option of one, and the program of ``benchmarks.lab`` that it is."""
+"""What was a command or an option of one, and the program of a checkout that it is."""
 
 
 class MovedCommand(CheckedCommand):
@@ -30,7 +31,11 @@ def claims() -> None:
     """Say where the command is."""
 
 
+def demo() -> None:
+    """Say where the command is."""
+
+
 def _check_moved(command: str, args: list[str]) -> None:
     for name in (command, *(f"{command} {arg}" for arg in args)):
         if name in MOVED:
-            raise UsageError(f"{name} moved: python -m benchmarks.lab.{MOVED[name]}, in a checkout")
+            raise UsageError(f"{name} moved: {MOVED[name]}, in a checkout")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,7 +25,7 @@ Examples:
 DEFAULT_RANKS = 64
 
 
-@command
+@partial(command, draws="the network")
 def network(
     name: Annotated[
         str | None,
@@ -42,9 +41,6 @@ def network(
             help="How many ranks, where the file does not say; by default 64, or two nodes if that is more.",
         ),
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the network to this .png or .svg as well.")
-    ] = None,
 ) -> Result:
     """Show a network: its links, its diameter, its bisection bandwidth, and a sketch.
 
@@ -54,23 +50,12 @@ def network(
     from testbed.report.network import listing_result, network_result
 
     if name is None:
-        if ranks is not None or plot is not None:
-            raise UsageError("--ranks and --plot need a network: its name, or the path of a .toml file")
+        if ranks is not None:
+            raise UsageError("--ranks needs a network: its name, or the path of a .toml file")
         return listing_result()
-    if plot is not None:
-        from testbed.output.figure import check_plot
-
-        check_plot(plot)
     description = load_network(name)
     topology = description.topology(default_ranks(description, ranks))
-    result = network_result(description, topology)
-    if plot is None:
-        return result
-    from testbed.plots.network_plot import plot_network
-
-    what = f"{description.description}. " if description.description else ""
-    plot_network(topology, plot, note=f"{what}Bandwidths are those for payload.")
-    return replace(result, files={"Plot": plot})
+    return network_result(description, topology)
 
 
 def default_ranks(description: NetworkDescription, ranks: int | None) -> int | None:

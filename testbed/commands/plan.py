@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +27,7 @@ Examples:
 """
 
 
-@command
+@partial(command, draws="time and cost, or what else tells designs apart")
 def plan(
     question: Annotated[
         Path | None,

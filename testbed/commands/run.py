@@ -6,8 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,13 +19,7 @@ from testbed.options.command import Outputs, command
 from testbed.options.conditions import ConditionOptions, FaultOptions
 from testbed.options.gpu import GpuOptions
 from testbed.output.table import counted, stderr_console
-from testbed.plots.streams_plot import is_of_streams, plot_streams
-from testbed.plots.timeline_plot import plot_timeline, timeline_title
 from testbed.result import Result
-
-if TYPE_CHECKING:
-    from collectives.virtual import VirtualReport
-    from sim import Trace
 
 EXAMPLES = """\b
 Examples:
@@ -44,7 +37,7 @@ MAX_THREADS = 4096
 """Ranks are threads, but for those that are folded."""
 
 
-@partial(command, console=stderr_console)
+@partial(command, console=stderr_console, draws="the last iteration: what each rank computed, when it waited")
 def run(
     script: Annotated[str, typer.Argument(metavar="SCRIPT", help="An ordinary torchrun script.")],
     arguments: Annotated[
@@ -98,7 +91,12 @@ def run(
     }
     if processes is not None:
         virtual = {"--ranks": cluster.ranks, "--network": cluster.network, "--orders": checks.orders}
-        given = {"--json": outputs.as_json, "--html": outputs.html, "--csv": outputs.csv}
+        given = {
+            "--json": outputs.as_json,
+            "--html": outputs.html,
+            "--csv": outputs.csv,
+            "--plot": outputs.plot,
+        }
         _refuse({**virtual, **given, **of_one_timed_run}, "--processes runs for real")
         from testbed.scripts.script_processes import run_processes
 
@@ -130,7 +128,7 @@ def run(
 
     proved = evidence.evidence_for([cluster.choice(topology)], evidence.nodes_of(topology))
     assumed = counts.on(topology, on_gpu=computes_on_gpu(cluster.compute))
-    wanted = shown.trace is not None or shown.timeline is not None or outputs.html is not None
+    wanted = any(path is not None for path in (shown.trace, outputs.plot, outputs.html))
     recorded = Trace({"script": script, "network": topology.name}) if wanted else None
     record = checks.record()
     failure: str | None = None
@@ -160,8 +158,6 @@ def run(
         if shown.trace is not None and recorded is not None and recorded.spans:
             recorded.save(shown.trace)
 
-    if shown.timeline is not None and recorded is not None:
-        _draw(recorded, report, script, shown.timeline)
     asked = {**counts.asked, **conditions.asked, "device": _device(cluster.compute)}
     network = cluster.network or DEFAULT_NETWORK
     result = run_result(
@@ -178,8 +174,11 @@ def run(
     )
     sys.stdout.flush()
     sys.stderr.flush()
-    files = {"Trace, for https://ui.perfetto.dev": shown.trace, "Timeline": shown.timeline}
-    return replace(result, files={what: path for what, path in files.items() if path is not None})
+    return (
+        result
+        if shown.trace is None
+        else replace(result, files={"Trace, for https://ui.perfetto.dev": shown.trace})
+    )
 
 
 def _finished(script: str, num_processes: int) -> Result:
@@ -210,11 +209,3 @@ def _refuse(given: Mapping[str, object], why: str) -> None:
     for option, value in given.items():
         if value:
             raise UsageError(f"{why}, where {option} means nothing: leave it out")
-
-
-def _draw(recorded: Trace, report: VirtualReport, script: str, path: Path) -> None:
-    from testbed.report.virtual import assumptions
-
-    title = timeline_title(Path(script).name, report)
-    plot = plot_streams if is_of_streams(recorded) else plot_timeline
-    plot(recorded, report, path, title=title, note=assumptions(report))

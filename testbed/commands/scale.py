@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -29,7 +28,7 @@ MAX_SIZES = 128
 DEFAULT_STRATEGIES = ("after_backward", "wait_free")
 
 
-@command
+@partial(command, draws="efficiency and exposed communication over ranks")
 def scale(
     profile: Annotated[
         list[str] | None,
@@ -75,9 +74,6 @@ def scale(
     *,
     counts: StepAssumptionOptions,
     time_limit: TimeLimit = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it too: .png, .svg or .pdf.")
-    ] = None,
 ) -> Result:
     """Predict how a training step scales.
 
@@ -90,7 +86,7 @@ def scale(
     from collectives.catalogue.selectors import NATIVE, check_choice
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
     from testbed.planning.scaling import points_of_scaling, scaled
-    from testbed.report.scaling import scaling_plot, scaling_result
+    from testbed.report.scaling import scaling_result
 
     if not 0 < bucket_cap_mb < float("inf"):
         raise UsageError(f"--bucket-cap-mb {bucket_cap_mb:g}: expected a number above 0")
@@ -114,13 +110,5 @@ def scale(
         asked={**counts.asked, "inefficiencies": inefficiencies_of(counts.inefficiencies)},
         strong=strong,
     )
-    if plot is not None:
-        from testbed.output.figure import check_plot
-
-        check_plot(plot)
     rows, stop = scaled(points, time_limit=parse_limit(time_limit))
-    result = scaling_result(rows, networks, counts.asked)
-    if plot is not None:
-        scaling_plot(rows, plot)
-        result = replace(result, files={"Plot": plot})
-    return stop.ended(result)
+    return stop.ended(scaling_result(rows, networks, counts.asked))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from collectives.formats.whole_file import write_whole
 from testbed.options.command import command
-from testbed.output.folder import check_writable
 from testbed.result import Result
 from testbed.studies.proofs import choose, root_of
 
@@ -24,7 +21,7 @@ Examples:
 MAX_RANKS = 256
 
 
-@command
+@partial(command, draws="the schedule", suffixes=".svg")
 def show(
     algorithm: Annotated[
         str,
@@ -38,9 +35,6 @@ def show(
         str | None,
         typer.Option(metavar="NAME", help="By default all_reduce, or else the first it is shipped for."),
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the schedule as an SVG as well.")
-    ] = None,
 ) -> Result:
     """Draw who sends which chunk to whom, in which step, with the cost and the source.
 
@@ -48,21 +42,15 @@ def show(
     """
     from collectives import ProgramError, verify
     from testbed.reference.schedule import schedule_of
-    from testbed.reference.schedule_svg import schedule_svg
     from testbed.report.schedule import fault_result, schedule_result
 
     meant = choose([algorithm], collective)
     chosen = next((own for own in meant if own.collective == "all_reduce"), meant[0])
     root = root_of(chosen, ranks)
-    if plot is not None:
-        check_writable(plot)
     try:
         proof = verify(chosen, ranks, root=root)
     except ProgramError as error:
         return fault_result(chosen, ranks, error)
     schedule = schedule_of(chosen, ranks)
-    if plot is not None:
-        write_whole(plot, schedule_svg(schedule))
     others = [own.collective for own in meant if own is not chosen]
-    result = schedule_result(chosen, proof, schedule, others)
-    return result if plot is None else replace(result, files={"Plot": plot})
+    return schedule_result(chosen, proof, schedule, others)

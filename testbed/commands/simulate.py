@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +20,7 @@ from testbed.options.cluster import DEFAULT_NETWORK
 from testbed.options.command import command
 from testbed.options.conditions import ConditionOptions
 from testbed.output.folder import check_writable
-from testbed.output.table import progress, seconds
+from testbed.output.table import progress
 from testbed.result import Result
 from testbed.tasks.bounds import bounded
 
@@ -45,7 +46,7 @@ class Engine(StrEnum):
     RANKS = "ranks"
 
 
-@command
+@partial(command, draws="time and bus bandwidth over size, or of one size the load of the links")
 def simulate(
     algorithm: Annotated[
         list[str],
@@ -98,12 +99,6 @@ def simulate(
         bool, typer.Option("--all-links", help="List all links that were used, each by itself.")
     ] = False,
     trace: TraceFile = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Draw time over size, or for one run the load on the network's picture."
-        ),
-    ] = None,
 ) -> Result:
     """Predict how long a collective takes on a network, and see where its time goes.
 
@@ -138,68 +133,23 @@ def simulate(
         calibrated=origin_of(description),
     )
 
-    _check_outputs(request, trace, plot)
+    _check_trace(request, trace)
     results: list[Simulated] = []
     with bounded() as stop, progress(len(entries) * len(sizes)) as advance:
         results.extend(simulated(request, advance, watched=sys.stderr.isatty()))
     stop.check(results, len(entries) * len(sizes), "run")
-    written = {"Trace, for https://ui.perfetto.dev": trace, "Plot": plot}
+    result = simulation_result(request, results, all_links=all_links)
     if trace is not None:
         results[0].run.trace.save(trace)
-    if plot is not None:
-        _plot(request, results, plot)
-    result = simulation_result(request, results, all_links=all_links)
-    files = {what: path for what, path in written.items() if path is not None}
-    return stop.ended(replace(result, files=files))
+        result = replace(result, files={"Trace, for https://ui.perfetto.dev": trace})
+    return stop.ended(result)
 
 
-def _check_outputs(request: SimulationRequest, trace: Path | None, plot: Path | None) -> None:
-    """Check, before any work is done, that what was asked for can be written."""
+def _check_trace(request: SimulationRequest, trace: Path | None) -> None:
+    """Check, before any work is done, that the trace that was asked for can be written."""
+    if trace is None:
+        return
     runs = len(request.entries) * len(request.sizes)
-    if trace is not None:
-        if runs > 1:
-            raise UsageError(
-                f"--trace is of one run, but {runs} are asked for: name one algorithm and one size"
-            )
-        check_writable(trace)
-    if plot is None:
-        return
-    from testbed.output.figure import check_plot
-
-    check_plot(plot)
-    if len(request.sizes) > 1:
-        return
     if runs > 1:
-        raise UsageError(
-            "--plot with one size draws the load of one algorithm: name one, or give sizes such as "
-            "--nbytes 4K-1G for time and bus bandwidth"
-        )
-    if request.assumed.model in ("nccl", "measured") or request.entries[0].algorithm in (
-        "nvls",
-        "nccl",
-        "native",
-    ):
-        raise UsageError("--plot with one size draws the load of links, of which a closed form says nothing")
-    from testbed.plots.network_plot import check_drawable
-
-    check_drawable(request.topology)
-
-
-def _plot(request: SimulationRequest, results: list[Simulated], path: Path) -> None:
-    from testbed.report.simulation import assumptions, title
-
-    if len(request.sizes) > 1:
-        from testbed.plots.size_plot import plot_sizes
-
-        plot_sizes(results, path, title=title(request, results), note=assumptions(request))
-        return
-    from testbed.plots.load_plot import plot_load
-
-    run = results[0].run
-    fullest = run.links.bottleneck
-    what = "" if fullest is None else f"Fullest: {fullest.name}, {100 * fullest.utilisation:.1f} %. "
-    note = (
-        f"{what}Either half of a line is what leaves the end that it is at. Utilisation: bytes over what "
-        f"the link could have carried in {seconds(run.seconds)}."
-    )
-    plot_load(run.links, request.topology, path, title=title(request, results), note=note)
+        raise UsageError(f"--trace is of one run, but {runs} are asked for: name one algorithm and one size")
+    check_writable(trace)

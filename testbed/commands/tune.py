@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,7 +28,7 @@ Examples:
 ALL = "all"
 
 
-@command
+@partial(command, draws="the curve over the cap of buckets")
 def tune(
     profile: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="What a rank computes; see testbed profile.")
@@ -54,9 +53,6 @@ def tune(
     ] = None,
     *,
     counts: StepAssumptionOptions,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the curve too: .png, .svg or .pdf.")
-    ] = None,
 ) -> Result:
     """Find the buckets, strategy and algorithm that make a training step shortest.
 
@@ -106,10 +102,6 @@ def tune(
             assumptions=counted,
             advance=show,
         )
-        if plot is not None:
-            from testbed.output.figure import check_plot
-
-            check_plot(plot)
         search.run()
     if stop.by is not None and not search.started:
         raise stop.by
@@ -124,12 +116,6 @@ def tune(
     )
     model = model_of(next(iter(algorithms)), str(counted))
     result = tuning_result(found, own, topology, carriers, proved, counted, assumptions, model)
-    if plot is not None:
-        from testbed.plots.tuning_plot import plot_tuning
-
-        title = f"Bucket caps of {own.name} on {description.name}, {ranks} ranks"
-        plot_tuning(found, plot, title=title, note=f"Simulated: {model}.")
-        result = replace(result, files={"Plot": plot})
     if stop.by is not None:
         raise Interrupted(result, stop.by)
     return result

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
 from testbed.options.annotations import TraceFile
 from testbed.options.arguments import MAX_RANKS, parse_algorithm
-from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable
 
 if TYPE_CHECKING:
@@ -107,17 +105,11 @@ class OutputOptions:
         ),
     ] = "0"
     trace: TraceFile = None
-    timeline: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Draw the last iteration: what each rank computed, when it waited."
-        ),
-    ] = None
 
     @property
     def given(self) -> dict[str, bool]:
         """Which files were asked for, by the names of their options."""
-        return {"--trace": self.trace is not None, "--timeline": self.timeline is not None}
+        return {"--trace": self.trace is not None}
 
     def check(self) -> None:
         """Check, before any work is done, that what was asked for can be written.
@@ -127,5 +119,3 @@ class OutputOptions:
         """
         if self.trace is not None:
             check_writable(self.trace)
-        if self.timeline is not None:
-            check_plot(self.timeline)

@@ -2,7 +2,8 @@
 
 A command is a function whose parameters are its options.  From Python it takes them as keyword arguments,
 with their defaults, and returns a `Result`.  `command` adds what the shell has besides: ``--json``,
-``--html`` and ``--csv``, errors as one line, and exit code 1 where something does not hold.
+``--html`` and ``--csv``, ``--plot`` where its result has a figure, errors as one line, and exit code 1 where
+something does not hold.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, get_type_h
 import typer
 
 from testbed.errors import CheckError, UsageError, drop_stdout, reporting_errors
+from testbed.options import ALSO
 from testbed.options.annotations import HtmlFile
 from testbed.options.foreign_files import naming_foreign_files
 from testbed.options.groups import grouped
@@ -39,6 +42,7 @@ class Outputs:
 
     PANEL: ClassVar = "Output"
 
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False)] = None
     html: HtmlFile = None
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the rows too, as CSV.", show_default=False)
@@ -54,7 +58,7 @@ class Outputs:
         Raises:
             UsageError: one cannot.
         """
-        own = cls(**{field.name: options[field.name] for field in fields(cls)})
+        own = cls(**{field.name: options[field.name] for field in fields(cls) if field.name in options})
         own.check()
         return own
 
@@ -70,21 +74,26 @@ class Outputs:
             from testbed.result.page import check_page
 
             check_page(self.html)
-        if self.csv is not None:
-            check_writable(self.csv)
+        for path in (self.csv, self.plot):
+            if path is not None:
+                check_writable(path)
 
     def give(self, result: Result, console: Callable[[], Console] | None = None) -> None:
         """Give *result*: in files, and as JSON or on the terminal that *console* returns.
 
         Raises:
             OSError: a file cannot be written; the result is on stdout all the same.
+            UsageError: there is no figure to draw; the same.
             BrokenPipeError: nobody reads stdout any more, and nothing has failed.
         """
-        unwritten: OSError | None = None
-        try:
-            files = self.write(result)
-        except OSError as error:
-            files, unwritten = {}, error
+        unwritten: OSError | UsageError | None = None
+        files: dict[str, Path] = {}
+        for what, path, write in self._wanted(result):
+            try:
+                write()
+                files[what] = path
+            except (OSError, UsageError) as error:
+                unwritten = unwritten or error
         try:
             if self.as_json:
                 from testbed.output.table import print_json
@@ -101,17 +110,28 @@ class Outputs:
             raise unwritten
 
     def write(self, result: Result) -> dict[str, Path]:
-        """Write the files of *result* that were asked for; return them by what they are."""
+        """Write the files of *result* that were asked for; return them by what they are.
+
+        Raises:
+            OSError: one cannot be written.
+            UsageError: there is no figure to draw.
+        """
+        files: dict[str, Path] = {}
+        for what, path, write in self._wanted(result):
+            write()
+            files[what] = path
+        return files
+
+    def _wanted(self, result: Result) -> Iterator[tuple[str, Path, Callable[[], None]]]:
+        """Yield the files that were asked for: what each is, its path, and what writes it."""
         from collectives.formats.whole_file import write_whole
 
-        files: dict[str, Path] = {}
-        if self.html is not None:
-            write_whole(self.html, result.to_html())
-            files["Page"] = self.html
-        if self.csv is not None:
-            write_whole(self.csv, result.to_csv())
-            files["Rows"] = self.csv
-        return files
+        if (page := self.html) is not None:
+            yield "Page", page, lambda: write_whole(page, result.to_html())
+        if (rows := self.csv) is not None:
+            yield "Rows", rows, lambda: write_whole(rows, result.to_csv())
+        if (plot := self.plot) is not None:
+            yield "Plot", plot, lambda: result.draw(plot)
 
 
 class Command(Protocol):
@@ -125,7 +145,11 @@ class Command(Protocol):
 
 
 def command(
-    function: Callable[..., Result | None], *, console: Callable[[], Console] | None = None
+    function: Callable[..., Result | None],
+    *,
+    console: Callable[[], Console] | None = None,
+    draws: str = "",
+    suffixes: str = ".png, .svg or .pdf",
 ) -> Command:
     """Return *function* as a command.
 
@@ -134,17 +158,20 @@ def command(
             of typer.  A keyword-only parameter that is a dataclass stands for an option for each field; one
             of `Outputs` is for a command that must know, while it works, how its result is given.
         console: returns the terminal for the result, where it is not stdout.
+        draws: what the figure of its result shows, which ``--plot`` draws; empty: it has none.
+        suffixes: of files with its figure, in words.
     """
     takes_outputs = any(hint is Outputs for hint in get_type_hints(function, include_extras=True).values())
     flat = naming_foreign_files(grouped(function if takes_outputs else _with_outputs(function)))
+    signature = _with_plot(inspect.signature(flat), draws and f"Draw {draws}: {suffixes}.")
 
-    @functools.wraps(flat)
+    @functools.wraps(function)
     def in_shell(**options: Any) -> None:
         from testbed.result.result import Interrupted
 
         outputs = Outputs.checked(options)
         try:
-            result = flat(**options)
+            result = flat(**{"plot": None, **options})
         except Interrupted as interrupted:
             outputs.give(interrupted.result, console)
             raise interrupted.by from None
@@ -155,20 +182,19 @@ def command(
             code = result.exit_code
             raise CheckError(result.failure, code) if result.failure else typer.Exit(code)
 
-    signature = inspect.signature(flat)
     in_shell.__signature__ = signature.replace(return_annotation=None)  # type: ignore[attr-defined]
 
     @functools.wraps(function)
     def from_python(*args: Any, **kwargs: Any) -> Result | None:
         given = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
-        options = _arguments(signature, args, kwargs)
+        options = _arguments(signature, args, _named(kwargs))
         checked = _in_shell_alone(in_shell)
         check_values(checked, options)
         check_outputs(checked, options)
         outputs = Outputs.checked(options)
         if outputs.as_json:
             raise UsageError("as_json=True is of the shell: a result has its JSON types by document()")
-        result = flat(**options)
+        result = flat(**{"plot": None, **options})
         if result is None:
             return None
         result = replace(result, command=f"testbed.{function.__name__}({', '.join(given)})")
@@ -202,6 +228,34 @@ def _with_outputs(function: Callable[..., Result | None]) -> Callable[..., Resul
     )
     called.__annotations__ = {**hints, "outputs": Outputs}
     return called
+
+
+def _with_plot(signature: inspect.Signature, says: str) -> inspect.Signature:
+    """Return *signature* with what the help *says* of the option ``--plot``, or without it."""
+    parameters = dict(signature.parameters)
+    plot = parameters.pop("plot")
+    if says:
+        kind, option = typing.get_args(plot.annotation)
+        option = copy(option)
+        option.help = says
+        parameters["plot"] = plot.replace(annotation=Annotated[kind, option])
+    return signature.replace(parameters=list(parameters.values()))
+
+
+def _named(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *options* by today's words for them, whatever other ones (`ALSO`) were used.
+
+    Raises:
+        UsageError: two words are of one option.
+    """
+    named: dict[str, Any] = {}
+    for word, value in options.items():
+        option = word.replace("_", "-")
+        name = ALSO.get(option, option).replace("-", "_")
+        if name in named:
+            raise UsageError(f"{word}={value!r}: {name} is given already; give it once")
+        named[name] = value
+    return named
 
 
 def _arguments(

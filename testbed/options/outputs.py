@@ -7,6 +7,7 @@ named here, as an output with its suffixes or as an input; the tests look that n
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typer.core import TyperCommand
 
 from testbed.errors import UsageError, reporting_errors
 from testbed.options.values import check_values, parts_of
+from testbed.output.figure import check_plot
 
 JSON = (".json",)
 PLOT = (
@@ -33,18 +35,13 @@ PLOT = (
     ".webp",
     ".gif",
 )
-FOLDER = ()
-"""Of an output that is a folder, whose name has no suffix."""
-
 OUTPUTS: Mapping[str, Sequence[str]] = {
     "--trace": JSON,
-    "--timeline": PLOT,
     "--plot": PLOT,
     "--html": (".html", ".htm"),
     "--csv": (".csv",),
     "--predictions": JSON,
     "show --plot": (".svg",),
-    "demo --output": FOLDER,
     "bench --output": JSON,
     "profile --output": JSON,
     "export --output": (".xml", ".json", ".conf", ".csv", ""),
@@ -68,10 +65,15 @@ class CheckedCommand(TyperCommand):
     """A command that begins only where its values can be, and its outputs are no inputs and of their kind."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Read the options; what follows a script is the script's."""
+        """Read *args*: an option of one value has no second one, what follows a script is the script's."""
         script = next((place for place, word in enumerate(args) if word.endswith(".py")), None)
         if self.name in ENDING_WITH_A_SCRIPT and script is not None and "--" not in args[:script]:
             args = [*args[: script + 1], "--", *args[script + 1 :]]
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for parameter, count in Counter(given).items():
+            one_value = parameter.param_type_name == "option" and not parameter.multiple
+            if count > 1 and one_value and not getattr(parameter, "is_flag", False):
+                reporting_errors(_refuse_second)(parameter.opts[0], count)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
@@ -91,6 +93,10 @@ class CheckedCommand(TyperCommand):
             if records:
                 with formatter.section(name):
                     formatter.write_dl(records)
+
+
+def _refuse_second(option: str, count: int) -> None:
+    raise UsageError(f"{option} is given {count} times, and takes one value; give it once")
 
 
 def panel_of(command: str, parameter: Any) -> str:
@@ -116,7 +122,8 @@ def check_outputs(command: TyperCommand, values: Mapping[str, Any]) -> None:
         values: of all its parameters, by name.
 
     Raises:
-        UsageError: an output has a suffix that its kind does not have, or is an input or another output.
+        UsageError: an output has a suffix that its kind does not have, or is an input or another output, or
+            matplotlib is not installed, which draws pictures.
     """
     taken = dict.fromkeys(_inputs(command, values), "an input")
     for option, path, suffixes in _outputs(command, values):
@@ -125,6 +132,8 @@ def check_outputs(command: TyperCommand, values: Mapping[str, Any]) -> None:
             raise UsageError(
                 f"{option} {path}: expected a name that ends in {', '.join(filter(None, suffixes))}"
             )
+        if suffixes is PLOT:
+            check_plot(path)
         for other, what in taken.items():
             if is_file and _are_same(path, other):
                 raise UsageError(f"{option} {path}: this is {what}, {other}; name another file")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 
-from testbed.errors import UsageError
+from testbed.plots.figure import NoFigure
 from testbed.reference.schedule import LocalMove, ProgramSchedule, ScheduledMessage
 
 MAX_RANKS = 16
@@ -67,10 +67,10 @@ def check_size(schedule: ProgramSchedule) -> None:
     """Check that a drawing of *schedule* would be readable.
 
     Raises:
-        UsageError: it would not.
+        NoFigure: it would not.
     """
     if schedule.world_size > MAX_RANKS or schedule.num_steps > MAX_STEPS:
-        raise UsageError(
+        raise NoFigure(
             f"--plot draws up to {MAX_RANKS} ranks × {MAX_STEPS} steps; {schedule.algorithm} for "
             f"{schedule.world_size} ranks is {schedule.world_size} × {schedule.num_steps}; "
             "choose fewer --ranks"
@@ -81,7 +81,7 @@ def schedule_svg(schedule: ProgramSchedule) -> str:
     """Return the drawing of *schedule*.
 
     Raises:
-        UsageError: there is more of it than can be read.
+        NoFigure: there is more of it than can be read.
     """
     check_size(schedule)
     cells = _labels(schedule)

@@ -9,26 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from testbed.benchmarking.benchmark import Timings, spell
 from testbed.benchmarking.candidates import BenchRequest, TransportName
 from testbed.benchmarking.measure import Row
 from testbed.options import evidence
 from testbed.output.table import counted, seconds, spell_size
-from testbed.result import Fitted, Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
+from testbed.report.over_sizes import over_sizes
+from testbed.result import Fitted, Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from collectives.catalogue.admission import Evidence
+    from testbed.plots.figure import Lines
 
 PAGE_WIDTH = 130
 """Columns that a page has room for, by which tables are divided."""
 COLUMNS = (
     *asked("collective", "algorithm", "size_bytes", "count", "type", "redop", "root"),
-    *found("time_us", "algbw_gbs", "busbw_gbs", "wrong", "seconds", "engine", "chosen", "floor_us"),
+    *found("time_us", "algbw_gbs", "busbw_gbs", "wrong", "seconds", "chosen", "floor_us"),
     *found("simulated_us", "error_percent"),
+    *found_by("engine"),
 )
 REFUSED = (*asked("algorithm"), *found("reason"))
 FASTEST = "*"
@@ -72,8 +75,12 @@ def bench_result(request: BenchRequest, timings: Timings, *, interrupted: bool =
 
 
 def _parts(request: BenchRequest, timings: Timings, proved: Sequence[Evidence]) -> Iterator[Part]:
-    if len({row.size_bytes for row in timings.rows}) > 1:
-        yield Plot(partial(_over_sizes, timings.rows), "Time of a call")
+    yield Plot(
+        partial(_over_sizes, timings.rows),
+        "Time of a call",
+        alone=title(request, timings),
+        assumed=f"{'; '.join(timings.models)}.",
+    )
     if len({row.algorithm for row in timings.rows}) == 1:
         yield nccl_table(timings.rows)
     else:
@@ -128,24 +135,12 @@ def _what_is_wrong(request: BenchRequest, rows: Sequence[Row]) -> str | None:
     return f"{spell(request.collective)} over {request.transport} came out wrong; {elements}"
 
 
-def _over_sizes(rows: Sequence[Row]) -> Any:
-    from testbed.plots.interactive.lines import FLOOR, lines
-
-    named: dict[str, list[tuple[float, float]]] = {}
-    floor = sorted({(row.size_bytes, row.floor_us / 1e6) for row in rows if row.floor_us})
-    if floor:
-        named[FLOOR] = list(floor)
+def _over_sizes(rows: Sequence[Row]) -> Lines:
+    times: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
-        if row.time_us:
-            named.setdefault(row.algorithm, []).append((row.size_bytes, row.time_us / 1e6))
-    return lines(
-        {name: sorted(points) for name, points in named.items()},
-        x="size of the buffer",
-        y="time of a call",
-        log_y=True,
-        spell_x=lambda size: spell_size(int(size)),
-        spell_y=seconds,
-    )
+        times.setdefault(row.algorithm, []).append((row.size_bytes, row.time_us / 1e6))
+    floor = [(row.size_bytes, row.floor_us / 1e6) for row in rows if row.floor_us]
+    return over_sizes(dict(sorted(times.items())), floor, quantity="time of a call")
 
 
 def nccl_table(rows: Sequence[Row]) -> Grid:

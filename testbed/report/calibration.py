@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.units import SECOND
 from testbed.calibration.live.calibration import MOST_REDUCTION
 from testbed.output.table import counted, percent, seconds, spell_size
-from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
+from testbed.report.calibration_fit import fit_figure
+from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
     from testbed.calibration.device.calibration import DeviceCalibration
@@ -53,17 +55,16 @@ KERNELS = (
 )
 
 
-def calibration_result(calibration: Calibration, fitted: Fitted, files: Mapping[str, Path | None]) -> Result:
+def calibration_result(calibration: Calibration, fitted: Fitted, written: Path | None) -> Result:
     """Return the constants of a network that was measured.
 
     Args:
         calibration: what was found.
         fitted: the fit behind it.
-        files: what was written, by what it is; ``Written`` is the network file.
+        written: the network file.
     """
     from testbed.calibration.live.fit import SEED
 
-    written = files["Written"]
     return Result(
         question=f"What do links of {calibration.origin.network} carry, and what does software take?",
         answer=_answer(calibration, fitted),
@@ -75,8 +76,16 @@ def calibration_result(calibration: Calibration, fitted: Fitted, files: Mapping[
             "calibration": calibration.as_json(),
             "written": [] if written is None else [str(written)],
         },
-        parts=_parts(calibration),
-        files={what: path for what, path in files.items() if path is not None},
+        parts=[
+            Plot(
+                partial(fit_figure, fitted),
+                "Fit and residuals",
+                "Marks are measured, lines predicted.",
+                alone=f"Calibration of {calibration.origin.network}",
+            ),
+            *_parts(calibration),
+        ],
+        files={} if written is None else {"Written": written},
     )
 
 

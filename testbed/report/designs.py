@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from testbed.output.table import seconds, spell_size
 from testbed.planning.answers.answer import MAX_WORKS
 from testbed.planning.answers.crossings import designs
 from testbed.planning.answers.figures import HOUR, expense, pace, seconds_of
-from testbed.plots.interactive.designs import Design, front_plot
-from testbed.plots.interactive.lines import lines
-from testbed.plots.interactive.shares import shares
+from testbed.plots.figure import Axis, Design, Line, Lines, Panel, Shares, front, numbered
+from testbed.report.over_sizes import over_sizes
 from testbed.result import Plot
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ def _of_work(answer: Answer) -> Iterator[Plot]:
         yield Plot(partial(_causes, answer), f"What {answer.work} loses to what", note)
 
 
-def _time_and_cost(answer: Answer) -> Any:
+def _time_and_cost(answer: Answer) -> Lines:
     """Return all designs by time and cost: of all tokens where that is known, else of the same work."""
     of = {id(row): own for row, own in zip(answer.rows, answer.targets, strict=True)}
     whole = all(own is not None for own in answer.targets)
@@ -62,19 +60,18 @@ def _time_and_cost(answer: Answer) -> Any:
         return target.cost if priced and target.cost is not None else target.gpu_hours
 
     what = "cost" if priced else "GPU hours" if whole else "GPU time"
-    front = {id(row) for row in answer.front}
-    points = [Design(answer.label(row), time(row), cost(row), id(row) in front) for row in answer.rows]
+    best = {id(row) for row in answer.front}
+    points = [Design(answer.label(row), time(row), cost(row), id(row) in best) for row in answer.rows]
     relative = "" if whole else ", times the least"
-    return front_plot(
-        points,
-        x="time of the whole training (days)" if whole else "time of the same work, times the least",
-        y=f"{what}{relative}" + (" of the same work" if not whole else ""),
-        spell_x=(lambda days: f"{days:,.2f} days") if whole else "{:.3f}".format,
-        spell_y="{:,.0f}".format if whole else "{:.3f}".format,
-    )
+    spent = f"{what}{relative}" + ("" if whole else " of the same work")
+    if whole:
+        x = Axis("time of the whole training (days)", spell="{:,.4g}".format)
+        return front(points, x, Axis(spent, spell="{:,.0f}".format))
+    x = Axis("time of the same work, times the least", spell="{:.4g}".format)
+    return front(points, x, Axis(spent, spell="{:.4g}".format))
 
 
-def _over_ranks(answer: Answer) -> Any:
+def _over_ranks(answer: Answer) -> Lines:
     """Return the efficiency of each design over its ranks."""
     named = {
         name: sorted(
@@ -82,25 +79,24 @@ def _over_ranks(answer: Answer) -> Any:
         )
         for name, own in designs(answer.rows).items()
     }
-    return lines(
-        named, x="ranks", y="efficiency (%)", spell_x="{:.0f}".format, spell_y="{:.1f} %".format, height=360
-    )
+    ranks = [count for points in named.values() for count, _ in points]
+    axis = Axis("ranks", log=True, spell="{:.0f}".format, at=ranks)
+    return Lines(axis, [[Panel(Axis("efficiency (%)", spell="{:.3g}".format), _lines(named))]])
 
 
-def _causes(answer: Answer) -> Any:
+def _lines(named: Mapping[str, Sequence[tuple[float, float]]]) -> list[Line]:
+    return [Line(name, points, **numbered(number)) for number, (name, points) in enumerate(named.items())]
+
+
+def _causes(answer: Answer) -> Shares:
     explained = [own for own in answer.explained if own.lost.causes]
     names = dict.fromkeys(cause.name for own in explained for cause in own.lost.causes)
     parts: dict[str, list[float]] = {}
     for name in names:
         of = [{cause.name: own.lost.share(cause) for cause in own.lost.causes} for own in explained]
         parts[name] = [100 * (own.get(name) or 0.0) for own in of]
-    return shares(
-        [answer.label(own.row) for own in explained], parts, x="% of the step's time", spell="{:.1f} %".format
-    )
-
-
-def _spell_size(nbytes: float) -> str:
-    return spell_size(int(nbytes))
+    axis = Axis("% of the step's time", spell="{:.1f} %".format)
+    return Shares(axis, [answer.label(own.row) for own in explained], list(parts.items()))
 
 
 def _over_sizes(answers: Sequence[Answer]) -> Iterator[Plot]:
@@ -113,8 +109,4 @@ def _over_sizes(answers: Sequence[Answer]) -> Iterator[Plot]:
                 own.append((row.point.nbytes, seconds_of(row)))
     for name, named in by_name.items():
         if max(map(len, named.values())) > 1:
-            yield Plot(partial(_times, named), f"Time of {name} by size")
-
-
-def _times(named: Mapping[str, list[tuple[float, float]]]) -> Any:
-    return lines(named, x="size of the buffer", y="time", log_y=True, spell_x=_spell_size, spell_y=seconds)
+            yield Plot(partial(over_sizes, named, ()), f"Time of {name} by size")

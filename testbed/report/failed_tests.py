@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from collectives.formats.whole_file import write_whole
 from testbed.output.table import counted
-from testbed.plots.interactive.timeline import RankRow, rank_rows, timeline
+from testbed.plots.timeline import RankRow, Timeline, timeline_of
 from testbed.result import Part, Plot, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class FailedTest:
 def plain_rows(trace: Trace) -> list[Any]:
     """Return the timeline of *trace* in lists and numbers, which travel between processes."""
     return [
-        [list(row.ranks), {track: [list(piece) for piece in lane] for track, lane in row.lanes.items()}]
-        for row in rank_rows(trace)
+        [list(row.ranks), {track: [list(piece) for piece in lane] for track, lane in row.tracks.items()}]
+        for row in timeline_of(trace).rows
     ]
 
 
@@ -84,14 +84,17 @@ def _parts(failed: Sequence[FailedTest]) -> Iterator[Part]:
             continue
         left -= pieces
         name = own.name.rpartition("::")[2]
-        yield Plot(partial(_drawn, own.timeline), f"Ranks of {name}", _NOTE)
+        yield Plot(partial(_described, own.timeline), f"Ranks of {name}", _NOTE)
 
 
-def _drawn(plain: Sequence[Any]) -> Any:
-    """Return the plot of a timeline as `plain_rows` gives it."""
-    return timeline(
+def _described(plain: Sequence[Any]) -> Timeline:
+    """Return the timeline that `plain_rows` has given."""
+    return Timeline(
         [
-            RankRow(ranks, {track: [tuple(piece) for piece in lane] for track, lane in lanes.items()})
+            RankRow(
+                ranks,
+                {track: [(start, end, name) for start, end, name in lane] for track, lane in lanes.items()},
+            )
             for ranks, lanes in plain
         ]
     )

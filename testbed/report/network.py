@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from testbed.output.table import counted, spell_size
-from testbed.result import Facts, Grid, Part, Result, Rows, Text, asked, found, quiet
+from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
     from sim.topology import Topology
     from sim.topology.description import NetworkDescription
+    from testbed.plots.drawn_network import DrawnNetwork
 
 MODEL = (
     "links and routes as the network describes them; bandwidths are those for payload, after the "
@@ -59,8 +61,22 @@ def network_result(description: NetworkDescription, topology: Topology) -> Resul
         tables={"links": links},
         asked=("network", "kind", "description", "source", "ranks"),
         body={name: value for name, value in facts.items() if name != "links"},
-        parts=list(_parts(topology, facts)),
+        parts=[
+            Plot(
+                partial(_drawn, topology),
+                "The network",
+                description.description and f"{description.description}.",
+                alone=f"{topology.name}, {topology.num_ranks} ranks",
+            ),
+            *_parts(topology, facts),
+        ],
     )
+
+
+def _drawn(topology: Topology) -> DrawnNetwork:
+    from testbed.plots.drawn_network import drawn_network
+
+    return drawn_network(topology)
 
 
 def _facts(description: NetworkDescription, topology: Topology) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from testbed.planning.answers.figures import input_of, label, seconds_of, varyin
 from testbed.planning.evaluation import AUTO, assumed_at, topology_at
 from testbed.planning.question import DEFAULT
 from testbed.report.designs import designs_plots
-from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
+from testbed.result import Grid, Part, Result, Rows, Text, asked, found, found_by, quiet
 
 if TYPE_CHECKING:
     from testbed.planning.answers.answer import Answer
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *asked("kind", "work", "profile", "script", "model", "network", "label", "collective", "ranks", "nbytes"),
-    *asked("strategy", "bucket_cap_mb", "algorithm_asked", "timing", "transport_model", "device"),
-    *asked("tokens_per_rank", "price_per_gpu_hour", "overrides"),
+    *asked("strategy", "bucket_cap_mb", "algorithm_asked", "timing", "transport", "device"),
+    *asked("tokens_per_rank", "price_per_gpu_hour", "overrides", "scaling"),
     *found("seconds", "compute_seconds", "efficiency", "algorithm", "resolved", "bottleneck"),
-    *found("bottleneck_utilisation", "method", "timed_by", "inefficiencies", "memory_bytes", "topology"),
+    *found("bottleneck_utilisation", "memory_bytes", "topology"),
+    *found_by("method", "timed_by", "inefficiencies"),
     *found("problem", "tokens_per_second", "cost"),
 )
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 COLUMNS = (
     *asked("algorithm", "collective", "world_size"),
     *found("proved", "evidence", "proved_for", "bytes_proved_for", "num_steps", "num_messages"),
-    *found("max_bytes_sent_fraction", "min_bytes_sent_fraction"),
+    *found("max_bytes_sent_fraction", "min_bytes_sent_fraction", "num_chunks", "array_form", "cost_declared"),
 )
 OF_SIZES = (*asked("algorithm", "collective"), *found("world_sizes", "reason"))
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.options import evidence
 from testbed.options.assumptions import assumptions_json
+from testbed.output.figure import COLOURS
 from testbed.output.table import counted, percent, seconds
 from testbed.planning.answers.figures import seconds_of
 from testbed.planning.question import DEFAULT
 from testbed.planning.scaling import algorithm_in, assumed_on, carriers_in, in_words
+from testbed.plots.figure import NUM_DASHES, Axis, Line, Lines, NoFigure, Panel
 from testbed.report.carriers import carrier_rows, carrier_table, faster_lines
-from testbed.result import Grid, Part, Plot, Result, Rows, asked, found, quiet, warning
+from testbed.report.over_sizes import spell_time
+from testbed.result import Grid, Part, Plot, Result, Rows, asked, found, found_by, quiet, warning
 
 if TYPE_CHECKING:
     from collectives.catalogue.admission import Evidence
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *asked("profile", "network", "strategy", "ranks", "scaling"),
-    *found("seconds", "exposed_seconds", "efficiency", "num_buckets", "algorithm", "engine", "model"),
-    *found("transport_model", "inefficiencies", "assumed", "each_size_once"),
+    *found("seconds", "exposed_seconds", "efficiency", "num_buckets", "algorithm"),
+    *found_by("engine", "model", "transport_model", "inefficiencies", "assumed", "each_size_once"),
 )
 OF_PROFILES = (*asked("name"), *found("source", "device"))
 
@@ -35,6 +37,8 @@ LEGEND = (
     "compute waits for, and inefficiencies; scaling: efficiency, the step of one rank alone over this one."
 )
 
+HALF = 50
+"""Percent above which, if all efficiencies are, the axis does not begin at 0."""
 MAX_SIDE_BY_SIDE = 3
 """Strategies that a table has room for beside each other."""
 
@@ -70,15 +74,6 @@ def scaling_result(rows: Sequence[Row], networks: Sequence[str], wanted: Mapping
     )
 
 
-def scaling_plot(rows: Sequence[Row], path: Path) -> None:
-    """Draw *rows* to *path*."""
-    from testbed.plots.scaling_plot import plot_scaling
-
-    names = " or ".join(dict.fromkeys(map(algorithm_in, rows)))
-    title = f"Scaling of data-parallel training: {names}, {rows[0].point.bucket_cap_mb:g} MiB buckets"
-    plot_scaling(rows, path, title=title, note=f"Simulated: {in_words(rows)}.")
-
-
 def _as_json(row: Row) -> dict[str, Any]:
     """Return *row* as a row of this table, which names what was asked for in its own words."""
     own = {**row.as_json(), "network": row.point.label, "model": row.timed_by}
@@ -104,7 +99,7 @@ def _parts(
     profiles: Sequence[Profile],
     proved: Sequence[Evidence],
 ) -> Iterator[Part]:
-    yield from _plots(rows)
+    yield _plot(rows)
     yield from scaling_tables(rows)
     if (carried := carrier_table(carriers)) is not None:
         yield carried
@@ -221,37 +216,65 @@ def _answer(rows: Sequence[Row]) -> str:
     return f"{said}."
 
 
-def _plots(rows: Sequence[Row]) -> Iterator[Plot]:
-    """Yield expected efficiency and exposed communication over ranks, if there are several."""
-    if len({row.point.ranks for row in rows}) < 2:
-        return
-    yield Plot(
-        partial(_over_ranks, rows, of_efficiency=True),
-        "Scaling efficiency",
-        "What the ranks compute, over the step that a real run is expected to take.",
+def _plot(rows: Sequence[Row]) -> Plot:
+    """Return efficiency above, exposed communication below, a column per network."""
+    note = (
+        "Efficiency: what the ranks compute, over the step that a real run is expected to take. Exposed: "
+        "what the computation waits for in it."
     )
-    yield Plot(
-        partial(_over_ranks, rows, of_efficiency=False),
-        "Exposed communication",
-        "What the computation waits for in a step that a real run is expected to take.",
-    )
+    names = " or ".join(dict.fromkeys(map(algorithm_in, rows)))
+    alone = f"Scaling of data-parallel training: {names}, {rows[0].point.bucket_cap_mb:g} MiB buckets"
+    return Plot(partial(scaling_figure, rows), "Scaling efficiency", note, alone)
 
 
-def _over_ranks(rows: Sequence[Row], *, of_efficiency: bool) -> Any:
-    from testbed.plots.interactive.lines import lines
+def scaling_figure(rows: Sequence[Row]) -> Lines:
+    """Return the figure of *rows*: colour says the profile, the dash the strategy.
 
-    whose = [(row.profile, row.point.label, row.point.strategy) for row in rows]
-    differ = [place for place in range(3) if len({own[place] for own in whose}) > 1] or [1]
-    named: dict[str, list[tuple[float, float]]] = {}
-    for row, own in zip(rows, whose, strict=True):
-        value = 100 * _efficiency(row) if of_efficiency else row.exposed_seconds
-        name = ", ".join(own[place] for place in differ)
-        named.setdefault(name, []).append((row.point.ranks, value))
-    return lines(
-        named,
-        x="ranks",
-        y="expected efficiency (%)" if of_efficiency else "exposed communication",
-        log_y=not of_efficiency,
-        spell_x="{:.0f}".format,
-        spell_y="{:.1f} %".format if of_efficiency else seconds,
-    )
+    Raises:
+        NoFigure: they are of one number of ranks.
+    """
+    ranks = sorted({row.point.ranks for row in rows})
+    if len(ranks) < 2:
+        raise NoFigure("one number of ranks is no curve; name several, such as --ranks 1-64x2")
+    networks = dict.fromkeys(row.point.label for row in rows)
+    least = min(100 * _efficiency(row) for row in rows)
+    low = max(0.0, 10.0 * (least // 10) - 10) if least > HALF else 0.0
+    efficiency = Axis("scaling efficiency (%)", low=low, high=100 + 0.04 * (100 - low))
+    exposed = Axis("exposed communication per step", log=True, spell=spell_time)
+    columns = [[row for row in rows if row.point.label == network] for network in networks]
+    panels = [
+        [
+            Panel(
+                efficiency, _lines(rows, [(row, 100 * _efficiency(row)) for row in column]), heading=network
+            )
+            for network, column in zip(networks, columns, strict=True)
+        ],
+        [
+            Panel(
+                exposed, _lines(rows, [(row, row.exposed_seconds) for row in column if row.exposed_seconds])
+            )
+            for column in columns
+        ],
+    ]
+    return Lines(Axis("ranks", log=True, spell="{:.0f}".format, at=ranks), panels)
+
+
+def _lines(rows: Sequence[Row], values: Sequence[tuple[Row, float]]) -> list[Line]:
+    """Return a line per profile and strategy of all *rows*, through those of *values*."""
+    profiles = list(dict.fromkeys(row.profile for row in rows))
+    strategies = list(dict.fromkeys(row.point.strategy for row in rows))
+    return [
+        Line(
+            f"{profile}, {strategy}",
+            [
+                (row.point.ranks, value)
+                for row, value in values
+                if (row.profile, row.point.strategy) == (profile, strategy)
+            ],
+            COLOURS[colour % len(COLOURS)],
+            dash % NUM_DASHES,
+            filled=dash == 0,
+        )
+        for colour, profile in enumerate(profiles)
+        for dash, strategy in enumerate(reversed(strategies))
+    ]

@@ -11,8 +11,10 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from testbed.output.table import counted
+from testbed.plots.figure import Drawing
 from testbed.reference.description import Description, describe, plain
-from testbed.result import Facts, Fitted, Part, Result, Rows, Text, asked, found, quiet
+from testbed.reference.schedule_svg import schedule_svg
+from testbed.result import Facts, Fitted, Part, Plot, Result, Rows, Text, asked, found, quiet
 from testbed.studies.proofs import MODEL
 
 if TYPE_CHECKING:
@@ -67,9 +69,14 @@ def schedule_result(
         parts=[
             Fitted(partial(_heading, proof, description, others)),
             Fitted(partial(_grid, grid)),
+            Plot(partial(_drawn, schedule), "The schedule"),
             quiet(LEGEND),
         ],
     )
+
+
+def _drawn(schedule: ProgramSchedule) -> Drawing:
+    return Drawing(schedule_svg(schedule))
 
 
 def fault_result(algorithm: Algorithm, ranks: int, error: ProgramError) -> Result:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from collectives.timing.assumptions import AUTO
 from testbed.options import evidence
 from testbed.output.table import counted, percent, seconds, spell_size
+from testbed.plots.figure import Figure, NoFigure
 from testbed.report.links import bandwidth, links_table
-from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
+from testbed.report.over_sizes import over_sizes
+from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet
 
 if TYPE_CHECKING:
     from collectives.catalogue.admission import Evidence
+    from sim.topology import Topology
     from testbed.studies.simulation import Simulated, SimulationRequest
 
 MODELS = {
@@ -29,10 +32,9 @@ REGISTERED = "of registered buffers what NCCL expects of its symmetric kernels, 
 
 COLUMNS = (
     *asked("collective", "ranks", "nbytes", "algorithm", "conditions"),
-    *found(
-        "chosen", "seconds", "time_ps", "algbw", "busbw", "floor_seconds", "above_floor", "engine", "model"
-    ),
-    *found("transport_model", "bottleneck", "interval_seconds", "beyond", "links"),
+    *found("chosen", "seconds", "time_ps", "algbw", "busbw", "floor_seconds", "above_floor"),
+    *found_by("engine", "model", "transport_model"),
+    *found("bottleneck", "interval_seconds", "beyond", "links"),
 )
 
 
@@ -221,37 +223,41 @@ def assumptions(request: SimulationRequest) -> str:
 
 
 def _plots(request: SimulationRequest, results: Sequence[Simulated]) -> Iterator[Plot]:
-    """Yield time and bandwidth over sizes, or of one size the load of the links."""
+    """Yield time and bandwidth over sizes, or of one size the load of the links under the fastest."""
     if len({own.run.nbytes for own in results}) > 1:
-        yield Plot(partial(_over_sizes, results, is_time=True), "Time")
-        yield Plot(partial(_over_sizes, results, is_time=False), "Bus bandwidth")
-        return
-    from testbed.plots.interactive.load import link_load
-
-    own = min(results, key=lambda own: own.run.seconds)
-    if own.has_links:
-        note = (
-            "The half of a line at a vertex is what leaves it. Utilisation: bytes over what the link could "
-            f"have carried in {seconds(own.run.seconds)}."
+        describe = partial(_over_sizes, results)
+        yield Plot(
+            describe, "Time and bus bandwidth", "", title(request, results), assumed=assumptions(request)
         )
-        draw = partial(link_load, own.run.links, request.topology)
-        yield Plot(draw, f"Load of the links under {own.name}", note)
-
-
-def _over_sizes(results: Sequence[Simulated], *, is_time: bool) -> Any:
-    from testbed.plots.interactive.lines import FLOOR, lines
-
-    named: dict[str, list[tuple[float, float]]] = {}
-    if is_time:
-        named[FLOOR] = sorted({(own.run.nbytes, own.run.floor_seconds) for own in results})
-    for own in results:
-        value = own.run.seconds if is_time else own.run.busbw / 1e9
-        named.setdefault(own.name, []).append((own.run.nbytes, value))
-    return lines(
-        named,
-        x="size of the buffer",
-        y="time" if is_time else "bus bandwidth (GB/s)",
-        log_y=is_time,
-        spell_x=lambda size: spell_size(int(size)),
-        spell_y=seconds if is_time else "{:.4g} GB/s".format,
+        return
+    own = min(results, key=lambda own: own.run.seconds)
+    fullest = own.run.links.bottleneck if own.has_links else None
+    what = "" if fullest is None else f"Fullest: {fullest.name}, {percent(fullest.utilisation)}. "
+    note = (
+        f"{what}The half of a line at a vertex is what leaves it. Utilisation: bytes over what the link "
+        f"could have carried in {seconds(own.run.seconds)}."
     )
+    describe = partial(_load, own, request.topology)
+    alone = title(request, [own]) if len(results) == 1 else f"{title(request, [own])}, by {own.name}"
+    yield Plot(describe, f"Load of the links under {own.name}", note, alone)
+
+
+def _load(own: Simulated, topology: Topology) -> Figure:
+    from testbed.plots.drawn_network import drawn_network
+
+    if not own.has_links:
+        raise NoFigure(
+            f"of one size the load of links is drawn, of which a closed form says nothing: {own.name}"
+        )
+    return drawn_network(topology, own.run.links)
+
+
+def _over_sizes(results: Sequence[Simulated]) -> Figure:
+    times: dict[str, list[tuple[float, float]]] = {}
+    busbw: dict[str, list[tuple[float, float]]] = {}
+    for own in results:
+        if own.run.seconds:
+            times.setdefault(own.name, []).append((own.run.nbytes, own.run.seconds))
+            busbw.setdefault(own.name, []).append((own.run.nbytes, own.run.busbw))
+    floor = [(own.run.nbytes, own.run.floor_seconds) for own in results if own.run.floor_seconds]
+    return over_sizes(times, floor, busbw=busbw)

@@ -11,7 +11,8 @@ from testbed.options import evidence
 from testbed.output.table import percent, seconds
 from testbed.report.carriers import carrier_rows, carrier_table, faster_lines
 from testbed.report.scaling import profile_line, profile_rows
-from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, quiet, warning
+from testbed.report.tuning_curve import over_caps
+from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet, warning
 
 if TYPE_CHECKING:
     from collectives.catalogue.admission import Evidence
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 OPTIMIZER_NOTE = "  # with ddp.OverlappedOptimizer"
 MAX_CURVE_ROWS = 14
 MAX_PAIR_ROWS = 12
-MIN_CURVE_POINTS = 3
 PAIR = asked("strategy", "algorithm")
 COLUMNS = (
     *PAIR,
     *asked("bucket_cap_mb", "bucket_cap_mb_list"),
-    *found("seconds", "exposed_seconds", "gain", "bucket_nbytes", "engine"),
+    *found("seconds", "exposed_seconds", "gain", "bucket_nbytes"),
+    *found_by("engine"),
 )
 LEGEND = (
     "step: time of an iteration; exposed: of it, communication that the compute waits for; gain: of the step."
@@ -77,7 +78,12 @@ def tuning_result(
             **evidence.as_json(proved),
         },
         parts=[
-            *_plots(tuning),
+            Plot(
+                partial(over_caps, tuning),
+                "One cap for all buckets",
+                "The axis of the step does not begin at 0.",
+                alone=f"Bucket caps of {profile.name} on {topology.name}, {topology.num_ranks} ranks",
+            ),
             Text(title=f"{profile.name} on {topology.name}, {topology.num_ranks} ranks"),
             *([] if tuning.complete else [warning("Interrupted: the best so far.")]),
             *tuning_tables(tuning),
@@ -116,21 +122,6 @@ def answer(tuning: Tuning) -> str:
         f"{so_far}A step of {seconds(best.seconds)} by {how}, {percent(gain)} less than torch's default, "
         f"which takes {seconds(default.seconds)}."
     )
-
-
-def _plots(tuning: Tuning) -> Iterator[Plot]:
-    """Yield the step over one cap for all buckets."""
-    own = tuning.torch.options
-    curve = [(cap, trial.seconds) for cap, trial in tuning.curve(own.algorithm, own.strategy)]
-    if len(curve) >= MIN_CURVE_POINTS:
-        draw = partial(_over_caps, f"{own.algorithm}, {own.strategy}", curve)
-        yield Plot(draw, "One cap for all buckets", "The axis of the step does not begin at 0.")
-
-
-def _over_caps(name: str, curve: Sequence[tuple[float, float]]) -> Any:
-    from testbed.plots.interactive.lines import lines
-
-    return lines({name: curve}, x="cap of a bucket (MiB)", y="step", spell_x="{:.3g}".format, spell_y=seconds)
 
 
 def model_of(torch_algorithm: str, assumed: str) -> str:

@@ -20,7 +20,7 @@ from testbed.calibration.errors import (
 )
 from testbed.calibration.judge.judging import Judged, Refusal
 from testbed.output.table import counted, percent, seconds, spell_size
-from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
+from testbed.result import Grid, Part, Result, Rows, Text, asked, found, found_by, quiet
 
 if TYPE_CHECKING:
     from testbed.calibration.judge.steps import StepRow, ValidatedDevice
@@ -33,7 +33,8 @@ WORST = 10
 COLUMNS = (
     *asked("case", "system", "collective", "algorithm", "nbytes", "ranks", "nodes"),
     *found("predicted_seconds", "measured_seconds", "error", "low_seconds", "high_seconds", "held"),
-    *found("model", "bottleneck", "seen", "beyond"),
+    *found("bottleneck", "seen", "beyond"),
+    *found_by("model"),
 )
 REFUSED = (*asked("system", "collective", "nbytes"), *found("reason"))
 STEPS_MODEL = (

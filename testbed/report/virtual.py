@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.options import evidence
 from testbed.output.table import counted, percent, seconds, spell_size
+from testbed.plots.timeline import last_iteration, timeline_title
 from testbed.report.gpu import (
     device_facts,
     exposed_facts,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from sim import Trace
     from sim.scenario.rank_overhead import RankOverhead
     from sim.topology import Topology
+    from testbed.plots.figure import Figure
 
 _SPENT = found("seconds", "compute_seconds", "exposed_seconds", "host_seconds")
 _OF_ITERATION = (*_SPENT, *found("slowest_rank_seconds", "median_rank_seconds"))
@@ -108,7 +111,7 @@ def run_result(
         asked=("script", "num_ranks", "network", "conditions"),
         body=body,
         parts=[
-            *_plots(report, trace, topology),
+            *_plots(script, report, trace, topology),
             *_figures(report),
             *_links(report),
             *_what_is_assumed(report),
@@ -135,30 +138,21 @@ def answer(report: VirtualReport) -> str:
     return f"{said}."
 
 
-def _plots(report: VirtualReport, trace: Trace | None, topology: Topology) -> Iterator[Plot]:
+def _plots(script: str, report: VirtualReport, trace: Trace | None, topology: Topology) -> Iterator[Plot]:
     """Yield the timeline of the last iteration, and the load of the links."""
     if trace is not None:
-        note = (
-            "The last iteration; ranks that look alike share a row. Drag to move it; the tools beside it "
-            "zoom by the wheel or by a box; a piece tells what it is."
-        )
-        yield Plot(partial(_timeline, report, trace), "Timeline", note)
+        note = "The last iteration; ranks that look alike share a row."
+        alone = timeline_title(Path(script).name, report)
+        describe = partial(last_iteration, trace, report)
+        yield Plot(describe, "Timeline", note, alone, assumptions(report))
     note = "The half of a line at a vertex is what leaves it; utilisation over the whole run."
     yield Plot(partial(_load, report, topology), "Load of the links", note)
 
 
-def _timeline(report: VirtualReport, trace: Trace) -> Any:
-    from testbed.plots.interactive.timeline import rank_rows, timeline
-    from testbed.plots.timeline_plot import ends_of
+def _load(report: VirtualReport, topology: Topology) -> Figure:
+    from testbed.plots.drawn_network import drawn_network
 
-    rows = rank_rows(trace, {rank: ends_of(report, rank) for rank in range(report.num_ranks)})
-    return timeline(rows) if rows else None
-
-
-def _load(report: VirtualReport, topology: Topology) -> Any:
-    from testbed.plots.interactive.load import link_load
-
-    return link_load(report.links, topology)
+    return drawn_network(topology, report.links)
 
 
 def _figures(report: VirtualReport) -> Iterator[Part]:

@@ -8,7 +8,7 @@ flat      rows as CSV, and as a DataFrame
 """
 
 from testbed.result.parts import Facts, Fitted, Grid, Part, Plot, Text, quiet, warning
-from testbed.result.result import Column, Interrupted, Result, Rows, asked, found
+from testbed.result.result import Column, Interrupted, Result, Rows, asked, found, found_by
 
 __all__ = [
     "Column",
@@ -23,6 +23,7 @@ __all__ = [
     "Text",
     "asked",
     "found",
+    "found_by",
     "quiet",
     "warning",
 ]

@@ -18,13 +18,13 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """With these begins a text of which a spreadsheet makes a formula; numbers are none."""
 
 
-def csv_text(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return *rows* as CSV: a line for each, with a column for each field.
+def csv_text(rows: Iterable[Mapping[str, Any]], names: Iterable[str] = ()) -> str:
+    """Return *rows* as CSV: a line for each, with a column for each field; without rows the head of *names*.
 
     Text that a spreadsheet would take for a formula begins with an apostrophe.
     """
     lines = [{name: _cell(value) for name, value in flat(row).items()} for row in rows]
-    columns = list(dict.fromkeys(name for line in lines for name in line))
+    columns = list(dict.fromkeys(name for line in lines for name in line) or names)
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writerow({name: _no_formula(name) for name in columns})

@@ -5,11 +5,14 @@ Bokeh draws the plots, and embeds itself: some 1 MB of each page that has one.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,14 +51,11 @@ def rendered(question: str, answer: str, parts: Sequence[Part], document: Mappin
         document: the result as JSON types, which says how it was got (`testbed.output.folder.document`).
     """
     laid = _unsaid(question, answer, parts)
-    models = {id(part): part.draw() for part in laid if isinstance(part, Plot)}
-    drawn = {part: model for part, model in models.items() if model is not None}
-    script, figures, resources = _embedded(list(drawn.values()))
-    figure_of = dict(zip(drawn, figures, strict=True))
+    figures, script, resources = _embedded([part for part in laid if isinstance(part, Plot)])
     shown = [
-        _as_mapping(part, figure_of.get(id(part), ""))
+        _as_mapping(part, figures.get(id(part), ""))
         for part in laid
-        if not isinstance(part, Plot) or id(part) in drawn
+        if not isinstance(part, Plot) or id(part) in figures
     ]
     return _template("page").render(
         question=question,
@@ -97,15 +97,30 @@ def _with_units(text: str) -> str:
     return re.sub(r"(?<=\d) (?=\w{1,3}\b|%)", "\u00a0", text)
 
 
-def _embedded(models: list[Any]) -> tuple[str, tuple[str, ...], str]:
-    """Return the script of *models*, where each is drawn, and the library that draws them."""
+def _embedded(plots: Sequence[Plot]) -> tuple[dict[int, str], str, str]:
+    """Return what shows each of *plots*, the script that draws them, and its library."""
+    from testbed.plots.figure import Drawing, NoFigure
+
+    shown: dict[int, str] = {}
+    models: dict[int, Any] = {}
+    for plot in plots:
+        with suppress(NoFigure):
+            figure = plot.describe()
+            if isinstance(figure, Drawing):  # as an image, for the style of an SVG is that of a whole page
+                coded = base64.b64encode(figure.svg.encode()).decode()
+                shown[id(plot)] = f'<img alt="{escape(plot.title)}" src="data:image/svg+xml;base64,{coded}">'
+            else:
+                from testbed.plots.page import drawn
+
+                models[id(plot)] = drawn(figure)
     if not models:
-        return "", (), ""
+        return shown, "", ""
     from bokeh.embed import components
     from bokeh.resources import Resources
 
-    script, drawn = components(models)
-    return script, tuple(drawn), Resources(mode="inline", components=["bokeh"]).render()
+    script, places = components(list(models.values()))
+    shown |= dict(zip(models, places, strict=True))
+    return shown, script, Resources(mode="inline", components=["bokeh"]).render()
 
 
 def _as_mapping(part: Laid, drawn: str = "") -> dict[str, Any]:

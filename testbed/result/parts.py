@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from testbed.plots.figure import Figure
 
 Tone = Literal["plain", "quiet", "warning", "verbatim"]
 
@@ -85,17 +87,22 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Plot:
-    """An interactive plot, for pages; a terminal shows none.
+    """A figure, for pages and files; a terminal shows none.
 
     Attributes:
-        draw: returns a model of Bokeh, or None if there is too much to draw; called only for a page.
-        title: above it.
+        describe: returns what it shows, whatever draws it; called only where it is drawn, and raises
+            `NoFigure` where there is nothing to draw, or too much.
+        title: above it on a page.
         note: below it: what is shown, and how to read it.
+        alone: above it where it stands by itself, in a picture; by default *title*.
+        assumed: below it there, after *note*; by default how the result was got, and what it assumes.
     """
 
-    draw: Callable[[], Any]
+    describe: Callable[[], Figure]
     title: str = ""
     note: str = ""
+    alone: str = ""
+    assumed: str = ""
     gap: bool = field(default=False, init=False)
 
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from testbed.errors import UsageError
 from testbed.output.folder import Method, document
 from testbed.output.table import stdout_console
 from testbed.result.flat import csv_text, data_frame
 from testbed.result.page import fragment, rendered
-from testbed.result.parts import Part
+from testbed.result.parts import Part, Plot, fitted
 from testbed.result.terminal import as_text, show_parts
 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from rich.console import Console
+
+
+Role = Literal["asked", "found", "how"]
 
 
 @dataclass(frozen=True)
@@ -26,22 +30,27 @@ class Column:
     Attributes:
         name: of the field; one that holds fields of its own names all of them.
         unit: of numbers: ``s``, ``B``, ``B/s``, ``1`` (a fraction); empty for words, counts and switches.
-        asked: whether it belongs to the question; what was asked tells rows apart.
+        role: whether it was *asked*, and so tells rows apart, was *found*, or says *how* that was found.
     """
 
     name: str
     unit: str = ""
-    asked: bool = False
+    role: Role = "found"
 
 
 def asked(*names: str) -> tuple[Column, ...]:
     """Return columns that belong to the question."""
-    return tuple(Column(name, unit_of(name), asked=True) for name in names)
+    return tuple(Column(name, unit_of(name), "asked") for name in names)
 
 
 def found(*names: str) -> tuple[Column, ...]:
     """Return columns that belong to the answer."""
     return tuple(Column(name, unit_of(name)) for name in names)
+
+
+def found_by(*names: str) -> tuple[Column, ...]:
+    """Return columns that say how the answer was found, such as an engine: neither question nor answer."""
+    return tuple(Column(name, unit_of(name), "how") for name in names)
 
 
 def unit_of(name: str) -> str:
@@ -136,7 +145,10 @@ class Result:
         """Return it as JSON types, with what repeats it."""
         tables = {"rows": self.rows, **self.tables}
         columns = [column for table in tables.values() for column in table.columns]
-        keys = {name: [own.name for own in table.columns if own.asked] for name, table in tables.items()}
+        asked, how = (
+            {name: [own.name for own in table.columns if own.role == role] for name, table in tables.items()}
+            for role in ("asked", "how")
+        )
         whole = document(
             method=self.method,
             model=self.model,
@@ -144,7 +156,8 @@ class Result:
             topologies=self.topologies,
             question=self.question,
             answer=self.answer,
-            asked={"": list(self.asked), **keys},
+            asked={"": list(self.asked), **asked},
+            how={name: own for name, own in how.items() if own},
             units={own.name: own.unit for own in columns if own.unit},
             assumptions=dict(self.assumptions),
             **{name: [dict(row) for row in table] for name, table in tables.items()},
@@ -154,7 +167,7 @@ class Result:
 
     def to_csv(self) -> str:
         """Return its rows as CSV."""
-        return csv_text(self.rows)
+        return csv_text(self.rows, [column.name for column in self.rows.columns])
 
     def to_dataframe(self) -> DataFrame:
         """Return its rows as a DataFrame of pandas: a column for each field.
@@ -167,6 +180,28 @@ class Result:
     def to_html(self) -> str:
         """Return it as a page: one file of HTML, with plots, which needs no network."""
         return rendered(self.question, self.answer, self.parts, self.document())
+
+    def draw(self, path: Path) -> None:
+        """Draw its figure, of several the first, to *path*, in the format that its suffix names.
+
+        Raises:
+            UsageError: it has no figure, or one that nobody could read, or matplotlib is not installed or
+                cannot write this format.
+            OSError: *path* cannot be written.
+        """
+        from testbed.plots.figure import NoFigure
+        from testbed.plots.picture import draw
+
+        plot = next((part for part in fitted(self.parts, None) if isinstance(part, Plot)), None)
+        try:
+            if plot is None:
+                raise NoFigure("this result has no figure")
+            methods = [self.method] if isinstance(self.method, str) else self.method
+            how = f"{', '.join(methods).capitalize()}: {self.model.removesuffix('.')}."
+            title = plot.alone or plot.title or self.question
+            draw(plot.describe(), path, title=title, note=f"{plot.note} {plot.assumed or how}".strip())
+        except NoFigure as error:
+            raise UsageError(f"--plot {path}: {error}") from None
 
     def show(self, console: Console | None = None) -> None:
         """Print it on *console*, by default on stdout."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collectives.virtual.exploration import Exploration
     from sim import Topology
 
+COLUMNS = (*asked("script", "ranks"), *found("orders", "complete"))
 MODEL = (
     "every order of turns, and of messages to a receive from any source, that ranks can tell apart; messages "
     "and computation take no time, waiting by the clock does"
@@ -78,9 +79,7 @@ def _result(script: str, arguments: Sequence[str], topology: Topology, explorati
         answer=answer,
         method="simulated",
         model=MODEL,
-        rows=Rows(
-            (*asked("script", "ranks"), *found("orders", "complete")), [{"script": script, **found_of_all}]
-        ),
+        rows=Rows(COLUMNS, [{"script": script, **found_of_all}]),
         asked=("script", "ranks"),
         body={
             "script": script,

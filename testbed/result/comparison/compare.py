@@ -82,7 +82,7 @@ class Comparison:
 
 
 def compare(first: ResultFile, second: ResultFile, tolerance: float = 0.0) -> Comparison:
-    """Return how *second* differs from *first*.
+    """Return how *second* differs from *first*; by which engine or model it was found is no answer.
 
     Fields that only one of the results has at all are no difference: versions add fields.
 
@@ -96,6 +96,9 @@ def compare(first: ResultFile, second: ResultFile, tolerance: float = 0.0) -> Co
         for table in (*first.asked, *second.asked)
     }
     asked[""] = [*asked.get("", ()), "assumptions"]
+    how = {
+        table: {*first.how.get(table, ()), *second.how.get(table, ())} for table in (*first.how, *second.how)
+    }
     pairs, only_first, only_second = _pair(tables(first.body), tables(second.body), asked)
     question = list(_differences("", "", _said(first, second), _said(second, first)))
     answer: list[Difference] = []
@@ -104,10 +107,11 @@ def compare(first: ResultFile, second: ResultFile, tolerance: float = 0.0) -> Co
     for pair in pairs:
         fields = [field for field in pair.first if field in shared[pair.table]]
         fields += [field for field in pair.second if field in shared[pair.table] and field not in pair.first]
-        num_compared += sum(not is_asked(field, asked.get(pair.table, ())) for field in fields)
+        no_answer = {*asked.get(pair.table, ()), *how.get(pair.table, ())}
+        num_compared += sum(not is_asked(field, no_answer) for field in fields)
         mine, theirs = ({field: row.get(field) for field in fields} for row in (pair.first, pair.second))
         for own in _differences(pair.table, pair.row, mine, theirs):
-            if is_asked(own.field, asked.get(pair.table, ())):
+            if is_asked(own.field, no_answer):
                 question.append(own)
             elif own.relative is None or abs(own.relative) > tolerance:
                 answer.append(own)

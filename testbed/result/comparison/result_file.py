@@ -31,6 +31,7 @@ class ResultFile(BaseModel):
     question: str = ""
     answer: str | list[str] = ""
     asked: dict[str, list[str]] = {}
+    how: dict[str, list[str]] = {}
     units: dict[str, str] = {}
 
     @property

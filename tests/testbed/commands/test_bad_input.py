@@ -124,14 +124,14 @@ calibrate --ranks 1 | one rank sends nothing
 calibrate --seconds 1 | --seconds 1: expected 5 at least
 calibrate --seconds 1e400 --output o.toml | --seconds inf: expected a finite number
 calibrate --select a* | --select is of a table
-calibrate --from rows.csv --plot fit.png | --plot is of a network that is measured
 calibrate --device --seconds 30 | --seconds is of a network that is measured
 calibrate --device --types int8 | --types: expected some of float64 … got int8
 calibrate --device --from x.csv | name one
 
 
 
-demo --output script.py | cannot write results
+demo | demo moved: python examples/demo.py, in a checkout
+demo --output there | demo moved
 
 export ring --format msccl | --format msccl is for one world size: add --ranks N
 export tree --collective broadcast --ranks 4 --format msccl | no place for the root of a
@@ -159,8 +159,7 @@ fuzz ring -- --epochs 1 | programs take no arguments
 network dgx-h10 | did you mean 'dgx-h100'?
 network missing.toml | cannot read this network file
 network cluster.toml --ranks 9 | has 8 ranks, not 9
-network --ranks 9 | --ranks and --plot need a network
-network switch-100g --ranks 9999 --plot large.png | too many for a picture
+network --ranks 9 | --ranks needs a network
 
 plan nothing.toml | nothing is asked
 plan rnaks.toml | rnaks: unknown field (did you mean 'ranks'
@@ -252,9 +251,7 @@ simulate swing --network cluster.toml --engine makespan | --engine makespan:
 simulate ring --network cluster.toml --engine makespan --trace x.json | engine='events' and 'ranks' alone
 simulate ring --ranks 256 --trace x.json | too many messages to record: ring on 256 ranks
 simulate ring tree --trace x.json | --trace is of one run, but 2 are asked for
-simulate ring tree --plot x.png | draws the load of one algorithm
-simulate nvls --plot x.png --network dgx-h100 | a closed form says nothing
-simulate ring --plot x.png --ranks 9999 | too many for a picture
+simulate ring --nbytes 1M --nbytes 2M | --nbytes is given 2 times
 simulate native --network ethernet-25g --ranks 8 --ideal | --transport-model gloo … --model nccl … measured
 simulate ring --ranks 4 --seed NINES | '--seed': Unable to parse
 simulate ring --ranks 4 --placement 0-NINES | --placement 0-999

@@ -55,6 +55,21 @@ def test_rows_that_one_result_lacks_are_a_difference() -> None:
     assert [row for _, row in found.only_first] == ["ranks 2"]
 
 
+def test_by_which_engine_a_figure_was_found_is_no_answer() -> None:
+    both = [
+        result(how={"rows": ["engine"]}, rows=[{"engine": engine, "seconds": 1.0}])
+        for engine in ("makespan", "events")
+    ]
+
+    found = compare(*both)
+
+    assert found.agrees
+    assert found.num_compared == 1
+    assert [(own.field, own.first, own.second) for own in found.question] == [
+        ("engine", "makespan", "events")
+    ]
+
+
 def test_a_field_that_only_a_later_version_writes_is_no_difference() -> None:
     assert compare(result(seconds=1.0), result(seconds=1.0, busbw=2.0)).agrees
 

@@ -19,20 +19,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from testbed.cli import app
+from testbed import cli
+from testbed.cli import app, imported
 from testbed.output.folder import SCHEMA
 from tests.commands import called, reported
 
+ROOT = Path(__file__).parents[3]
 STEP = "--profile resnet50 --network ethernet-25g --strategy wait_free"
 PAGES = {  # a command line, and what its page has of tables and of plots
-    "bench": ("bench --transport sim --nbytes 1M --ranks 4", 1, 0),
+    "bench": ("bench --transport sim --nbytes 1M,2M --ranks 4", 1, 1),
     "calibrate": ("calibrate --from rows.csv --network dgx-h100 --collective all_reduce --ranks 8", 1, 0),
     "compare": ("compare result.json other.json", 3, 0),
     "export": ("export ring --ranks 2 --format msccl --output ring.xml", 0, 0),
-    "network": ("network dgx-h100", 1, 0),
+    "network": ("network dgx-h100 --ranks 16", 1, 1),
     "env": ("env", 1, 0),
     "fuzz": ("fuzz ring --seeds 2 --workers 1", 0, 0),
     "plan": (f"plan {STEP} --ranks 8,16 --workers 1", 3, 1),
@@ -40,7 +41,7 @@ PAGES = {  # a command line, and what its page has of tables and of plots
     "run": ("run --ranks 2 script.py", 1, 1),
     "same": ("same train.py --ranks 1,2", 1, 0),
     "scale": (f"scale {STEP} --ranks 8,16", 2, 1),
-    "show": ("show ring --ranks 4", 0, 0),
+    "show": ("show ring --ranks 4", 0, 1),
     "simulate": ("simulate ring --ranks 4 --nbytes 1M", 0, 1),
     "synthesize": ("synthesize --network aws-p4d --ranks 4 --collective all_gather --nbytes 1M", 0, 0),
     "tune": (f"tune {STEP} --ranks 2 --algorithm ring", 3, 1),
@@ -76,7 +77,9 @@ class Parsed(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
         self.addresses += [
-            value for name, value in attrs if name in {"src", "href"} and value and "//" in value
+            value
+            for name, value in attrs
+            if name in {"src", "href"} and value and "//" in value.partition("data:")[0]
         ]
 
     def handle_endtag(self, tag: str) -> None:
@@ -99,11 +102,7 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-COMMANDS: dict[str, Any] = {
-    name: command
-    for name, command in typer.main.get_command(app).commands.items()  # type: ignore[attr-defined]
-    if not command.hidden
-}
+COMMANDS: dict[str, Any] = {name: imported(name) for name in cli.COMMANDS}
 
 
 def commands_with(option: str) -> set[str]:
@@ -111,8 +110,8 @@ def commands_with(option: str) -> set[str]:
 
 
 def test_every_command_that_makes_a_page_or_a_document_is_here() -> None:
-    assert commands_with("--html") == PAGES.keys() | {"demo"}
-    assert commands_with("--json") == COMMANDS.keys() == PAGES.keys() | {"demo"}
+    assert commands_with("--html") == PAGES.keys()
+    assert commands_with("--json") == COMMANDS.keys() == PAGES.keys()
 
 
 def test_the_environment_is_told() -> None:
@@ -139,6 +138,55 @@ def check_that_it_is_a_result(document: dict[str, Any]) -> None:
     assert all(document.get(name) is not None for name in document["asked"] if name)
 
 
+TYPES: dict[str, Any] = {
+    "string": str,
+    "array": list,
+    "object": dict,
+    "null": type(None),
+    "integer": int,
+    "number": (int, float),
+}
+
+
+def mistakes(value: Any, schema: dict[str, Any], where: str = "") -> list[str]:
+    """Return what *schema* does not allow of *value*: of JSON Schema what ours use."""
+    types = schema.get("type", [])
+    allowed = tuple(TYPES[name] for name in ([types] if isinstance(types, str) else types))
+    if allowed and not isinstance(value, allowed):
+        return [f"{where}: {value!r} is not of type {types}"]
+    found = [f"{where}: no {name}" for name in schema.get("required", ()) if name not in value]
+    if value != schema.get("const", value):
+        found.append(f"{where}: {value!r}")
+    if isinstance(value, dict):
+        known, more = schema.get("properties", {}), schema.get("additionalProperties", True)
+        for name, own in value.items():
+            if name in known or isinstance(more, dict):
+                found += mistakes(own, known.get(name, more), f"{where}.{name}")
+            elif not more:
+                found.append(f"{where}: unknown {name}")
+    for own in value if isinstance(value, list) else ():
+        found += mistakes(own, schema.get("items", {}), f"{where}[]")
+    return found
+
+
+def check_against_the_schema(command: str, document: dict[str, Any]) -> None:
+    """Check *document* against the schema in docs/, and its rows against the columns of *command*."""
+    schema = json.loads((ROOT / "docs" / "result.schema.json").read_text(encoding="utf-8"))
+    assert mistakes(document, schema) == []
+    kinds = [columns for name, columns in schema["$defs"].items() if name.split()[0] == command]
+    of_each = [[wrong for row in document["rows"] for wrong in mistakes(row, kind)] for kind in kinds]
+    assert min(of_each, key=len) == []
+
+
+def test_a_document_that_is_no_result_is_told_from_one() -> None:
+    schema = json.loads((ROOT / "docs" / "result.schema.json").read_text(encoding="utf-8"))
+
+    assert len(mistakes({}, schema)) == len(schema["required"])
+    assert mistakes({"seconds": "1"}, schema["$defs"]["simulate"]) != []
+    assert mistakes({"secs": 1.0}, schema["$defs"]["simulate"]) != []
+    assert {name.split()[0] for name in schema["$defs"]} == PAGES.keys()
+
+
 @pytest.mark.parametrize("name", each(PAGES))
 def test_a_result_is_one_document_a_page_that_asks_no_address_outside_and_rows(
     name: str, inputs: Path, monkeypatch: pytest.MonkeyPatch
@@ -147,12 +195,18 @@ def test_a_result_is_one_document_a_page_that_asks_no_address_outside_and_rows(
     monkeypatch.setattr(sys, "argv", ["testbed", *line.split()])
 
     command, *words = line.split()
-    files = ["--html", "page.html", "--csv", "rows.csv.csv"]
+    draws = name in commands_with("--plot")
+    files = ["--html", "page.html", "--csv", "rows.csv.csv", *(["--plot", "plot.svg"] if draws else [])]
     done = CliRunner().invoke(app, [command, "--json", *files, *words])
 
-    assert done.exit_code in {0, 1}, done.output
+    if draws and not plots:
+        assert (done.exit_code, "--plot plot.svg: " in done.stderr) == (2, True), done.output
+    else:
+        assert done.exit_code in {0, 1}, done.output
+    assert (inputs / "plot.svg").exists() == (plots > 0)
     document = json.loads(done.stdout)
     check_that_it_is_a_result(document)
+    check_against_the_schema(name, document)
     with (inputs / "rows.csv.csv").open(newline="", encoding="utf-8") as rows:
         assert len(list(csv.DictReader(rows))) == len(document["rows"])
     text = (inputs / "page.html").read_text(encoding="utf-8")
@@ -163,7 +217,7 @@ def test_a_result_is_one_document_a_page_that_asks_no_address_outside_and_rows(
     assert not re.search(r"url\((?!['\"]?data:)", text.split("</style>")[0])
     assert page.elements["h1"] == page.elements["footer"] == 1
     assert page.elements["table"] == tables
-    assert (page.elements["script"] > 0) == (plots > 0)
+    assert (page.elements["script"] + page.elements["img"] > 0) == (plots > 0)
     assert f"<pre>testbed {line}</pre>" in text
 
 

@@ -16,7 +16,8 @@ from collectives import simulate
 from collectives.timing import Assumptions
 from sim import Jitter, LinkChange, LinkFailure, Straggler, load_network
 from sim.topology import Topology
-from testbed.plots.load_plot import plot_load
+from testbed.plots.drawn_network import drawn_network
+from testbed.plots.picture import draw
 from testbed.studies.simulation import SimulationRequest, entries_of, simulated
 from tests.commands import called, in_one_line, reported, rows_of
 
@@ -149,7 +150,7 @@ def test_the_load_of_a_torus_is_drawn_where_it_closes(tmp_path: Path) -> None:
     torus = Topology.torus(shape=(4, 4), bandwidth="100GB/s", latency="1us")
     links = simulate("ring", nbytes=2**20, topology=torus).links
 
-    plot_load(links, torus, tmp_path / "load.png", title="torus", note="")
+    draw(drawn_network(torus, links), tmp_path / "load.png", title="torus", note="")
 
     assert (tmp_path / "load.png").stat().st_size > 10_000
 

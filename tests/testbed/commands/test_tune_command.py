@@ -78,9 +78,11 @@ def test_what_software_takes_counts_in_the_search_and_in_the_report() -> None:
     assert "200us of overhead for each message on either side" in after["model"]
 
 
-@pytest.mark.parametrize("known", ["--transport-model gloo", "--network dgx-h100 --model nccl"])
+@pytest.mark.parametrize(
+    "known", ["--network ethernet-10g --transport-model gloo", "--network dgx-h100 --model nccl"]
+)
 def test_what_the_vendor_runs_is_tuned_where_it_is_known(known: str) -> None:
-    found = reported(f"{TUNE} --algorithm native {known}")
+    found = reported(f"tune --profile small.json --ranks 16 --algorithm native {known}")
 
     assert found["best"]["algorithm"] == "native"
     assert found["best"]["seconds"] <= found["default"]["seconds"]

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+import testbed
 from testbed import cli
+from testbed.cli import app
+from testbed.errors import UsageError
 from testbed.options.outputs import INPUTS, suffixes_of
 
 COMMANDS: dict[str, Any] = {name: cli.imported(name) for name in cli.COMMANDS}
@@ -110,3 +113,33 @@ def test_two_outputs_are_two_files(tmp_path: Path) -> None:
 
     assert result.exit_code == 2
     assert "this is the output of another option" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("network", "this result has no figure"),
+        ("network switch-100g --ranks 4999", "5000 ranks and switches are too many for a picture"),
+        ("simulate nvls --network dgx-h100", "a closed form says nothing: nvls"),
+        ("bench --ranks 2 --nbytes 1M", "one size is no curve"),
+        ("scale --profile resnet50 --network switch-100g --ranks 2", "one number of ranks is no curve"),
+    ],
+)
+def test_where_there_is_no_figure_the_result_is_there_all_the_same(
+    line: str, said: str, tmp_path: Path
+) -> None:
+    done = CliRunner().invoke(app, [*line.split(), "--plot", str(tmp_path / "drawn.png")])
+
+    assert done.exit_code == 2
+    assert done.stdout
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_words_for_an_option_are_known_from_python_too(tmp_path: Path) -> None:
+    result = testbed.show("ring", ranks=2, svg=tmp_path / "drawn.svg")
+
+    assert result.files["Plot"].read_text().startswith("<svg")
+    with pytest.raises(UsageError, match="plot is given already"):
+        testbed.show("ring", svg=tmp_path / "a.svg", plot=tmp_path / "b.svg")

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from sim import load_network
 from sim.topology import Topology
 from sim.topology.kinds.graph import LinkSpec
-from testbed.errors import UsageError
+from testbed.plots.drawn_network import drawn_network
 from testbed.plots.network_layers import drawn_wiring, parts, spell_names
 from testbed.plots.network_layout import PAGE, ROOM, first_half, lines_between, places_of
-from testbed.plots.network_plot import plot_network
 from testbed.plots.network_sketch import sketch
+from testbed.plots.picture import draw
 from tests.sim.networks import networks
 
 ROOT = Path(__file__).parents[3]
@@ -54,17 +54,10 @@ NETWORKS = {
 def test_every_kind_can_be_drawn_and_sketched(tmp_path: Path, name: str, suffix: str) -> None:
     path = tmp_path / f"network{suffix}"
 
-    plot_network(NETWORKS[name], path, note="a note")
+    draw(drawn_network(NETWORKS[name]), path, title="a title", note="a note")
 
     assert path.stat().st_size > 2000
     assert 0 < len(sketch(NETWORKS[name]).splitlines()) < 60
-
-
-def test_a_picture_that_nobody_could_read_is_refused(tmp_path: Path) -> None:
-    topology = Topology.switch(num_ranks=5000, **LINK)
-
-    with pytest.raises(UsageError, match=r"5001 ranks and switches are too many .* at most 4000"):
-        plot_network(topology, tmp_path / "large.png", note="")
 
 
 @given(networks())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,8 +11,9 @@ from rich.console import Console
 
 from testbed.benchmarking.measure import Row, row
 from testbed.output.table import spell_size
-from testbed.plots.size_plot import plot_times
+from testbed.plots.figure import NoFigure
 from testbed.report.bench import fastest_ranges, fastest_table, nccl_table, time_tables, winners
+from testbed.report.over_sizes import over_sizes
 from testbed.result import Part
 from testbed.result.terminal import show_parts
 
@@ -119,20 +119,18 @@ def test_a_size_is_spelt_to_three_digits() -> None:
     assert {nbytes: spell_size(nbytes) for nbytes in sizes} == sizes
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
-def test_a_plot_is_drawn_and_is_the_same_bytes_each_time(tmp_path: Path, suffix: str) -> None:
-    rows = rows_of({name: [1.0, 2.0, 5.0] for name in ("ring", "tree", "native")})
-    paths = [tmp_path / f"{name}.{suffix}" for name in "ab"]
-
-    for path in paths:
-        plot_times(rows, path, title="t", note="n")
-
-    assert paths[0].stat().st_size > 5000
-    if suffix != "svg":  # its ids are random
-        assert paths[0].read_bytes() == paths[1].read_bytes()
+def test_of_one_size_there_is_no_curve() -> None:
+    with pytest.raises(NoFigure, match="one size is no curve"):
+        over_sizes({"ring": [(1024, 1.0)]}, ())
 
 
-def test_a_plot_of_one_rank_where_nothing_takes_time_is_empty_but_drawn(tmp_path: Path) -> None:
-    plot_times(rows_of({"ring": [0.0]}), tmp_path / "t.png", title="t", note="n")
+def test_lines_are_in_the_order_in_which_they_end_above_the_floor() -> None:
+    times = {"ring": [(1024, 1.0), (2048, 2.0)], "tree": [(1024, 0.5), (2048, 3.0)], "native": [(1024, 0.0)]}
 
-    assert (tmp_path / "t.png").exists()
+    ((panel,),) = over_sizes(times, [(1024, 0.1), (2048, 0.0)]).rows
+
+    assert [(line.name, line.points) for line in panel.lines] == [
+        ("floor", [(1024, 0.1)]),
+        ("tree", times["tree"]),
+        ("ring", times["ring"]),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from testbed.output.figure import FAINT, INK, QUIET
@@ -19,7 +20,7 @@ def canvas(height: int, *, tools: str = "pan,xwheel_zoom,box_zoom,reset,save", *
         height=height,
         sizing_mode="scale_width",
         tools=tools,
-        active_drag="pan",
+        active_drag="pan" if tools else None,
         active_scroll=None,
         output_backend="canvas",
         **options,
@@ -39,3 +40,18 @@ def canvas(height: int, *, tools: str = "pan,xwheel_zoom,box_zoom,reset,save", *
     drawn.grid.grid_line_color = FAINT
     drawn.grid.grid_line_alpha = 0.6
     return drawn
+
+
+def add_legend(drawn: Any, named: Mapping[str, Sequence[Any]], where: str, **options: Any) -> None:
+    """Give *drawn* a legend of what is *named*: the renderers of each entry."""
+    from bokeh.models.annotations import Legend, LegendItem
+
+    items = [LegendItem(label=name, renderers=list(own)) for name, own in named.items() if name]
+    if items:
+        options |= {
+            "items": items,
+            "border_line_color": None,
+            "location": "center_left",
+            "label_text_font_size": "12px",
+        }
+        drawn.add_layout(Legend(**options), where)

@@ -1,0 +1,275 @@
+"""Figures as data: what each shows, whatever draws it.
+
+Two back ends draw every kind of figure: `testbed.plots.picture` files by matplotlib, `testbed.plots.page`
+what a page shows, by Bokeh.  Colours, dashes, marks, axes with their ticks, names and units stand here, so
+that both show the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from testbed.errors import UsageError
+from testbed.output.figure import COLOURS, QUIET
+
+if TYPE_CHECKING:
+    from testbed.plots.drawn_network import DrawnNetwork
+    from testbed.plots.timeline import Timeline
+
+NUM_DASHES, NUM_MARKS = 4, 6
+"""Kinds of dashes and marks that each back end has."""
+MARGIN = 0.04
+"""Of an axis, at either end without a value of its own."""
+ROOM_FOR_TICKS = {1: 10, 2: 7, 3: 6}
+"""Ticks below a panel at most, by the panels beside each other; of more panels 5."""
+
+
+class NoFigure(UsageError):  # noqa: N818 -- nothing is wrong where a page leaves one out
+    """There is nothing to draw, or too much."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One of the axes of a panel.
+
+    Attributes:
+        quantity: what it shows, and its unit.
+        log: whether it is logarithmic.
+        spell: a value in words.
+        low: where it begins; None: where the values do, or somewhat before.
+        high: where it ends.
+        at: values at which ticks stand; empty: round numbers.
+    """
+
+    quantity: str
+    log: bool = False
+    spell: Callable[[float], str] = "{:g}".format
+    low: float | None = None
+    high: float | None = None
+    at: Sequence[float] = ()
+
+    def range(self, values: Sequence[float]) -> tuple[float, float]:
+        """Return where it begins and ends, of a panel with such *values*."""
+        known = [value for value in values if value > 0 or not self.log] or [1.0]
+        low, high = min(known), max(known)
+        if self.log:
+            beside = max((high / low) ** MARGIN, 1.05)
+            return self.low or low / beside, self.high or high * beside
+        beside = MARGIN * (high - low) or MARGIN * abs(high) or 1.0
+        return (
+            low - beside if self.low is None else self.low,
+            high + beside if self.high is None else self.high,
+        )
+
+    def ticks(self, values: Sequence[float], most: int = 10) -> dict[float, str]:
+        """Return the text at each tick, of a panel with such *values*: *most* of them at most, or nearly."""
+        low, high = self.range(values)
+        places = _apart(sorted({*self.at}), most, is_log=self.log) if self.at else _round(low, high, self.log)
+        return {place: self.spell(place) for place in places if low <= place <= high}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a panel, or marks; without points it is left out.
+
+    Attributes:
+        name: in the legend, where each stands once; empty: not there.
+        points: x and y of each.
+        colour: in hexadecimal digits.
+        dash: which kind; None: marks that no line joins.
+        mark: which kind; None: a line without marks.
+        filled: whether its marks are.
+        width: of the line, in points.
+        size: of the marks.
+        names: of each point; empty: that of the line.
+        written: whether the names of its points stand beside them.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    colour: str = COLOURS[0]
+    dash: int | None = 0
+    mark: int | None = 0
+    filled: bool = True
+    width: float = 1.6
+    size: float = 4.5
+    names: Sequence[str] = ()
+    written: bool = False
+
+
+@dataclass(frozen=True)
+class Level:
+    """A horizontal line through a panel, at *value*; otherwise as `Line`."""
+
+    value: float
+    name: str
+    colour: str = QUIET
+    dash: int = 0
+    width: float = 1.0
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines, with the vertical axis that they have; *heading* stands above it."""
+
+    axis: Axis
+    lines: Sequence[Line]
+    levels: Sequence[Level] = ()
+    heading: str = ""
+
+    def values(self) -> list[float]:
+        """Return what the vertical axis shows."""
+        own = [value for line in self.lines for _, value in line.points]
+        return [*own, *(level.value for level in self.levels)]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines over a common axis, in one panel or in rows of as many.
+
+    Panels of a row share the vertical axis if they show the same quantity.
+
+    Attributes:
+        axis: below all panels.
+        rows: of panels.
+        marked: a value of the axis that a vertical line marks.
+    """
+
+    axis: Axis
+    rows: Sequence[Sequence[Panel]]
+    marked: float | None = None
+
+    def places(self) -> list[float]:
+        """Return what the common axis shows."""
+        return [at for row in self.rows for panel in row for line in panel.lines for at, _ in line.points]
+
+    def ticks(self) -> dict[float, str]:
+        """Return the text at each tick of the common axis."""
+        return self.axis.ticks(self.places(), ROOM_FOR_TICKS.get(len(self.rows[0]), 5))
+
+    def values(self, number: int) -> list[list[float]]:
+        """Return what the vertical axis of each panel of a row shows: alike where panels share it."""
+        row = self.rows[number]
+        own = [panel.values() for panel in row]
+        shared = len({panel.axis.quantity for panel in row}) == 1
+        return [list(chain(*own))] * len(row) if shared else own
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Bars of pieces: a bar for each case, the first on top.
+
+    Attributes:
+        axis: what the length of a piece is.
+        cases: names of the bars, each once.
+        parts: names of the pieces in the legend, and of each the share that it has of each case; less than
+            0 is not drawn.
+    """
+
+    axis: Axis
+    cases: Sequence[str]
+    parts: Sequence[tuple[str, Sequence[float]]]
+
+    def pieces(self) -> list[tuple[str, str, bool, list[tuple[float, float]]]]:
+        """Return of each part its name, colour, whether it is hatched, and from where to where it goes."""
+        left = [0.0] * len(self.cases)
+        found = []
+        for number, (name, shares) in enumerate(self.parts):
+            right = [start + max(share, 0.0) for start, share in zip(left, shares, strict=True)]
+            bars = list(zip(left, right, strict=True))
+            found.append((name, COLOURS[number % len(COLOURS)], number >= len(COLOURS), bars))
+            left = right
+        return found
+
+    def longest(self) -> float:
+        """Return how long the longest bar is; 1 where all are empty."""
+        return max((end for *_, bars in self.pieces() for _, end in bars), default=0.0) or 1.0
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What is a drawing already: an SVG, such as that of a schedule."""
+
+    svg: str
+
+
+Figure: TypeAlias = "Lines | Shares | Drawing | DrawnNetwork | Timeline"
+
+
+def numbered(number: int) -> dict[str, Any]:
+    """Return the look of a `Line`: neighbours differ in colour and mark, others in dash and mark."""
+    turn, place = divmod(number, len(COLOURS))
+    return {
+        "colour": COLOURS[place],
+        "dash": turn % NUM_DASHES,
+        "mark": (place + turn) % NUM_MARKS,
+        "filled": turn % 2 == 0,
+    }
+
+
+@dataclass(frozen=True)
+class Design:
+    """A design: its name, its two figures, both better where they are smaller, and whether none beats it."""
+
+    name: str
+    x: float
+    y: float
+    on_front: bool
+
+
+MAX_NAMES = 12
+"""Designs of the front up to which their names are written."""
+
+
+def front(designs: Sequence[Design], x: Axis, y: Axis) -> Lines:
+    """Return *designs* by their two figures, those of the front coloured and joined."""
+    best = sorted((own for own in designs if own.on_front), key=lambda own: (own.x, own.y))
+    rest = [own for own in designs if not own.on_front]
+    lines = [
+        Line(
+            name,
+            [(own.x, own.y) for own in chosen],
+            colour,
+            dash,
+            names=[own.name for own in chosen],
+            written=chosen is best and len(best) <= MAX_NAMES,
+            size=5.5,
+        )
+        for name, chosen, colour, dash in (("others", rest, QUIET, None), ("front", best, COLOURS[0], 0))
+    ]
+    return Lines(
+        _with_room(x, 0.15, [own.x for own in designs]),
+        [[Panel(_with_room(y, 0.2, [own.y for own in designs]), lines)]],
+    )
+
+
+def _with_room(axis: Axis, share: float, values: Sequence[float]) -> Axis:
+    """Return *axis* with room for names at either end: so much of the range of *values*."""
+    room = share * (max(values) - min(values)) or share * max(values) or 1.0
+    return replace(axis, low=min(values) - room, high=max(values) + room)
+
+
+def _apart(places: Sequence[float], most: int, *, is_log: bool) -> list[float]:
+    """Return those of *places*, in their order, whose names have room beside each other."""
+    at = [math.log(place) if is_log else place for place in places]
+    kept: list[int] = []
+    for number, own in enumerate(at):
+        if not kept or own - at[kept[-1]] >= 0.999 * (at[-1] - at[0]) / most:
+            kept.append(number)
+    return [places[number] for number in kept]
+
+
+def _round(low: float, high: float, is_log: bool) -> list[float]:
+    """Return round numbers from *low* to *high*: on a logarithmic axis powers of ten, of few 2 and 5 too."""
+    if is_log:
+        first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+        parts: Sequence[int] = (1, 2, 5) if high < 300 * low else (1,)
+        return [part * 10.0**power for power in range(first, last + 1) for part in parts]
+    least = (high - low) / 4
+    power = 10.0 ** math.floor(math.log10(least))
+    step = max(power * part for part in (1, 2, 5) if power * part <= least)
+    return [number * step for number in range(math.floor(low / step), math.ceil(high / step) + 1)]

@@ -1,1 +1,0 @@
-"""Interactive plots of pages, drawn by Bokeh."""

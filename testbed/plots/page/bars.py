@@ -1,0 +1,110 @@
+"""Timelines and shares on a page: bars, each of which tells what it is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from testbed.output.figure import INK
+from testbed.plots.figure import Shares
+from testbed.plots.page.canvas import add_legend, canvas
+from testbed.plots.timeline import Kind, Lane, Timeline, kind_of, merged
+
+MOST_HEIGHT = 640
+"""Pixels that a timeline is high at most; of more rows, the wheel moves through them."""
+MOST_PIECES = 40_000
+"""Pieces that a page holds; of more, those that follow each other closely are drawn as one, or short ones."""
+_LANE, _BAR, _MARGIN, _LEAST = 24, 34, 110, 180  # pixels
+_ABOVE = 0.2  # of a lane
+
+
+def timeline(figure: Timeline) -> Any:
+    """Return the plot, moved with the mouse and zoomed with its tools.
+
+    Rows that do not fit are moved through with the wheel: a browser draws no picture of a thousand rows.
+    """
+    from bokeh.models import Range1d, WheelPanTool
+
+    lanes, (scale, unit), until = list(figure.lanes()), figure.unit(), figure.until
+    gap = _gap(lanes, until)
+    bars: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for lane in lanes:
+        for start, end, name in merged(lane.pieces, lane.track, gap) if gap else lane.pieces:
+            own = bars[kind_of(lane.track, name)]
+            own["left"].append(start * scale)
+            own["right"].append(end * scale)
+            own["y"].append(lane.top + lane.height / 2)
+            own["height"].append(0.88 * lane.height)
+            own["name"].append(name)
+            own["lane"].append(f"{lane.row.label}, {lane.track}")
+            own["took"].append(f"{(end - start) * scale:.4g} {unit}")
+    bottom = lanes[-1].top + lanes[-1].height if lanes else 1.0
+    shown = min(bottom, (MOST_HEIGHT - _MARGIN) / _LANE)
+    drawn = canvas(
+        max(_LEAST, int(shown * _LANE) + _MARGIN),
+        x_range=(0, until * scale),
+        y_range=Range1d(start=shown, end=-_ABOVE, bounds=(-_ABOVE, bottom)),
+    )
+    if shown < bottom:
+        wheel = WheelPanTool(dimension="height")
+        drawn.add_tools(wheel)
+        drawn.toolbar.active_scroll = wheel
+    _draw(
+        drawn, {kind: bars[name] for name, kind in figure.kinds().items()}, [("", "@lane"), ("took", "@took")]
+    )
+    joined = f"; pieces closer than {gap * scale:.2g} {unit} are drawn as one" if gap else ""
+    drawn.xaxis.axis_label = f"{figure.since} ({unit}){joined}"
+    names = {lane.top + lane.height / 2: lane.label for lane in lanes}
+    drawn.yaxis.ticker = list(names)
+    drawn.yaxis.major_label_overrides = names
+    return drawn
+
+
+def shares(figure: Shares) -> Any:
+    """Return the plot."""
+    height = max(_LEAST, _BAR * len(figure.cases) + _MARGIN)
+    cases = list(figure.cases)
+    drawn = canvas(height, y_range=cases[::-1], x_range=(0, figure.longest() * 1.02))
+    bars: dict[Kind, dict[str, list[Any]]] = {}
+    for name, colour, is_hatched, ends in figure.pieces():
+        bars[Kind(name, colour, is_hatched)] = {
+            "y": cases,
+            "left": [left for left, _ in ends],
+            "right": [right for _, right in ends],
+            "height": [0.7] * len(cases),
+            "name": [name] * len(cases),
+            "share": [figure.axis.spell(right - left) for left, right in ends],
+        }
+    _draw(drawn, bars, [("", "@y"), ("share", "@share")])
+    drawn.xaxis.axis_label = figure.axis.quantity
+    return drawn
+
+
+def _draw(drawn: Any, bars: Mapping[Kind, Mapping[str, list[Any]]], told: list[tuple[str, str]]) -> None:
+    """Draw the *bars* of each kind, with a legend above and what is *told* of each beside its name."""
+    from bokeh.models import HoverTool
+
+    named: dict[str, list[Any]] = {}
+    renderers = []
+    for kind, data in bars.items():
+        look: dict[str, Any] = {"fill_color": kind.colour, "line_color": None}
+        if kind.hatched:
+            look |= {"fill_color": "white", "hatch_pattern": "/", "hatch_color": kind.colour}
+        where = {"y": "y", "left": "left", "right": "right", "height": "height"}
+        renderers.append(drawn.hbar(**where, source=dict(data), **look))
+        named[kind.name] = renderers[-1:]
+    drawn.sizing_mode = "stretch_width"
+    drawn.add_tools(HoverTool(renderers=renderers, tooltips=[("", "@name"), *told]))
+    add_legend(drawn, named, "above", orientation="horizontal")
+    drawn.yaxis.major_label_text_color = INK
+    drawn.ygrid.grid_line_color = None
+
+
+def _gap(lanes: Sequence[Lane], until: int) -> int:
+    """Return how close pieces follow each other that are drawn as one."""
+    gap, held = 0, sum(len(lane.pieces) for lane in lanes)
+    while gap < until and held > MOST_PIECES:
+        gap = max(2 * gap, until // 10_000, 1)
+        held = sum(len(merged(lane.pieces, lane.track, gap)) for lane in lanes)
+    return gap

@@ -1,0 +1,143 @@
+"""A figure is one description: a picture and a page show the same names, units and ticks of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives.timing import simulate
+from sim import Topology, load_network
+from testbed.calibration.live.fit import Fitted
+from testbed.calibration.live.plan import Row, Wiring, patterns_of
+from testbed.errors import UsageError
+from testbed.plots.drawn_network import DrawnNetwork, drawn_network
+from testbed.plots.figure import Axis, Design, Drawing, Figure, Level, Line, Lines, Panel, Shares, front
+from testbed.plots.page import drawn
+from testbed.plots.picture import draw
+from testbed.plots.timeline import RankRow, Timeline
+from testbed.report.calibration_fit import fit_figure
+from testbed.result import Plot, Result
+
+
+def calibration() -> Lines:
+    patterns = list(patterns_of(Wiring(3), 1 << 20))
+    rows = tuple(Row(pattern, (1e-4 + pattern.nbytes * 1e-8,) * 4) for pattern in patterns)
+    predicted = np.array([1.02 * row.median for row in rows])
+    nothing = np.zeros(0)
+    return fit_figure(Fitted((), nothing, nothing, nothing, rows, predicted, Wiring(3)))
+
+
+def load() -> DrawnNetwork:
+    topology = load_network("dgx-h100").topology(16)
+    return drawn_network(topology, simulate("ring", nbytes=1 << 20, topology=topology).links)
+
+
+POINTS = [(1.0, 3.0), (10.0, 40.0), (100.0, 90.0)]
+PANEL = Panel(Axis("value (ms)"), [Line("a line", POINTS), Line("none", [])], [Level(9.0, "a level")])
+FIGURES: dict[str, tuple[Figure, list[str]]] = {
+    "lines": (
+        Lines(Axis("ranks", log=True), [[PANEL]], marked=25),
+        ["a line", "a level", "value (ms)", "100"],
+    ),
+    "panels": (Lines(Axis("ranks"), [[PANEL, PANEL], [PANEL, PANEL]]), ["a line", "a level", "value (ms)"]),
+    "front": (
+        front([Design("best", 1, 2, True), Design("other", 2, 3, False)], Axis("time"), Axis("cost")),
+        ["best", "others", "time", "cost"],
+    ),
+    "calibration": (
+        calibration(),
+        ["ours", "native", "broadcast, 2 ranks", "all-to-all, 3 ranks", "size of the buffer"],
+    ),
+    "shares": (
+        Shares(Axis("% lost"), ["one", "two"], [("late", [1, 2]), ("slow", [3, -1])]),
+        ["one", "slow"],
+    ),
+    "timeline": (
+        Timeline([RankRow([0, 1], {"compute": [(0, 10, "forward"), (10, 20, "waiting")]})]),
+        ["ranks 0–1 alike: compute", "forward", "waiting", "virtual time (µs)"],
+    ),
+    "network": (drawn_network(load_network("dgx-h100").topology(8)), ["357.3 GB/s, 300 ns"]),
+    "load": (load(), ["utilisation"]),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_picture_and_a_page_say_the_same(name: str, tmp_path: Path) -> None:
+    figure, said = FIGURES[name]
+
+    draw(figure, tmp_path / "drawn.svg", title="A title", note="A note.")
+    page = on_page(figure)
+
+    picture = (tmp_path / "drawn.svg").read_text(encoding="utf-8")
+    assert [word for word in [*said, "A title", "A note."] if f"<!-- {word}" not in picture] == []
+    assert [word for word in said if word not in page] == []
+
+
+def on_page(figure: Figure) -> str:
+    """Return all that a page holds of *figure*."""
+    from bokeh.document import Document
+
+    document = Document()
+    document.add_root(drawn(figure))
+    return json.dumps(document.to_json(), ensure_ascii=False, default=lambda own: getattr(own, "content", ""))
+
+
+@pytest.mark.parametrize("suffix", [".png", ".pdf"])
+def test_a_picture_is_the_same_bytes_each_time(tmp_path: Path, suffix: str) -> None:
+    for number in range(2):
+        draw(FIGURES["lines"][0], tmp_path / f"{number}{suffix}", title="t", note="n")
+
+    first, second = ((tmp_path / f"{number}{suffix}").read_bytes() for number in range(2))
+    assert first == second
+
+
+def test_a_network_that_nobody_could_tell_apart_is_left_out_of_a_page_and_refused_as_a_picture(
+    tmp_path: Path,
+) -> None:
+    link = {"bandwidth": "1GB/s", "latency": "1us"}
+    topology = Topology.switch(num_ranks=5000, **link)
+    result = Result("q", "a", "measured", "m", parts=[Plot(lambda: drawn_network(topology), "The network")])
+
+    assert "The network" not in result.to_html()
+    with pytest.raises(UsageError, match=r"5001 ranks and switches are too many .* at most 4000"):
+        result.draw(tmp_path / "large.png")
+
+
+def test_a_drawing_is_written_as_it_is_and_is_an_image_of_a_page(tmp_path: Path) -> None:
+    result = Result("q", "a", "measured", "m", parts=[Plot(lambda: Drawing("<svg/>"), "Drawn")])
+
+    result.draw(tmp_path / "drawn.svg")
+
+    assert (tmp_path / "drawn.svg").read_text() == "<svg/>"
+    assert '<img alt="Drawn" src="data:image/svg+xml;base64,' in result.to_html()
+    with pytest.raises(UsageError, match=r"ends in \.svg"):
+        result.draw(tmp_path / "drawn.png")
+
+
+@given(st.lists(st.floats(1e-9, 1e12), min_size=1, max_size=20), st.booleans())
+def test_ticks_are_few_and_within_the_axis(values: list[float], is_log: bool) -> None:
+    axis = Axis("any", log=is_log)
+
+    low, high = axis.range(values)
+    ticks = axis.ticks(values)
+
+    assert low < min(values)
+    assert max(values) < high
+    assert all(low <= tick <= high for tick in ticks)
+    assert len(ticks) <= 25
+
+
+@given(st.sets(st.integers(1, 1 << 40), min_size=1, max_size=60), st.integers(4, 12))
+def test_ticks_at_values_are_no_more_than_there_is_room_for(at: set[int], most: int) -> None:
+    axis = Axis("size", log=True, at=sorted(at))
+
+    ticks = axis.ticks(sorted(at), most)
+
+    assert set(ticks) <= at
+    assert min(at) in ticks
+    assert len(ticks) <= most + 2
