@@ -131,7 +131,7 @@ class _Watchdog:
             if not self.sections:
                 self._give_back()
             if section.reason:
-                _raise_on(ident, None)
+                _take_back(ident)
         if section.signalled:
             sleep(TICK_SECONDS)  # for the signal, if it comes late
         if section.deaf:
@@ -257,10 +257,27 @@ def _is_interrupt(error: BaseException) -> bool:
     return innermost.tb_frame.f_code.co_code[innermost.tb_lasti] != opmap["RAISE_VARARGS"]
 
 
-def _raise_on(ident: int, error: type[BaseException] | None) -> None:
-    """Raise *error* on a thread as soon as it runs Python code; None: take back what was not raised yet."""
-    raised = ctypes.py_object(error) if error is not None else ctypes.py_object()
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), raised)
+def _raise_on(ident: int, error: type[BaseException]) -> None:
+    """Raise *error* on a thread as soon as it runs Python code."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(error))
+
+
+class _TakenBack(BaseException):
+    """Raised and caught by `_take_back`."""
+
+
+def _take_back(ident: int) -> None:
+    """Take back what was to be raised on this thread, *ident*, and was not yet.
+
+    Another exception takes its place, and is caught: CPython 3.11 forgets one that is only withdrawn, but not
+    that there is one, and a thread with a trace or profile function then gets into no function any more.
+    """
+    try:
+        _raise_on(ident, _TakenBack)
+        while True:
+            pass  # until it comes
+    except _TakenBack:
+        return
 
 
 def _memory_of_process() -> int:

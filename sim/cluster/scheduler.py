@@ -9,7 +9,6 @@ the engine advance the common time.
 
 from __future__ import annotations
 
-import ctypes
 import heapq
 import threading
 import time
@@ -19,6 +18,7 @@ from typing import Protocol
 
 import simpy
 
+from sim.cluster.raised import raise_in, settle
 from sim.cluster.order import Choices, Order
 
 _POLL_SECONDS = 0.1
@@ -137,10 +137,9 @@ class Turn:
         while thread.is_alive() and time.monotonic() < give_up:
             with self._ending:
                 if not self.is_over:
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                        ctypes.c_ulong(thread.ident), ctypes.py_object(RankUnwound)
-                    )
+                    raise_in(thread.ident, RankUnwound)
             thread.join(_AGAIN_SECONDS)
+        settle()
 
 
 class Scheduler:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import gc
 import importlib
@@ -14,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import ReferenceType, ref
 
+from sim.cluster.raised import raise_in, settle
 from testbed.errors import UsageError
 from testbed.fuzzing.defaults import ddp_defaults
 from testbed.fuzzing.draw import Draw, Space
@@ -236,7 +236,7 @@ def _patience(seconds: float) -> Iterator[None]:
 
     def watch() -> None:
         if not over.wait(seconds):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(OutOfPatience))
+            raise_in(ident, OutOfPatience)
 
     watcher = threading.Thread(target=watch, name="patience", daemon=True)
     watcher.start()
@@ -245,3 +245,4 @@ def _patience(seconds: float) -> Iterator[None]:
     finally:
         over.set()
         watcher.join()
+        settle()

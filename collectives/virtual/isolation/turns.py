@@ -25,6 +25,7 @@ from pathlib import Path
 
 from collectives.errors import CollectiveError
 from sim.cluster import RankThread
+from sim.cluster.raised import settle
 from sim.cluster.scheduler import RankUnwound
 from sim.units import SECOND
 
@@ -148,6 +149,7 @@ class OwnThreads:
                 self._rest(own)
                 if not self._is_ending:
                     with surroundings():
+                        settle()  # or CPython 3.11 keeps a thread with a profile function where it is
                         sys.setprofile(functools.partial(self._comes_back, own))
                         run()
             except RankUnwound:
