@@ -87,6 +87,7 @@ PACKAGES = (
             Room("benchmarking", "open", "measured times", 0, 5, 9),
             Room("reference", "open", "what ships", 9, 1, 3, 6),
             Room("scripts", "open", "a user's script, run or watched", 0, 6, 9),
+            Room("tasks", "open", "workers, time limits", 6, 7, 3, 2),
             Room("options", "open", "how things are spelled", 0, 7, 6),
             Room("result", "open", "question, answer, rows, parts", 0, 8, 6),
             Room("plots", "open", "figures as data; pictures, and what pages show", 0, 9, 12),

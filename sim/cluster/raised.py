@@ -11,17 +11,17 @@ class _Settled(BaseException):
 
 
 def raise_in(ident: int, error: type[BaseException]) -> None:
-    """Raise *error* in the thread *ident*; whoever does calls `settle` when the thread has it, or has ended."""
+    """Raise *error* in the thread *ident*; then, when the thread has it or has ended, call `settle`."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(error))
 
 
 def settle() -> None:
     """Let the interpreter forget that an exception waits for a thread that will never take it.
 
-    CPython 3.11 notes for all threads together that one of them has an exception to take.  Where that thread has
-    ended, the note stays, and a thread with a trace or profile function then never gets into another function:
-    its entry looks at the note again and again.  A thread that takes an exception of its own, as this one does
-    here, removes the note.
+    CPython 3.11 notes for all threads together that one of them has an exception to take.  Where that thread
+    has ended, the note stays, and a thread with a trace or profile function then never gets into another
+    function: its entry looks at the note again and again.  A thread that takes an exception of its own, as
+    this one does here, removes the note.
     """
     try:
         raise_in(threading.get_ident(), _Settled)

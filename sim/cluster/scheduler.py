@@ -18,8 +18,8 @@ from typing import Protocol
 
 import simpy
 
-from sim.cluster.raised import raise_in, settle
 from sim.cluster.order import Choices, Order
+from sim.cluster.raised import raise_in, settle
 
 _POLL_SECONDS = 0.1
 """How late a signal may be handled that came just before the engine's thread went to sleep."""

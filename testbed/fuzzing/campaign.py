@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.errors import INTERRUPTED, LaunchError
-from testbed.tasks import results
+from testbed.tasks.spread import results
 
 MOST_VIOLATIONS = 5
 """Violations after which no more seeds are tried."""

@@ -22,7 +22,7 @@ from testbed.planning.evaluation import evaluate
 from testbed.planning.opened import Files, content_digest, note_modules, recording
 from testbed.planning.points import Kind, Point
 from testbed.planning.row import Row
-from testbed.tasks import cores, results
+from testbed.tasks.spread import cores, results
 
 Item: TypeAlias = tuple[Point, Alteration]
 Found: TypeAlias = tuple[Row, Files | None]

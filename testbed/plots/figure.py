@@ -11,14 +11,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from testbed.errors import UsageError
 from testbed.output.figure import COLOURS, QUIET
-
-if TYPE_CHECKING:
-    from testbed.plots.drawn_network import DrawnNetwork
-    from testbed.plots.timeline import Timeline
 
 NUM_DASHES, NUM_MARKS = 4, 6
 """Kinds of dashes and marks that each back end has."""
@@ -195,9 +191,6 @@ class Drawing:
     """What is a drawing already: an SVG, such as that of a schedule."""
 
     svg: str
-
-
-Figure: TypeAlias = "Lines | Shares | Drawing | DrawnNetwork | Timeline"
 
 
 def numbered(number: int) -> dict[str, Any]:

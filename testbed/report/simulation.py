@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from collectives.timing.assumptions import AUTO
 from testbed.options import evidence
 from testbed.output.table import counted, percent, seconds, spell_size
-from testbed.plots.figure import Figure, NoFigure
+from testbed.plots.any_figure import Figure
+from testbed.plots.figure import NoFigure
 from testbed.report.links import bandwidth, links_table
 from testbed.report.over_sizes import over_sizes
 from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet

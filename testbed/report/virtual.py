@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sim import Trace
     from sim.scenario.rank_overhead import RankOverhead
     from sim.topology import Topology
-    from testbed.plots.figure import Figure
+    from testbed.plots.any_figure import Figure
 
 _SPENT = found("seconds", "compute_seconds", "exposed_seconds", "host_seconds")
 _OF_ITERATION = (*_SPENT, *found("slowest_rank_seconds", "median_rank_seconds"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from testbed.plots.figure import Figure
+    from testbed.plots.any_figure import Figure
 
 Tone = Literal["plain", "quiet", "warning", "verbatim"]
 

@@ -124,7 +124,7 @@ def prove_wholly(
     *found* gets each outcome as it comes, so that it has some where this is interrupted.
     """
     from collectives.algorithms import ALGORITHMS
-    from testbed.tasks import results
+    from testbed.tasks.spread import results
 
     found = {} if found is None else found
     num_each = len(sizes) + 1

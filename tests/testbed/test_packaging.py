@@ -14,7 +14,7 @@ from testbed.cli import COMMANDS
 
 HELP = "from testbed.cli import app; app(['--help'], standalone_mode=False)"
 NETWORK = "from testbed.cli import app; app(['network', 'dgx-h100'], standalone_mode=False)"
-SPREAD = "from testbed.tasks import results; list(results(abs, [1, 2], workers=2))"
+SPREAD = "from testbed.tasks.spread import results; list(results(abs, [1, 2], workers=2))"
 PROVED = "from testbed.cli import app; app(['verify', 'ring', '--ranks', '2'], standalone_mode=False)"
 
 

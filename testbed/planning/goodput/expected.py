@@ -52,8 +52,7 @@ class Expected:
 
 
 def expected(setting: Setting) -> Expected:
-    """Return what is expected of a *setting* that has a closed form."""
-    assert setting.has_closed_form
+    """Return what is expected of a *setting* that has a closed form (`Setting.has_closed_form`)."""
     rate, train = setting.rate, setting.interval_seconds
     stall, write = setting.checkpoint.stall_seconds, setting.checkpoint.write_seconds
     cycle = train + stall

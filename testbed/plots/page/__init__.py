@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from testbed.plots.any_figure import Figure
 from testbed.plots.drawn_network import DrawnNetwork
-from testbed.plots.figure import Figure, Lines, Shares
+from testbed.plots.figure import Lines, Shares
 from testbed.plots.timeline import Timeline
 
 

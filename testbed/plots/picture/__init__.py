@@ -12,8 +12,9 @@ from pathlib import Path
 
 from testbed.errors import UsageError
 from testbed.output.figure import annotate, check_plot, save
+from testbed.plots.any_figure import Figure
 from testbed.plots.drawn_network import DrawnNetwork
-from testbed.plots.figure import Drawing, Figure, Lines, Shares
+from testbed.plots.figure import Drawing, Lines, Shares
 from testbed.plots.timeline import Timeline
 
 CHARACTERS_PER_INCH = 16

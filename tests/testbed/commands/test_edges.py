@@ -9,21 +9,19 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
-from typer.core import TyperGroup
 
 from collectives.formats.whole_file import write_whole
-from testbed.cli import app
+from testbed import cli
+from testbed.cli import imported
 from testbed.errors import UsageError
 from testbed.options.values import check_values
 from testbed.scripts import launch
 from tests.commands import called
 
-GROUP = typer.main.get_command(app)
-assert isinstance(GROUP, TyperGroup)
+COMMANDS = {name: imported(name) for name in cli.COMMANDS}
 NUMBERS = [
     (name, parameter.name)
-    for name, command in GROUP.commands.items()
+    for name, command in COMMANDS.items()
     for parameter in command.params
     if "float" in str(parameter.type_descriptor.annotation)
 ]
@@ -47,7 +45,7 @@ def test_no_option_of_any_command_takes_a_number_that_is_not_finite(number: str)
     for command, name in NUMBERS:
         for given in (float(number), [1.0, float(number)]):
             with pytest.raises(UsageError, match="expected a finite number"):
-                check_values(GROUP.commands[command], {name: given})
+                check_values(COMMANDS[command], {name: given})
 
 
 @pytest.mark.parametrize("name", ["es\x1b[31mc.toml", "new\nline.toml", "c1\x9b31m.toml"])
@@ -108,17 +106,12 @@ def test_a_name_that_is_not_utf_8_is_shown_and_drawn_with_a_question_mark(
     [
         "bench --transport gloo --ranks 2 --nbytes 1K",
         "bench --transport shm --ranks 2 --nbytes 1K",
-        "plan question.toml --workers 2 --cache none",
-        "fuzz ring --seeds 2 --workers 2",
     ],
 )
 def test_processes_that_cannot_meet_are_not_started(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("question.toml").write_text(
-        'ranks = [8]\n[[profile]]\nname = "resnet50"\n[[network]]\nname = "ethernet-25g"\n', encoding="utf-8"
-    )
     monkeypatch.setattr(launch, "ADDRESS", "192.0.2.1")  # that no machine has
 
     result = called(command, code=2)

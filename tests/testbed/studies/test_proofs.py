@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from collectives import resolve_algorithm
-from testbed import tasks
 from testbed.studies import proofs
+from testbed.tasks import spread
 
 OWN = """
 from collectives import Recv, Send, algorithm
@@ -46,6 +46,6 @@ def test_outcomes_come_in_the_order_of_the_algorithms_whichever_is_done_first(
     given = chosen, (2, 3), "2-3", lambda *_: None
     alone = proofs.prove_wholly(*given)
     monkeypatch.setattr(proofs, "MANY_PROOFS", 1)
-    monkeypatch.setattr(tasks, "results", last_first)
+    monkeypatch.setattr(spread, "results", last_first)
 
     assert proofs.prove_wholly(*given) == alone

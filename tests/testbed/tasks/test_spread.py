@@ -19,8 +19,8 @@ from testbed.errors import LaunchError, Terminated, UsageError
 from testbed.fuzzing.draw import Space
 from testbed.fuzzing.subjects import Scripts
 from testbed.scripts import parent
-from testbed.tasks import results, spread
 from testbed.tasks.bounds import terminated_in_order
+from testbed.tasks.spread import results, spread
 from tests.processes import is_running
 from tests.waiting import LAST_RESORT, until
 
@@ -138,7 +138,7 @@ def test_workers_that_come_and_die_between_two_looks_are_workers(
 
 CAMPAIGN = """
 import os, pathlib, sys, time
-from testbed.tasks import results
+from testbed.tasks.spread import results
 
 if __name__ == "__main__":
     from work import work
