@@ -57,18 +57,11 @@ PANELS = ("Arguments", "Question", "Goodput", "Software", "GPU", "Faults", "Chec
 """Headings of options, in their order."""
 
 
-ENDING_WITH_A_SCRIPT = ("plan",)
-"""Commands whose options end with the name of a script, if they are given one."""
-
-
 class CheckedCommand(TyperCommand):
     """A command that begins only where its values can be, and its outputs are no inputs and of their kind."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Read *args*: an option of one value has no second one, what follows a script is the script's."""
-        script = next((place for place, word in enumerate(args) if word.endswith(".py")), None)
-        if self.name in ENDING_WITH_A_SCRIPT and script is not None and "--" not in args[:script]:
-            args = [*args[: script + 1], "--", *args[script + 1 :]]
         _, _, given = self.make_parser(ctx).parse_args(args=list(args))
         for parameter, count in Counter(given).items():
             one_value = parameter.param_type_name == "option" and not parameter.multiple

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from testbed.errors import UsageError
+
+_LAST_LINES = 8
+"""Of what a script has said on stderr, where it fails."""
 
 
 @dataclass(frozen=True)
@@ -20,14 +24,12 @@ class Trained:
         state_bytes: of parameters and the optimizer's state on all ranks, each part once.
         memory: whether it fits, in words; empty where that is not known.
         fits: whether it does.
-        num_run: ranks that were run; the state of the others is the mean of theirs.
     """
 
     step_seconds: float
     state_bytes: float
     memory: str
     fits: bool
-    num_run: int
 
 
 def train(
@@ -57,11 +59,12 @@ def train(
         RankError: it fails.
     """
     from collectives.virtual import run
+    from sim.errors import RankError
     from testbed.options.arguments import parse_compute_model
     from testbed.scripts.script import check_script
 
     check_script(script)
-    silence = io.StringIO()
+    silence, heard = io.StringIO(), io.StringIO()
     try:
         outcome = run(
             script,
@@ -72,8 +75,12 @@ def train(
             fake=True,
             memory_limit="off",
             looks_for_shared_state=False,
-            streams=lambda rank: (silence, silence),
+            streams=lambda rank: (silence, heard),
         )
+    except RankError as error:
+        for line in heard.getvalue().splitlines()[-_LAST_LINES:]:
+            error.add_note(line)
+        raise
     except (SyntaxError, ModuleNotFoundError) as error:
         raise UsageError(f"{script}: {error}") from None
     report = outcome.report
@@ -82,21 +89,22 @@ def train(
         raise UsageError(
             f"{script} finished no second iteration: give it at least two steps of its optimizer"
         )
-    namespaces = [own for own in outcome.results if own]
-    states = [_state_bytes(own, ranks) for own in namespaces]
-    for namespace in namespaces:
+    namespaces = {id(own): own for own in outcome.results}  # one for all ranks that are folded
+    ranks_with = Counter(map(id, outcome.results))
+    states = {key: _state_bytes(own, ranks) for key, own in namespaces.items()}
+    for namespace in namespaces.values():
         namespace.clear()  # what a loss keeps alive keeps the model
     if state_bytes is None:
-        if not any(states):
+        if not any(states.values()):
             raise UsageError(
                 f"{script}: no global name holds an optimizer after the run, so the state is not known; give "
                 "--checkpoint-bytes"
             )
-        state_bytes = ranks * math.fsum(states) / len(states)
+        state_bytes = math.fsum(ranks_with[key] * state for key, state in states.items())
     used = report.memory
     if used is None:
-        return Trained(steady.seconds, state_bytes, "", True, len(states))
-    return Trained(steady.seconds, state_bytes, used.text, used.fits, len(states))
+        return Trained(steady.seconds, state_bytes, "", True)
+    return Trained(steady.seconds, state_bytes, used.text, used.fits)
 
 
 def _state_bytes(namespace: Mapping[str, Any], num_ranks: int) -> float:
