@@ -30,7 +30,9 @@ COLUMNS = (
     *asked("tokens_per_rank", "price_per_gpu_hour", "overrides", "scaling"),
     *found("seconds", "compute_seconds", "efficiency", "algorithm", "resolved", "bottleneck"),
     *found("bottleneck_utilisation", "memory_bytes", "topology"),
-    *found_by("method", "timed_by", "inefficiencies"),
+    *found("exposed_seconds", "num_buckets", "buckets"),
+    *found_by("method", "timed_by", "inefficiencies", "engine", "transport_model", "assumed"),
+    *found_by("each_size_once"),
     *found("problem", "tokens_per_second", "cost"),
 )
 

@@ -6,8 +6,9 @@ follows from the operation, its arguments' placements and shapes, and the shape 
 rank, but for operations of which torch makes arguments local: theirs are found each time.  What is kept
 knows no mesh, as that holds the process groups of a rank; a rank gets it with its own.
 
-Operations with rules of others than torch's own `_ops`, placements that are not torch's, and tensors on GPUs
-are left alone: what is found for those tells, too, which ranks are alike (`collectives.virtual.folding`).
+Operations with rules of others than torch's own `_ops`, placements that are not torch's, tensors on GPUs and
+folded runs are left alone: to find a sharding there tells, too, which ranks are alike
+(`collectives.virtual.folding`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from typing import Any
 import torch
 
 from collectives.virtual.isolation.patching import Replacement
+from collectives.virtual.world import VirtualWorld
+from sim.cluster import current_rank_thread
 
 _FIND = "propagate_op_sharding_non_cached"
 _RULES = "torch.distributed.tensor._ops."
@@ -48,6 +51,8 @@ def _found_once(find: Callable[[Any, Any], Any], module: Any) -> Callable[[Any, 
 
     @functools.wraps(find)
     def found(propagator: Any, schema: Any) -> Any:
+        if _is_folded():
+            return find(propagator, schema)
         question = _Question(module)
         try:
             key = question.key_of(propagator, schema)
@@ -68,6 +73,12 @@ def _found_once(find: Callable[[Any, Any], Any], module: Any) -> Callable[[Any, 
         return question.answered(known)
 
     return found
+
+
+def _is_folded() -> bool:
+    """Return whether one thread speaks for several ranks of the run of this one."""
+    rank_thread = current_rank_thread()
+    return rank_thread is not None and bool(VirtualWorld.of(rank_thread.cluster).classes.folded)
 
 
 class _NotAlikeError(Exception):

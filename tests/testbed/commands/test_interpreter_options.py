@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import json
 import os
 import subprocess
@@ -67,7 +68,12 @@ def test_commands_say_the_same_without_assertions_and_docstrings_and_where_warni
 
     assert {code for code, *_ in said.values()} == {0, 1, 2}
     others = json.loads(with_both.communicate()[0])
-    assert {command: text for command, text in others.items() if text != said[command]} == {}
+    for command, text in others.items():
+        assert text == said[command], f"{command}: {said[command][0]}, {said[command][2]!r}\n" + "\n".join(
+            line
+            for line in difflib.ndiff(text[1].splitlines(), said[command][1].splitlines())
+            if line[0] != " "
+        )
 
 
 def test_an_assertion_tells_the_type_checker_what_is_not_none_and_checks_nothing() -> None:

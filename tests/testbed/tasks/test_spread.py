@@ -19,8 +19,9 @@ from testbed.errors import LaunchError, Terminated, UsageError
 from testbed.fuzzing.draw import Space
 from testbed.fuzzing.subjects import Scripts
 from testbed.scripts import parent
+from testbed.tasks import spread
 from testbed.tasks.bounds import terminated_in_order
-from testbed.tasks.spread import results, spread
+from testbed.tasks.spread import results
 from tests.processes import is_running
 from tests.waiting import LAST_RESORT, until
 
