@@ -60,6 +60,10 @@ PANELS = ("Arguments", "Question", "Goodput", "Software", "GPU", "Faults", "Chec
 class CheckedCommand(TyperCommand):
     """A command that begins only where its values can be, and its outputs are no inputs and of their kind."""
 
+    def get_help_option_names(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        """Return the options that show the help, the same in any context: click keeps the first that it makes."""
+        return ["-h", "--help"]
+
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Read *args*: an option of one value has no second one, what follows a script is the script's."""
         _, _, given = self.make_parser(ctx).parse_args(args=list(args))
