@@ -61,7 +61,7 @@ class CheckedCommand(TyperCommand):
     """A command that begins only where its values can be, and its outputs are no inputs and of their kind."""
 
     def get_help_option_names(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        """Return the options that show the help, the same in any context: click keeps the first that it makes."""
+        """Return the options that show the help: in any context the same, as click keeps the first one."""
         return ["-h", "--help"]
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]

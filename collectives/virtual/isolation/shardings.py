@@ -6,9 +6,8 @@ follows from the operation, its arguments' placements and shapes, and the shape 
 rank, but for operations of which torch makes arguments local: theirs are found each time.  What is kept
 knows no mesh, as that holds the process groups of a rank; a rank gets it with its own.
 
-Operations with rules of others than torch's own `_ops`, placements that are not torch's, tensors on GPUs and
-folded runs are left alone: to find a sharding there tells, too, which ranks are alike
-(`collectives.virtual.folding`).
+Operations with rules of others than torch's own `_ops`, placements that are not torch's, and ranks with GPUs
+are left alone: to find a sharding there tells, too, which ranks are alike (`collectives.virtual.folding`).
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from typing import Any
 import torch
 
 from collectives.virtual.isolation.patching import Replacement
-from collectives.virtual.world import VirtualWorld
-from sim.cluster import current_rank_thread
 
 _FIND = "propagate_op_sharding_non_cached"
 _RULES = "torch.distributed.tensor._ops."
@@ -51,7 +48,7 @@ def _found_once(find: Callable[[Any, Any], Any], module: Any) -> Callable[[Any, 
 
     @functools.wraps(find)
     def found(propagator: Any, schema: Any) -> Any:
-        if _is_folded():
+        if torch.cuda.is_available():  # as it is for ranks with modelled GPUs
             return find(propagator, schema)
         question = _Question(module)
         try:
@@ -73,12 +70,6 @@ def _found_once(find: Callable[[Any, Any], Any], module: Any) -> Callable[[Any, 
         return question.answered(known)
 
     return found
-
-
-def _is_folded() -> bool:
-    """Return whether one thread speaks for several ranks of the run of this one."""
-    rank_thread = current_rank_thread()
-    return rank_thread is not None and bool(VirtualWorld.of(rank_thread.cluster).classes.folded)
 
 
 class _NotAlikeError(Exception):

@@ -60,7 +60,7 @@ class _WholeShapes:
         try:
             key = schema.op, _whole(schema.args_schema), _whole(schema.kwargs_schema)
             found = self._found.get(key, self)
-        except TypeError:  # of sizes that are not numbers
+        except TypeError:  # of sizes that are not numbers, and of meshes of the host
             key, found = None, self
         if found is self:
             with _disable_current_modes(), devices.on_device(0):
@@ -75,7 +75,9 @@ class _WholeShapes:
 def _whole(value: Any) -> Any:
     """Return what whole shapes depend on: of tensors not how they are cut up, of numbers the type, too."""
     if isinstance(value, DTensorSpec):
-        return value.mesh.device_type, value.tensor_meta
+        if value.mesh.device_type != "cuda":
+            raise TypeError  # to find its shapes takes the host time, on every rank alike
+        return value.tensor_meta
     if isinstance(value, (list, tuple)):
         return type(value), *map(_whole, value)
     if isinstance(value, dict):
@@ -174,7 +176,7 @@ def _kept(expand: Callable[..., Any]) -> Callable[..., Any]:
                 repr(options),
             )
             found = kept.get(key)
-        except TypeError:  # of sizes that are not numbers
+        except TypeError:  # of sizes that are not numbers, and of meshes of the host
             return expand(mesh, schema, strategies, **options)
         if found is None:
             if len(kept) == _KEPT:
