@@ -183,6 +183,7 @@ def goodput_of(
     Raises:
         UsageError: something is not said, or cannot be read.
     """
+    from collectives.timing import Assumptions
     from sim import load_network
     from sim.units import parse_size
     from testbed.planning.goodput.script import train
@@ -211,9 +212,11 @@ def goodput_of(
     )
     if not math.isfinite(setting.interval_seconds):
         raise UsageError(f"--checkpoint-interval {interval}: expected a time that ends")
-    price = _price(asked)
+    price = asked.content()["network"][0].get("price_per_gpu_hour")
+    compute = Assumptions.of_a_real_run(topology, device=asked.device).device
+    if not isinstance(compute, str):
+        raise UsageError(f"{name} does not say what GPUs it has; give --device, such as h100")
 
-    compute = _compute(name, asked.device)
     trained = train(str(script), arguments, network=name, ranks=num_ranks, compute=compute, state_bytes=known)
     checkpoints = _checkpoints(trained.state_bytes, num_ranks, num_nodes, options)
     setting = replace(setting, checkpoint=checkpoints[kind])
@@ -253,23 +256,6 @@ def _where(script: Path | None, asked: QuestionOptions) -> tuple[str, int]:
     return asked.network[0], counts[0]
 
 
-def _compute(network: str, device: str | None) -> str:
-    """Return the device that computes: what is asked for, else what the network says.
-
-    Raises:
-        UsageError: neither says.
-    """
-    from sim.files.device_file import device_of
-    from sim.topology.files.network_file import read_network
-
-    if device is not None:
-        return device
-    hardware = read_network(network).hardware
-    if hardware is None:
-        raise UsageError(f"{network} does not say what GPUs it has; give --device, such as h100")
-    return device_of(hardware)[0]
-
-
 def _checkpoints(
     state_bytes: float, num_ranks: int, num_nodes: int, options: GoodputOptions
 ) -> dict[str, Checkpoint]:
@@ -281,13 +267,3 @@ def _checkpoints(
         "sync": Checkpoint.of(state_bytes, "sync", num_ranks=num_ranks, storage_bandwidth=storage),
         "async": Checkpoint.of(state_bytes, "async", num_ranks=num_ranks, storage_bandwidth=storage),
     }
-
-
-def _price(asked: QuestionOptions) -> float | None:
-    texts = asked.price_per_gpu_hour or []
-    if not texts:
-        return None
-    try:
-        return float(texts[-1].rpartition("=")[2])
-    except ValueError:
-        raise UsageError(f"--price-per-gpu-hour {texts[-1]}: expected a number") from None

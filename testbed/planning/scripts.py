@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from testbed.errors import UsageError
 from testbed.options.arguments import computes_on_gpu, parse_compute_model
@@ -13,8 +14,12 @@ from testbed.planning.row import Row
 
 if TYPE_CHECKING:
     from collectives.timing import Assumptions
-    from collectives.virtual import VirtualReport
+    from collectives.virtual import VirtualReport, VirtualRun
     from sim.topology import Topology
+
+ENDED_EARLY = "finished no second iteration: give it at least two steps of its optimizer"
+_LAST_LINES = 8
+"""Of what a script has said on stderr, where it fails."""
 
 
 def evaluate_script(point: Point, topology: Topology, assumed: Assumptions) -> Row:
@@ -27,25 +32,19 @@ def evaluate_script(point: Point, topology: Topology, assumed: Assumptions) -> R
         UsageError: there is no such script, or it cannot be read as Python.
     """
     from collectives.timing import default_algorithm
-    from collectives.virtual import run
     from sim.errors import RankError, SimulationError
-    from testbed.scripts.script import check_script
 
-    check_script(point.model, is_module=False)
     on_gpu = point.transport == "auto" and computes_on_gpu(point.compute)
     transport = "nccl" if on_gpu else None
-    silence = io.StringIO()
     try:
-        report = run(
+        report = run_unheard(
             point.model,
+            point.arguments,
+            point.compute,
             network=topology,
-            argv=point.arguments,
-            compute=parse_compute_model(point.compute),
             algorithm=default_algorithm(topology) if point.algorithm == DEFAULT else point.algorithm,
             assumptions=assumed.with_(transport_model=transport),
             fake=computes_on_gpu(point.compute),
-            looks_for_shared_state=False,
-            streams=lambda rank: (silence, silence),
         ).report
     except RankError as error:
         memory = getattr(getattr(error, "report", None), "memory", None)
@@ -53,16 +52,49 @@ def evaluate_script(point: Point, topology: Topology, assumed: Assumptions) -> R
         return Row(point, problem=said, topology=topology.digest())
     except SimulationError as error:
         return Row(point, problem=str(error).partition("\n")[0], topology=topology.digest())
-    except (SyntaxError, ModuleNotFoundError) as error:
-        raise UsageError(f"{point.model}: {error}") from None
     return _row(point, topology, report)
+
+
+def run_unheard(script: str, arguments: Sequence[str], compute: str, **options: Any) -> VirtualRun:
+    """Run *script* on virtual ranks and return the run; what the script prints is dropped.
+
+    Args:
+        script: its path.
+        arguments: of the script.
+        compute: the model of computation, in words.
+        options: as for `collectives.virtual.run`.
+
+    Raises:
+        UsageError: there is no such script, or it cannot be read as Python.
+        RankError: it fails; notes say what it printed last on stderr.
+    """
+    from collectives.virtual import run
+    from sim.errors import RankError
+    from testbed.scripts.script import check_script
+
+    check_script(script)
+    silence, heard = io.StringIO(), io.StringIO()
+    try:
+        return run(
+            script,
+            argv=tuple(arguments),
+            compute=parse_compute_model(compute),
+            looks_for_shared_state=False,
+            streams=lambda rank: (silence, heard),
+            **options,
+        )
+    except RankError as error:
+        for line in heard.getvalue().splitlines()[-_LAST_LINES:]:
+            error.add_note(line)
+        raise
+    except (SyntaxError, ModuleNotFoundError) as error:
+        raise UsageError(f"{script}: {error}") from None
 
 
 def _row(point: Point, topology: Topology, report: VirtualReport) -> Row:
     steady = report.steady()
     if steady is None:
-        what = "the script finished no second iteration: give it at least two steps of its optimizer"
-        return Row(point, problem=what, topology=topology.digest())
+        return Row(point, problem=f"the script {ENDED_EARLY}", topology=topology.digest())
     link = report.links.bottleneck
     used = report.memory
     return Row(

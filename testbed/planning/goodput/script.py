@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,9 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.errors import UsageError
-
-_LAST_LINES = 8
-"""Of what a script has said on stderr, where it fails."""
+from testbed.planning.scripts import ENDED_EARLY, run_unheard
 
 
 @dataclass(frozen=True)
@@ -58,40 +55,17 @@ def train(
             optimizer.
         RankError: it fails.
     """
-    from collectives.virtual import run
-    from sim.errors import RankError
-    from testbed.options.arguments import parse_compute_model
-    from testbed.scripts.script import check_script
-
-    check_script(script)
-    silence, heard = io.StringIO(), io.StringIO()
-    try:
-        outcome = run(
-            script,
-            ranks=ranks,
-            network=network,
-            argv=tuple(arguments),
-            compute=parse_compute_model(compute),
-            fake=True,
-            memory_limit="off",
-            looks_for_shared_state=False,
-            streams=lambda rank: (silence, heard),
-        )
-    except RankError as error:
-        for line in heard.getvalue().splitlines()[-_LAST_LINES:]:
-            error.add_note(line)
-        raise
-    except (SyntaxError, ModuleNotFoundError) as error:
-        raise UsageError(f"{script}: {error}") from None
+    outcome = run_unheard(
+        script, arguments, compute, ranks=ranks, network=network, fake=True, memory_limit="off"
+    )
     report = outcome.report
     steady = report.steady()
     if steady is None:
-        raise UsageError(
-            f"{script} finished no second iteration: give it at least two steps of its optimizer"
-        )
+        raise UsageError(f"{script} {ENDED_EARLY}")
     namespaces = {id(own): own for own in outcome.results}  # one for all ranks that are folded
+    asked_for = namespaces if state_bytes is None else {}
+    states = {key: _state_bytes(own, ranks) for key, own in asked_for.items()}
     ranks_with = Counter(map(id, outcome.results))
-    states = {key: _state_bytes(own, ranks) for key, own in namespaces.items()}
     for namespace in namespaces.values():
         namespace.clear()  # what a loss keeps alive keeps the model
     if state_bytes is None:

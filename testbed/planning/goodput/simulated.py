@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from testbed.planning.goodput.expected import CHECKPOINT, DEGRADED, FEWER, LOST_WORK, RESTART, WAITING
@@ -62,7 +63,7 @@ class Run:
             self._skip()
             if not (self._train() and self._stall()):
                 self._recover()
-        for held in (self._since_safe, *([self._unsafe[1]] if self._unsafe else [])):
+        for held in self._not_safe():
             for cause, spent in held.items():
                 self._spend(cause, spent)
 
@@ -105,19 +106,17 @@ class Run:
 
     def _stall(self) -> bool:
         """Take a checkpoint; return whether no failure came."""
-        if self._unsafe is not None and not self._pass(self._unsafe[0] - self._now):
+        if self._unsafe is not None and not self._pass(self._unsafe[0] - self._now, CHECKPOINT, self._hold):
             return False  # two are not written at once
         if self._now >= self.seconds:
             return True
-        if not self._pass(self.setting.checkpoint.stall_seconds):
+        if not self._pass(self.setting.checkpoint.stall_seconds, CHECKPOINT, self._hold):
             return False
         self._unsafe = (self._now + self.setting.checkpoint.write_seconds, self._since_safe)
         self._since_safe = {}
-        if self.setting.recovery == "shrink":
-            back = self._returned()
-            if back:  # they join at a checkpoint, which costs a restart and no work
-                self._advance(self._now)
-                return self._idle(RESTART, self.setting.restart_seconds)
+        if self.setting.recovery == "shrink" and self._returned():
+            # They join at a checkpoint, which costs a restart and no work.
+            return self._pass(self.setting.restart_seconds, RESTART, self._spend)
         return True
 
     def _recover(self) -> None:
@@ -125,12 +124,12 @@ class Run:
         while True:
             self._fail()
             setting = self.setting
-            outage = setting.outage_seconds
-            if not self._idle(RESTART, outage):
+            if not self._pass(setting.outage_seconds, RESTART, self._spend):
                 continue
             if setting.recovery == "shrink" or setting.spares is None or len(self._away) <= setting.spares:
                 return
-            if self._idle(WAITING, sorted(self._away)[-setting.spares - 1] - self._now):
+            first_back = sorted(self._away)[-setting.spares - 1]
+            if self._pass(first_back - self._now, WAITING, self._spend):
                 return
 
     def _fail(self) -> None:
@@ -140,26 +139,16 @@ class Run:
         self.interruptions[part.name] = self.interruptions.get(part.name, 0) + 1
         if part.is_replaced:
             heapq.heappush(self._away, self._now + self.setting.repair_seconds)
-        held = [self._since_safe, *([self._unsafe[1]] if self._unsafe else [])]
-        self._spend(LOST_WORK, math.fsum(spent for own in held for spent in own.values()))
+        self._spend(LOST_WORK, math.fsum(spent for held in self._not_safe() for spent in held.values()))
         self._since_safe, self._unsafe = {}, None
         self._next_failure = self._now + self._draw(self.setting.rate)
 
-    def _pass(self, seconds: float) -> bool:
-        """Let *seconds* of a checkpoint pass; return whether no failure came."""
+    def _pass(self, seconds: float, cause: str, note: Callable[[str, float], None]) -> bool:
+        """Let *seconds* without training pass, and *note* their *cause*; return whether no failure came."""
         until = min(self._now + max(0.0, seconds), self.seconds)
         is_failure = self._next_failure < until
         until = min(until, self._next_failure)
-        self._hold(CHECKPOINT, until - self._now)
-        self._advance(until)
-        return not is_failure
-
-    def _idle(self, cause: str, seconds: float) -> bool:
-        """Let *seconds* pass in which nothing can be lost; return whether no failure came."""
-        until = min(self._now + max(0.0, seconds), self.seconds)
-        is_failure = self._next_failure < until
-        until = min(until, self._next_failure)
-        self._spend(cause, until - self._now)
+        note(cause, until - self._now)
         self._advance(until)
         return not is_failure
 
@@ -210,6 +199,10 @@ class Run:
 
     def _draw(self, rate: float) -> float:
         return self._random.expovariate(rate) if rate > 0 else _NEVER
+
+    def _not_safe(self) -> list[dict[str, float]]:
+        """Return what a failure would lose: seconds since the last checkpoint, and of one not safe yet."""
+        return [self._since_safe] if self._unsafe is None else [self._since_safe, self._unsafe[1]]
 
     def _hold(self, cause: str, seconds: float) -> None:
         if seconds:
