@@ -19,10 +19,9 @@ from testbed.tasks.bounds import terminated_in_order
 
 if TYPE_CHECKING:
     from collectives import Algorithm
-    from testbed.fuzzing.campaign import Tally
+    from testbed.fuzzing.campaign import Subject, Tally
     from testbed.fuzzing.draw import Space
     from testbed.fuzzing.program_draw import ProgramSpace
-    from testbed.fuzzing.subjects import Subject
 
 EXAMPLES = """\b
 Examples:
@@ -201,15 +200,16 @@ def _subject(what: str, arguments: list[str], draws: DrawOptions, is_module: boo
     Raises:
         UsageError: it is neither.
     """
-    from testbed.fuzzing.subjects import Programs, Scripts
-
     if is_module or (what.endswith(".py") and ":" not in what):
+        from testbed.fuzzing.scripts import Scripts
         from testbed.scripts.script import check_script
 
         check_script(what, is_module=is_module)
         return Scripts(draws.space(what, arguments, is_module))
     if arguments:
         raise UsageError(f"{what}: programs take no arguments, got {' '.join(arguments)}")
+    from testbed.fuzzing.programs import Programs
+
     return Programs(draws.program_space(what))
 
 

@@ -33,7 +33,7 @@ def draw_of_time(
     random = Random(f"function {seed}")
     topology = run.cluster.topology
     calm = Calm(topology, max(1, *run.times_ps), len(run.report.iterations))
-    kinds = [kind.name for kind in FAULTS.values() if kind.only_time]
+    kinds = [name for name, kind in FAULTS.items() if kind.only_time]
     if topology.num_ranks < 2:
         kinds.remove("traffic")
     chosen = random.sample(kinds, random.randrange(_MOST_FAULTS + 1))
