@@ -6,15 +6,15 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from collectives.formats.json_document import parse_json, read_bytes
 from collectives.formats.whole_file import write_whole
 from testbed.errors import UsageError
+from testbed.options.annotations import CollectiveOf
 from testbed.options.command import Outputs, command
 from testbed.output.folder import check_writable
 from testbed.output.table import counted
@@ -35,20 +35,9 @@ Examples:
 MAX_RANKS = 256
 
 
-class Format(StrEnum):
-    """Whose format."""
-
-    MSCCL = "msccl"
-    MSCCLPP = "mscclpp"
-    NCCL_TUNER = "nccl-tuner"
-
-
-class WireProtocol(StrEnum):
-    """How NCCL and its relatives move bytes."""
-
-    SIMPLE = "simple"
-    LL = "ll"
-    LL128 = "ll128"
+Format: TypeAlias = Literal["msccl", "mscclpp", "nccl-tuner"]
+WireProtocol: TypeAlias = Literal["simple", "ll", "ll128"]
+"""How NCCL and its relatives move bytes."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +72,9 @@ def export(
     ranks: Annotated[
         int | None, typer.Option(min=1, max=MAX_RANKS, metavar="N", help="World size; a table has its own.")
     ] = None,
-    collective: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="By default all_reduce, or else the first it is shipped for."),
-    ] = None,
+    collective: CollectiveOf = None,
     protocol: Annotated[WireProtocol, typer.Option(help="Named in the file; MSCCL++ plans are simple.")] = (
-        WireProtocol.SIMPLE
+        "simple"
     ),
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write it; by default, and with -, stdout.")
@@ -107,7 +93,7 @@ def export(
         check_writable(output)
     exported = (
         _table(source, ranks, protocol)
-        if format is Format.NCCL_TUNER
+        if format == "nccl-tuner"
         else _algorithm(source, format, ranks, collective, protocol)
     )
     if output is not None:
@@ -117,9 +103,9 @@ def export(
 
 STDOUT = Path("-")
 MODELS = {
-    Format.MSCCL: "the program was proved; no MSCCL ran the file",
-    Format.MSCCLPP: "the program was proved; no MSCCL++ ran the plan",
-    Format.NCCL_TUNER: "a choice by the times of the table; no NCCL ran with it",
+    "msccl": "the program was proved; no MSCCL ran the file",
+    "mscclpp": "the program was proved; no MSCCL++ ran the plan",
+    "nccl-tuner": "a choice by the times of the table; no NCCL ran with it",
 }
 
 
@@ -131,7 +117,7 @@ COLUMNS = (
 
 def _result(exported: Exported, format: Format, output: Path | None) -> Result:
     """Return what was written, with a row for it; the text itself where it is in no file."""
-    row = {"format": format.value, "bytes": len(exported.text.encode()), **exported.facts}
+    row = {"format": format, "bytes": len(exported.text.encode()), **exported.facts}
     written = Text([exported.text.removesuffix("\n")], tone="verbatim")
     where = "" if output is None else f" in {output}"
     return Result(
@@ -162,21 +148,20 @@ def _algorithm(
 def _msccl(algorithm: Algorithm, ranks: int, protocol: WireProtocol) -> str:
     from collectives.formats.msccl_xml import to_msccl_xml
 
-    names = {WireProtocol.SIMPLE: "Simple", WireProtocol.LL: "LL", WireProtocol.LL128: "LL128"}
-    return to_msccl_xml(algorithm, ranks, protocol=names[protocol])
+    return to_msccl_xml(algorithm, ranks, protocol="Simple" if protocol == "simple" else protocol.upper())
 
 
 def _mscclpp(algorithm: Algorithm, ranks: int, protocol: WireProtocol) -> str:
     from collectives.formats.mscclpp_json import to_mscclpp_json
 
-    if protocol is not WireProtocol.SIMPLE:
+    if protocol != "simple":
         raise UsageError(f"--protocol {protocol}: MSCCL++ plans are written for simple only")
     return json.dumps(to_mscclpp_json(algorithm, ranks), indent=2) + "\n"
 
 
 _WRITERS: Mapping[Format, Callable[[Algorithm, int, WireProtocol], str]] = {
-    Format.MSCCL: _msccl,
-    Format.MSCCLPP: _mscclpp,
+    "msccl": _msccl,
+    "mscclpp": _mscclpp,
 }
 
 
@@ -187,7 +172,7 @@ def _table(source: str, ranks: int | None, protocol: WireProtocol) -> Exported:
         raise UsageError("--ranks is for algorithms; a table says itself how many ranks took part")
     content = _read_table(Path(source))
     timings = [_timing(f"{source}: row {number}", row, content) for number, row in enumerate(content["rows"])]
-    text = to_tuner_csv(timings, content["ranks"], protocol=protocol.value)
+    text = to_tuner_csv(timings, content["ranks"], protocol=protocol)
     facts = {"table": source, "ranks": content["ranks"], "timings": len(timings)}
     return Exported(text, f"{counted(len(timings), 'time')} of {source}", content.get("method"), facts)
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from testbed.errors import UsageError
+from testbed.options.annotations import IsModule, Script, ScriptArguments
 from testbed.options.arguments import computes_on_gpu
 from testbed.options.assumptions import AssumptionOptions, assumptions_json
 from testbed.options.checks import CheckOptions, checked
@@ -39,10 +40,8 @@ MAX_THREADS = 4096
 
 @partial(command, console=stderr_console, draws="the last iteration: what each rank computed, when it waited")
 def run(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="An ordinary torchrun script.")],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]…", help="What the script is given.")
-    ] = None,
+    script: Script,
+    arguments: ScriptArguments = None,
     *,
     cluster: ClusterOptions,
     conditions: ConditionOptions,
@@ -52,9 +51,7 @@ def run(
     shown: OutputOptions,
     outputs: Outputs,
     checks: CheckOptions,
-    module: Annotated[
-        bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as for python -m.")
-    ] = False,
+    module: IsModule = False,
     own: Annotated[
         str | None,
         typer.Option(
@@ -145,7 +142,7 @@ def run(
                 "assumptions": assumed,
                 **gpu.arguments(),
                 "own": _names(own),
-                "clock": cluster.clock.value,
+                "clock": cluster.clock,
                 "parameters": record,
             },
             heard=shown.output,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import typer
 
@@ -17,12 +17,6 @@ class CheckName(StrEnum):
     """What can be checked."""
 
     REPLICAS = "replicas"
-
-
-class OrdersName(StrEnum):
-    """In which orders of events a script runs."""
-
-    ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -40,7 +34,7 @@ class CheckOptions:
     ] = None
 
     orders: Annotated[
-        OrdersName | None,
+        Literal["all"] | None,
         typer.Option(
             help="all: run in every order of events that ranks can tell apart, whatever the speed of ranks "
             "and messages; where it fails in one, or prints or trains something else, both orders are shown, "

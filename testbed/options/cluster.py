@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import typer
 
@@ -18,13 +17,6 @@ if TYPE_CHECKING:
 
 DEFAULT_NETWORK = "switch-100g"
 DEFAULT_RANKS = 8
-
-
-class ClockName(StrEnum):
-    """The time that a script reads."""
-
-    VIRTUAL = "virtual"
-    REAL = "real"
 
 
 @dataclass(frozen=True)
@@ -61,16 +53,16 @@ class ClusterOptions:
     ] = None
 
     clock: Annotated[
-        ClockName,
+        Literal["virtual", "real"],
         typer.Option(
             help="Time that the script reads by time.time and its kin: virtual, or real: the machine's."
         ),
-    ] = ClockName.VIRTUAL
+    ] = "virtual"
 
     @property
     def given(self) -> dict[str, bool]:
         """Which of those were given that say what takes how long, by their names."""
-        return {"--compute": self.compute != "none", "--clock": self.clock is not ClockName.VIRTUAL}
+        return {"--compute": self.compute != "none", "--clock": self.clock != "virtual"}
 
     def choice(self, topology: Topology) -> Choice:
         """Return the algorithm that is asked for, or else that which goes by default on *topology*."""

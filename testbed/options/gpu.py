@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
-
-
-class FoldName(StrEnum):
-    """Whether one thread speaks for all ranks that do the same."""
-
-    AUTO = "auto"
-    ON = "on"
-    OFF = "off"
 
 
 @dataclass(frozen=True)
@@ -31,11 +22,11 @@ class GpuOptions:
         ),
     ] = False
     fold: Annotated[
-        FoldName,
+        Literal["auto", "on", "off"],
         typer.Option(
             help="Ranks that are found to do the same run as one; auto: with --fake, in all but small runs."
         ),
-    ] = FoldName.AUTO
+    ] = "auto"
     memory_limit: Annotated[
         str | None,
         typer.Option(
@@ -50,16 +41,16 @@ class GpuOptions:
         """Which of them were given, by their names."""
         return {
             "--fake": self.fake,
-            "--fold": self.fold is not FoldName.AUTO,
+            "--fold": self.fold != "auto",
             "--memory-limit": self.memory_limit is not None,
         }
 
     @property
     def folds(self) -> bool:
         """Whether ranks that do the same run as one."""
-        return self.fold is FoldName.ON or (self.fake and self.fold is FoldName.AUTO)
+        return self.fold == "on" or (self.fake and self.fold == "auto")
 
     def arguments(self) -> dict[str, Any]:
         """Return them as arguments of `collectives.virtual.run`."""
-        fold = {FoldName.AUTO: None, FoldName.ON: True, FoldName.OFF: False}[self.fold]
+        fold = {"auto": None, "on": True, "off": False}[self.fold]
         return {"fake": self.fake, "fold": fold, "memory_limit": self.memory_limit}
