@@ -48,7 +48,7 @@ def simulation_result(
     """Return *results*: one run as facts, several as a table; then links, if wanted, and what is assumed."""
     topology, placement = request.topology, request.placement
     where = [(results[0].run.num_ranks, topology.ranks_per_node)]
-    programs = [own.algorithm for own in request.entries]
+    programs = [own.simulated_as for own in request.entries]
     proved = evidence.evidence_for(programs, where, request.collective)
     return Result(
         question=title(request, results),

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
-from testbed.benchmarking.candidates import SIMULATED, choose_candidates
+from testbed.benchmarking.candidates import SIMULATED, Candidate, choose_candidates
 from testbed.errors import UsageError
 from testbed.options.arguments import split_names
 from testbed.output.table import Advance, counted, seconds, spell_size
@@ -27,24 +27,11 @@ _SHOWN_EVERY = 0.2  # seconds between two words on how far a run is
 
 
 @dataclass(frozen=True)
-class Entry:
-    """An algorithm that is to be simulated.
-
-    Attributes:
-        name: as it was written.
-        algorithm: what that means; the name itself where only a model knows.
-    """
-
-    name: str
-    algorithm: str | Algorithm
-
-
-@dataclass(frozen=True)
 class SimulationRequest:
     """What is to be simulated.
 
     Attributes:
-        entries: the algorithms.
+        entries: the algorithms; where a name alone is known to a model, without a program.
         sizes: bytes of the buffer, as nccl-tests counts it.
         collective: what is carried out.
         topology: the network.
@@ -58,7 +45,7 @@ class SimulationRequest:
         calibrated: what the links' constants are from; None where the network's file does not say.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[Candidate, ...]
     sizes: tuple[int, ...]
     collective: str
     topology: Topology
@@ -76,7 +63,7 @@ class SimulationRequest:
         """The model that times at least one of the algorithms, ``links`` where it times all."""
         from collectives.timing.closed_forms import OF_LIBRARY
 
-        of_library = any(entry.algorithm in OF_LIBRARY for entry in self.entries)
+        of_library = any(entry.name in OF_LIBRARY for entry in self.entries)
         return "links" if self.assumed.model == "library" and not of_library else self.assumed.model
 
 
@@ -130,7 +117,7 @@ def entries_of(
     num_ranks: int,
     ranks_per_node: int,
     assumed: Assumptions,
-) -> tuple[Entry, ...]:
+) -> tuple[Candidate, ...]:
     """Return the algorithms that *texts* name, each a name or several with commas between.
 
     Raises:
@@ -142,10 +129,10 @@ def entries_of(
 
     names = list(dict.fromkeys(name for text in texts for name in split_names(text)))
     if assumed.model not in ("links", "library"):
-        return tuple(Entry(name, name) for name in names)
+        return tuple(Candidate(name, None) for name in names)
     known = [NVLS, *(OF_LIBRARY if assumed.model == "library" else ())]
     programs = [name for name in names if name not in known]
-    found: dict[str, Entry] = {name: Entry(name, name) for name in known}
+    found = {name: Candidate(name, None) for name in known}
     if programs:
         candidates, refusals = choose_candidates(
             ",".join(programs),
@@ -157,7 +144,7 @@ def entries_of(
         )
         if named := [own for own in refusals if own.algorithm in programs]:
             raise UsageError(str(named[0]))
-        found |= {own.name: Entry(own.name, own.algorithm or own.name) for own in candidates}
+        found |= {own.name: own for own in candidates}
     ordered = [name for name in names if name in found]
     return tuple(found[name] for name in [*ordered, *(n for n in found if n not in [*names, *known])])
 
@@ -170,7 +157,7 @@ def simulated(request: SimulationRequest, advance: Advance, *, watched: bool) ->
             what = f"{entry.name}, {spell_size(nbytes)}"
             advance(what, completed=done)
             watch = _ProgressOfRun(what, partial(advance, completed=done)) if watched else None
-            run = _run(request, entry.algorithm, nbytes, watch)
+            run = _run(request, entry.simulated_as, nbytes, watch)
             if request.calibrated is not None and run.model == "links":
                 run = replace(run, beyond=request.calibrated.beyond(nbytes))
             yield Simulated(entry.name, run)
@@ -178,7 +165,10 @@ def simulated(request: SimulationRequest, advance: Advance, *, watched: bool) ->
 
 
 def _run(
-    request: SimulationRequest, algorithm: str | Algorithm, nbytes: int, watch: _ProgressOfRun | None
+    request: SimulationRequest,
+    algorithm: str | Algorithm,
+    nbytes: int,
+    watch: _ProgressOfRun | None,
 ) -> Run:
     from collectives import NotExactError, simulate
     from sim.scenario import Scenario

@@ -6,8 +6,8 @@ get, by how many share it and in which directions, and how long a message of a p
 least.  Those of the software (`SoftwareCosts`) say what a message costs on either side, for our programs
 and for the vendor's own collectives.
 
-Both carry over to other networks of the same machines and the same software (`applied_to` in
-`testbed.calibration.live.networks`): to the rates and the wiring of a network that nobody has measured.
+Both carry over to other networks of the same machines and the same software: to the rates and the wiring of a
+network that nobody has measured.
 """
 
 from __future__ import annotations
