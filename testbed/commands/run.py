@@ -14,11 +14,16 @@ from testbed.errors import UsageError
 from testbed.options.annotations import IsModule, Script, ScriptArguments
 from testbed.options.arguments import computes_on_gpu
 from testbed.options.assumptions import AssumptionOptions, assumptions_json
-from testbed.options.checks import CheckOptions, checked
-from testbed.options.cluster import DEFAULT_NETWORK, ClusterOptions, OutputOptions
+from testbed.options.cluster import (
+    DEFAULT_NETWORK,
+    CheckOptions,
+    ClusterOptions,
+    GpuOptions,
+    OutputOptions,
+    checked,
+)
 from testbed.options.command import Outputs, command
 from testbed.options.conditions import ConditionOptions, FaultOptions
-from testbed.options.gpu import GpuOptions
 from testbed.output.table import counted, stderr_console
 from testbed.result import Result
 

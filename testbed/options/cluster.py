@@ -1,9 +1,10 @@
-"""Options for the cluster on which a script runs, and for what is shown and written of it."""
+"""Options for the cluster on which a script runs, its GPUs, what is checked, and what is shown and kept."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 
@@ -13,6 +14,8 @@ from testbed.output.folder import check_writable
 
 if TYPE_CHECKING:
     from collectives.catalogue.selectors import Choice
+    from collectives.virtual.parameters.record import ParameterRecord
+    from collectives.virtual.parameters.replicas import ReplicaCheck
     from sim import Topology
 
 DEFAULT_NETWORK = "switch-100g"
@@ -111,3 +114,101 @@ class OutputOptions:
         """
         if self.trace is not None:
             check_writable(self.trace)
+
+
+@dataclass(frozen=True)
+class GpuOptions:
+    """Options for ranks that compute on a GPU, which ``--compute`` names."""
+
+    PANEL: ClassVar = "GPU"
+
+    fake: Annotated[
+        bool,
+        typer.Option(
+            "--fake",
+            help="Tensors on the GPU have shapes and no values, so models run that fit into no machine here.",
+        ),
+    ] = False
+    fold: Annotated[
+        Literal["auto", "on", "off"],
+        typer.Option(
+            help="Ranks that are found to do the same run as one; auto: with --fake, in all but small runs."
+        ),
+    ] = "auto"
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE|off",
+            help="Memory of a GPU, beyond which a script runs out of it; off: it goes on, and the report "
+            "says what is missing. By default the device's.",
+        ),
+    ] = None
+
+    @property
+    def given(self) -> dict[str, bool]:
+        """Which of them were given, by their names."""
+        return {
+            "--fake": self.fake,
+            "--fold": self.fold != "auto",
+            "--memory-limit": self.memory_limit is not None,
+        }
+
+    @property
+    def folds(self) -> bool:
+        """Whether ranks that do the same run as one."""
+        return self.fold == "on" or (self.fake and self.fold == "auto")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return them as arguments of `collectives.virtual.run`."""
+        fold = {"auto": None, "on": True, "off": False}[self.fold]
+        return {"fake": self.fake, "fold": fold, "memory_limit": self.memory_limit}
+
+
+class CheckName(StrEnum):
+    """What can be checked."""
+
+    REPLICAS = "replicas"
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """Options for checks of values, which need data and a thread for each rank."""
+
+    PANEL: ClassVar = "Checks"
+
+    check: Annotated[
+        list[CheckName] | None,
+        typer.Option(
+            help="replicas: ranks that hold the same parameters hold the same bits after every step; where "
+            "they part, the step, the parameter and the ranks are named, and the exit code is 1."
+        ),
+    ] = None
+
+    orders: Annotated[
+        Literal["all"] | None,
+        typer.Option(
+            help="all: run in every order of events that ranks can tell apart, whatever the speed of ranks "
+            "and messages; where it fails in one, or prints or trains something else, both orders are shown, "
+            "and the exit code is 1."
+        ),
+    ] = None
+    max_orders: Annotated[int, typer.Option(min=1, max=10_000_000, help="Give up beyond so many orders.")] = (
+        10_000
+    )
+
+    def record(self) -> ParameterRecord | None:
+        """Return what records the parameters of a run, if a check needs them."""
+        if not self.check:
+            return None
+        from collectives.virtual.parameters.record import ParameterRecord
+
+        return ParameterRecord()
+
+
+def checked(record: ParameterRecord | None) -> ReplicaCheck | None:
+    """Return what was found in *record*, if there is one."""
+    if record is None:
+        return None
+    from collectives.virtual.parameters.replicas import check_replicas
+
+    return check_replicas(record)
