@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
+from sim.scenario import conditions
+from sim.topology import Topology
+
 if TYPE_CHECKING:
     from collectives.virtual.faults import VirtualCondition
-    from sim.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,6 @@ def draw_fault(kind: str, ranks: int, random: Random) -> Fault:
 def condition_of(fault: Fault, calm: Calm) -> VirtualCondition:
     """Return the condition that *fault* is in a run that takes without it what *calm* says."""
     from collectives.virtual import faults
-    from sim.scenario import conditions
 
     rank, amount, topology = fault.rank, fault.amount, calm.topology
     at = _time(fault.when * calm.time_ps)

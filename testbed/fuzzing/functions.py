@@ -6,14 +6,13 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
+from sim.cluster import RandomOrder
 from testbed.fuzzing.faults import FAULTS, Calm, condition_of, draw_fault
 from testbed.fuzzing.values import digest
 
 if TYPE_CHECKING:
     from collectives.virtual import VirtualRun
     from collectives.virtual.faults import VirtualCondition
-    from sim.cluster import RandomOrder
-
 _MOST_FAULTS = 3
 
 
@@ -28,8 +27,6 @@ def draw_of_time(
         given: conditions that hold anyway; none of their kinds is drawn.
         is_timed: whether computation takes time; else there are seeds under which messages take none.
     """
-    from sim.cluster import RandomOrder
-
     random = Random(f"function {seed}")
     topology = run.cluster.topology
     calm = Calm(topology, max(1, *run.times_ps), len(run.report.iterations))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from collectives import NotSupportedError, ProgramError
 from testbed.fuzzing.campaign import Judged, Tally
 from testbed.fuzzing.faults import Calm, condition_of
 from testbed.fuzzing.program_draw import ProgramDraw, ProgramSpace, draw_program, topology
@@ -58,8 +59,6 @@ def _collecting_once() -> Iterator[None]:
 
 def judge_program(draw: ProgramDraw) -> Judged:
     """Carry *draw* out, and the same without faults if that has not been; ask what must hold."""
-    from collectives import NotSupportedError
-
     try:
         calm = _without_faults(draw.plain)
     except NotSupportedError:
@@ -108,8 +107,6 @@ def _violations(draw: ProgramDraw, ended: Ended, calm: Ended) -> Iterator[tuple[
 @functools.lru_cache(maxsize=1 << 14)
 def _without_faults(calm: ProgramDraw) -> Ended:
     """Return how plain programs end, held to the contract of their collective."""
-    from collectives import ProgramError
-
     try:
         ended = carry_out_program(calm, ())
     except ProgramError as error:

@@ -6,22 +6,26 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from collectives import Job, NotExactError, simulate
+from collectives.program import Algorithm
+from collectives.program.stand_in import standing_for
+from collectives.timing import NVLS, Assumptions, Engine, plan
+from collectives.timing.assumptions import Model
+from collectives.timing.closed_forms import OF_LIBRARY
+from collectives.timing.links import Traffic
+from collectives.timing.observation import MAX_MESSAGES
+from collectives.timing.run import Run
+from sim.scenario import Scenario
+from sim.scenario.conditions import Condition
+from sim.topology import Topology
+from sim.topology.placement import Placement
 from testbed.benchmarking.candidates import SIMULATED, Candidate, choose_candidates
+from testbed.calibration.live.calibration import Origin
 from testbed.errors import UsageError
 from testbed.options.arguments import split_names
 from testbed.output.table import Advance, counted, seconds, spell_size
-
-if TYPE_CHECKING:
-    from collectives.program import Algorithm
-    from collectives.timing import Assumptions, Engine
-    from collectives.timing.assumptions import Model
-    from collectives.timing.run import Run
-    from sim.scenario.conditions import Condition
-    from sim.topology import Topology
-    from sim.topology.placement import Placement
-    from testbed.calibration.live.calibration import Origin
 
 _SHOWN_EVERY = 0.2  # seconds between two words on how far a run is
 
@@ -61,8 +65,6 @@ class SimulationRequest:
     @property
     def timed_by(self) -> Model:
         """The model that times at least one of the algorithms, ``links`` where it times all."""
-        from collectives.timing.closed_forms import OF_LIBRARY
-
         of_library = any(entry.name in OF_LIBRARY for entry in self.entries)
         return "links" if self.assumed.model == "library" and not of_library else self.assumed.model
 
@@ -124,9 +126,6 @@ def entries_of(
         UsageError, UnknownAlgorithmError, NotSupportedError: see `choose_candidates`; several that are
             named must all run on *num_ranks*.
     """
-    from collectives.timing import NVLS
-    from collectives.timing.closed_forms import OF_LIBRARY
-
     names = list(dict.fromkeys(name for text in texts for name in split_names(text)))
     if assumed.model not in ("links", "library"):
         return tuple(Candidate(name, None) for name in names)
@@ -170,9 +169,6 @@ def _run(
     nbytes: int,
     watch: _ProgressOfRun | None,
 ) -> Run:
-    from collectives import NotExactError, simulate
-    from sim.scenario import Scenario
-
     if watch is not None and not isinstance(algorithm, str):
         algorithm = watch.counting(algorithm)
     reroutes = Scenario(request.topology, request.conditions).reroutes
@@ -196,13 +192,6 @@ def _run(
 
 
 def _can_observe(request: SimulationRequest, algorithm: str | Algorithm, nbytes: int) -> bool:
-    from collectives import Job
-    from collectives.timing import NVLS, plan
-    from collectives.timing.closed_forms import OF_LIBRARY
-    from collectives.timing.links import Traffic
-    from collectives.timing.observation import MAX_MESSAGES
-    from sim.scenario import Scenario
-
     by_formula = request.assumed.model in ("nccl", "measured") or algorithm in (NVLS, *OF_LIBRARY)
     if request.engine == "makespan" or by_formula:
         return False
@@ -228,8 +217,6 @@ class _ProgressOfRun:
 
     def counting(self, algorithm: Algorithm) -> Algorithm:
         """Return *algorithm* as one that counts the steps taken: of all ranks at once, or of each."""
-        from collectives.program.stand_in import standing_for
-
         program: Callable[..., Iterator[Any]] = algorithm.program
 
         @wraps(program)

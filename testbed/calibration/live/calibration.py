@@ -16,16 +16,14 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from collectives.errors import NotSupportedError
 from collectives.formats.json_document import parse_json, problems, read_bytes, spell
+from sim.topology.description import NetworkDescription
 from testbed.errors import UsageError
-
-if TYPE_CHECKING:
-    from sim.topology.description import NetworkDescription
 
 SCHEMA = 1
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sim.topology.sharing_table import Sharing
 from testbed.calibration import toml_text
 from testbed.calibration.live.calibration import Calibration, LinkClass, LinkShares, SoftwareCosts
 from testbed.calibration.live.plan import Wiring
 from testbed.output.table import spell_size
-
-if TYPE_CHECKING:
-    from sim.topology.sharing_table import Sharing
 
 _PS = 1e12
 
@@ -117,8 +115,6 @@ def _options(costs: SoftwareCosts) -> str:
 
 def sharing_of(shares: LinkShares) -> Sharing:
     """Return *shares* as a sharing table."""
-    from sim.topology.sharing_table import Sharing
-
     one_way, both_ways = (
         tuple(round(min(1.0, own.value), 4) for own in ways) for ways in (shares.one_way, shares.both_ways)
     )
