@@ -1,10 +1,10 @@
-"""Options for the cluster on which a script runs, its GPUs, what is checked, and what is shown and kept."""
+"""Options for the cluster on which a script runs, for checks of it, and for what is shown and written."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import typer
 
@@ -114,54 +114,6 @@ class OutputOptions:
         """
         if self.trace is not None:
             check_writable(self.trace)
-
-
-@dataclass(frozen=True)
-class GpuOptions:
-    """Options for ranks that compute on a GPU, which ``--compute`` names."""
-
-    PANEL: ClassVar = "GPU"
-
-    fake: Annotated[
-        bool,
-        typer.Option(
-            "--fake",
-            help="Tensors on the GPU have shapes and no values, so models run that fit into no machine here.",
-        ),
-    ] = False
-    fold: Annotated[
-        Literal["auto", "on", "off"],
-        typer.Option(
-            help="Ranks that are found to do the same run as one; auto: with --fake, in all but small runs."
-        ),
-    ] = "auto"
-    memory_limit: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE|off",
-            help="Memory of a GPU, beyond which a script runs out of it; off: it goes on, and the report "
-            "says what is missing. By default the device's.",
-        ),
-    ] = None
-
-    @property
-    def given(self) -> dict[str, bool]:
-        """Which of them were given, by their names."""
-        return {
-            "--fake": self.fake,
-            "--fold": self.fold != "auto",
-            "--memory-limit": self.memory_limit is not None,
-        }
-
-    @property
-    def folds(self) -> bool:
-        """Whether ranks that do the same run as one."""
-        return self.fold == "on" or (self.fake and self.fold == "auto")
-
-    def arguments(self) -> dict[str, Any]:
-        """Return them as arguments of `collectives.virtual.run`."""
-        fold = {"auto": None, "on": True, "off": False}[self.fold]
-        return {"fake": self.fake, "fold": fold, "memory_limit": self.memory_limit}
 
 
 class CheckName(StrEnum):
