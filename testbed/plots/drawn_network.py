@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collectives.timing.links import Links
 from sim.topology import Topology
 from sim.topology.kinds.torus import TorusRouting
 from sim.topology.routing import Wiring
@@ -23,6 +22,9 @@ from testbed.output.figure import COLOURS
 from testbed.plots.figure import NUM_DASHES, NoFigure
 from testbed.plots.network_layers import drawn_wiring, levels
 from testbed.plots.network_layout import Positions, first_half, lines_between, places_of
+
+if TYPE_CHECKING:
+    from collectives.timing.links import Links
 
 MAX_VERTICES = 4000
 MAX_CLASSES = 12
