@@ -130,7 +130,7 @@ def run(
     assumed = counts.on(topology, on_gpu=computes_on_gpu(cluster.compute))
     wanted = any(path is not None for path in (shown.trace, outputs.plot, outputs.html))
     recorded = Trace({"script": script, "network": topology.name}) if wanted else None
-    record = checks.record()
+    record, routing = checks.record(), gpu.record()
     failure: str | None = None
     try:
         report = run_script(
@@ -144,6 +144,7 @@ def run(
             options={
                 "assumptions": assumed,
                 **gpu.arguments(),
+                **({} if routing is None else {"routing": routing}),
                 "own": _names(own),
                 "clock": cluster.clock.value,
                 "parameters": record,
@@ -174,11 +175,11 @@ def run(
     )
     sys.stdout.flush()
     sys.stderr.flush()
-    return (
-        result
-        if shown.trace is None
-        else replace(result, files={"Trace, for https://ui.perfetto.dev": shown.trace})
-    )
+    files = {} if shown.trace is None else {"Trace, for https://ui.perfetto.dev": shown.trace}
+    if routing is not None and gpu.record_routing is not None:
+        routing.save(gpu.record_routing)
+        files["Routing, for --routing"] = gpu.record_routing
+    return replace(result, files=files) if files else result
 
 
 def _finished(script: str, num_processes: int) -> Result:

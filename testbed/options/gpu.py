@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+
+from testbed.errors import UsageError
+
+if TYPE_CHECKING:
+    from collectives.virtual.gpu.routing import RoutingRecord
 
 
 class FoldName(StrEnum):
@@ -30,6 +36,18 @@ class GpuOptions:
             help="Tensors on the GPU have shapes and no values, so models run that fit into no machine here.",
         ),
     ] = False
+    routing: Annotated[
+        str | None,
+        typer.Option(
+            metavar="balanced|power-law:A|FILE",
+            help="With --fake: which experts tokens go to, where routers (topk) choose by scores without "
+            "values; by default balanced.",
+        ),
+    ] = None
+    record_routing: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Count with data what --routing FILE takes without."),
+    ] = None
     fold: Annotated[
         FoldName,
         typer.Option(
@@ -52,6 +70,8 @@ class GpuOptions:
             "--fake": self.fake,
             "--fold": self.fold is not FoldName.AUTO,
             "--memory-limit": self.memory_limit is not None,
+            "--routing": self.routing is not None,
+            "--record-routing": self.record_routing is not None,
         }
 
     @property
@@ -59,7 +79,23 @@ class GpuOptions:
         """Whether ranks that do the same run as one."""
         return self.fold is FoldName.ON or (self.fake and self.fold is FoldName.AUTO)
 
+    def record(self) -> RoutingRecord | None:
+        """Return what records the routing of a run, if that is asked for.
+
+        Raises:
+            UsageError: routing is stated, or there is no data to record.
+        """
+        if self.routing is not None and not self.fake:
+            raise UsageError("--routing stands for scores that data would give: add --fake, or leave it out")
+        if self.record_routing is None:
+            return None
+        if self.fake:
+            raise UsageError("--record-routing counts what routers choose by data: leave --fake out")
+        from collectives.virtual.gpu.routing import RoutingRecord
+
+        return RoutingRecord()
+
     def arguments(self) -> dict[str, Any]:
         """Return them as arguments of `collectives.virtual.run`."""
         fold = {FoldName.AUTO: None, FoldName.ON: True, FoldName.OFF: False}[self.fold]
-        return {"fake": self.fake, "fold": fold, "memory_limit": self.memory_limit}
+        return {"fake": self.fake, "fold": fold, "memory_limit": self.memory_limit, "routing": self.routing}
