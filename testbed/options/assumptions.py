@@ -89,14 +89,10 @@ def _assumptions_in(path: Path) -> dict[str, Any]:
     for key, value in found.items():
         if key not in (*KEYS, "on"):
             raise typer.BadParameter(f"{path}: there is no assumption {key!r}; {expected}")
-        plain = isinstance(value, str | int | float | None)
-        if key != "on" and not plain and not (isinstance(value, list) and all(map(_is_plain, value))):
+        words = value if isinstance(value, list) else [] if value is None else [value]
+        if key != "on" and not all(isinstance(word, str | int | float) for word in words):
             raise typer.BadParameter(f"{path}: {key}: expected a value or a list of some, got {value!r:.80}")
     return {key: value for key, value in found.items() if key != "on"}
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, str | int | float)
 
 
 Overhead: TypeAlias = Annotated[

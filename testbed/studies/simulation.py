@@ -14,7 +14,7 @@ from collectives.program.stand_in import standing_for
 from collectives.timing import NVLS, Assumptions, Engine, plan
 from collectives.timing.assumptions import Model
 from collectives.timing.closed_forms import OF_LIBRARY
-from collectives.timing.links import Traffic
+from collectives.timing.links import LinkUse, Traffic
 from collectives.timing.observation import MAX_MESSAGES
 from collectives.timing.run import Run
 from sim.scenario import Scenario
@@ -86,10 +86,15 @@ class Simulated:
         """Whether it is known what crossed which link."""
         return not self.run.no_links
 
+    @property
+    def bottleneck(self) -> LinkUse | None:
+        """The fullest link; None where nothing is known of links, or crosses any."""
+        return self.run.links.bottleneck if self.has_links else None
+
     def as_json(self, *, with_links: bool) -> dict[str, Any]:
         """Return the run as JSON types; figures are in seconds and bytes per second."""
         run = self.run
-        bottleneck = run.links.bottleneck if self.has_links else None
+        bottleneck = self.bottleneck
         return {
             "algorithm": self.name,
             "chosen": run.algorithm,
