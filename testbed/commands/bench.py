@@ -30,7 +30,6 @@ from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes
 from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions_json
 from testbed.options.cluster import DEFAULT_NETWORK
 from testbed.options.command import command
-from testbed.output.folder import check_writable
 from testbed.output.table import progress, spell_size
 from testbed.report.bench import bench_result
 from testbed.result import Interrupted, Result
@@ -158,8 +157,6 @@ def bench(
     if payload or not is_simulated:
         num_payloads = len(candidates) if registered else 1
         _check_memory(collective, dtype, max(elements), num_ranks, num_payloads)
-    if output is not None:
-        check_writable(output)
     assumptions = (
         None
         if assumed is None or topology is None

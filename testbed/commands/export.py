@@ -15,7 +15,7 @@ from collectives.formats.whole_file import write_whole
 from testbed.errors import UsageError
 from testbed.options.annotations import CollectiveOf
 from testbed.options.command import Outputs, command
-from testbed.output.folder import check_writable
+from testbed.options.outputs import STDOUT
 from testbed.output.table import counted
 from testbed.result import Result, Rows, Text, asked, found
 from testbed.studies.proofs import choose
@@ -70,8 +70,6 @@ def export(
     output = None if output == STDOUT else output
     if output is None and not outputs.as_json and (outputs.html or outputs.csv):
         raise UsageError("stdout is for what is exported and nothing else: add --output FILE, or --json")
-    if output is not None:
-        check_writable(output)
     if format == "nccl-tuner":
         text, what, method, facts = _of_table(source, ranks, protocol)
     else:
@@ -95,7 +93,6 @@ def export(
     )
 
 
-STDOUT = Path("-")
 MODELS = {
     "msccl": "the program was proved; no MSCCL ran the file",
     "mscclpp": "the program was proved; no MSCCL++ ran the plan",
