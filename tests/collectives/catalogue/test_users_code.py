@@ -33,7 +33,6 @@ from sim import Topology
 
 RING = resolve_algorithm("ring")
 
-
 SWITCH = Topology.switch(num_ranks=4, bandwidth="1GB/s", latency="1us")
 
 

@@ -28,13 +28,9 @@ from collectives.timing.rows.sizes import of_each
 
 SHIPPED = [pytest.param(shipped, id=f"{shipped.collective}-{shipped.name}") for shipped in ALGORITHMS]
 
-
 OCTAVES = (128, 1024)
 
-
 BUDGET = 100_000
-
-
 """Operations of one proof: about half a second."""
 
 

@@ -147,7 +147,6 @@ def test_ranks_that_are_alike_are_packed_as_one(name: str, order: int) -> None:
 
 FIRST_SCRATCH = 6
 
-
 CHUNKS = st.integers(0, 11)
 
 

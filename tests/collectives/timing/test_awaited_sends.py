@@ -38,8 +38,6 @@ from sim.topology.description import load_network
 from sim.units import Int64Array
 
 Awaited = set[tuple[int, int, int]]
-
-
 """Of each send: its number, the step for which it was awaited, how many had been posted."""
 
 
@@ -212,7 +210,6 @@ def test_a_ring_of_many_channels_is_worked_out_in_few_rows(monkeypatch: pytest.M
 
 
 ROOT = Path(__file__).parents[3]
-
 
 SCRIPT = ROOT / "benchmarks" / "engines.py"
 

@@ -40,10 +40,7 @@ TOPOLOGIES = st.builds(
     st.integers(0, 20),
 )
 
-
 IN_STEP = ["ring", "halving_doubling", "naive", "tree"]
-
-
 """Algorithms that keep ranks in step on a switch, so that the estimate is the simulated time."""
 
 
@@ -205,11 +202,9 @@ def test_a_name_is_wanted_where_one_algorithm_is_meant() -> None:
 
 US = 10**6
 
-
 TWO = MeasuredCurve(
     "all_reduce", 2, 8, (Line(20 * US, 10**9), Line(100 * US, 10**11)), (1024, 2**26), (), 0.1, 0.05
 )
-
 
 FOUR = replace(TWO, num_nodes=4, lines=(Line(30 * US, 10**9), Line(130 * US, 80 * 10**9)))
 

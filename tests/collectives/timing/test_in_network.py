@@ -172,7 +172,6 @@ def test_one_rank_or_no_bytes_take_no_time() -> None:
 
 AMPERE = Hardware("ampere", CHANNELS)
 
-
 RING = replace(Topology.ring(num_ranks=8, bandwidth=1, latency=0), in_network_reduction=True)
 
 

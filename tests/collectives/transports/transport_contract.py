@@ -29,7 +29,6 @@ DTYPES = (
     torch.bool,
 )
 
-
 LACKING_IN_GLOO = (torch.int16, torch.complex64, torch.complex128)
 
 

@@ -54,7 +54,6 @@ several_nodes = {count = 16, intra_bandwidth = "24GB/s", inter_bandwidth = "200G
 net_latency = "2us"
 """
 
-
 NVLS = "nvls_one_node = {count = 1, intra_bandwidth = 1}"
 
 

@@ -14,9 +14,7 @@ from sim.units import SECOND
 
 AXES = {"m": (4, 64, 1024), "k": (16, 256)}
 
-
 SIZES = st.fixed_dictionaries({name: st.integers(1, 5000) for name in AXES})
-
 
 RATES = st.tuples(*[st.integers(1, 10**15)] * 6)
 

@@ -30,7 +30,6 @@ NODES = {
 }
 LINKS = {"bandwidth": "100Gbps", "latency": "2us"}
 
-
 CLUSTER = {"ranks_per_node": 2, "intra_bandwidth": 100, "nic_bandwidth": 50, "nodes_per_leaf": 1}
 CLUSTERS = (
     {},

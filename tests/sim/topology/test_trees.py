@@ -40,7 +40,6 @@ several_nodes = { count = 8, intra_bandwidth = "45GB/s" }
 """
 RATE = 50_000_000_000
 
-
 LINKS = {"bandwidth": "100Gbps", "latency": "2us"}
 
 

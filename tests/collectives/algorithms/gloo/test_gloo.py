@@ -17,7 +17,6 @@ from tests.collectives.sends import sends
 
 KIB, MIB = 1 << 10, 1 << 20
 
-
 EXCHANGED = {
     "all_reduce": {(0, 3): 1.5, (1, 0): 1.5, (2, 1): 1.5, (3, 2): 1.5},
     "all_gather": {(0, 1): 0.75, (1, 2): 0.75, (2, 3): 0.75, (3, 0): 0.75},
@@ -25,8 +24,6 @@ EXCHANGED = {
     "reduce": {(0, 1): 0.25, (0, 3): 0.75, (1, 0): 0.75, (2, 1): 1.0, (3, 1): 0.25, (3, 2): 0.75},
     "reduce_scatter": {(0, 3): 1.5, (1, 0): 1.5, (2, 1): 1.5, (3, 2): 1.5},
 }
-
-
 """Parts of a buffer of 1 MiB that went from rank to rank under torch 2.13, 4 ranks, root 1: ``ss -ti``."""
 
 

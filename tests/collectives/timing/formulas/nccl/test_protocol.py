@@ -132,8 +132,6 @@ def test_where_it_does_not_apply_it_is_refused_by_name() -> None:
 
 
 LAYER = 1_711_308_800
-
-
 """Bytes of a layer of 855 million parameters in bfloat16, which 1,024 ranks in 8 channels divide."""
 
 
