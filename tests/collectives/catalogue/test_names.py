@@ -18,13 +18,12 @@ from collectives import (
     resolve_algorithm,
     verify,
 )
-from collectives.catalogue.native import by_itself, native_over, native_program, num_segments
+from collectives.catalogue.native import native_over, native_program, num_segments
 from collectives.catalogue.resolve import resolve_for_every_collective
 from collectives.catalogue.selectors import DEFAULTS, Auto, fixed, parse_auto
 from collectives.catalogue.values import read_value
 from collectives.execution.transport_model import transport_model
 from collectives.formats.msccl_xml import to_msccl_xml
-from collectives.program.contracts import CONTRACTS
 
 PROGRAM = """
 from collectives import Send, Recv, RecvReduce, algorithm
@@ -204,14 +203,6 @@ def test_auto_takes_a_table_or_a_reduction_bandwidth() -> None:
 MIB = 1 << 20
 
 
-@pytest.mark.parametrize("collective", CONTRACTS)
-def test_gloo_has_a_program_for_every_collective(collective):
-    native = native_program(collective, 4, 16 * MIB, 4)
-
-    assert native.collective == collective
-    verify(native, 4)
-
-
 @pytest.mark.parametrize(
     ("num_ranks", "nbytes", "itemsize", "segments"),
     [
@@ -225,18 +216,6 @@ def test_gloo_has_a_program_for_every_collective(collective):
 )
 def test_a_segment_has_at_most_a_mebibyte_and_a_chunk_at_least_two(num_ranks, nbytes, itemsize, segments):
     assert num_segments(num_ranks, nbytes, itemsize) == segments
-
-
-def test_native_over_gloo_chooses_by_size():
-    native = native_over(transport_model("gloo"), 4, itemsize=4)
-
-    assert native.select("all_reduce", 16 * MIB).parameters == {"segments": 4}
-    assert native.select("broadcast", 16 * MIB).name == "gloo_tree"
-
-
-def test_gloo_s_own_collectives_go_on_while_a_rank_computes():
-    assert by_itself(transport_model("gloo")).progress == "itself"
-    assert by_itself(transport_model("gloo")).late_sends
 
 
 def test_a_name_is_that_of_all_reduce_and_a_mapping_names_others_too() -> None:
