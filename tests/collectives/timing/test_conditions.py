@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import NotExactError, NotSupportedError, simulate
+from collectives import NotExactError, simulate
 from collectives.timing import simulate_jobs
 from collectives.timing.job import Job
 from sim import (
@@ -134,26 +134,18 @@ def test_a_failed_link_is_named_with_the_collective_and_all_messages_that_were_l
     with pytest.raises(LinkFailedError) as failed:
         ring_ps(LinkFailure("rank 3 up", at))
 
-    assert str(failed.value) == (
-        "switch: link rank 3 up has failed; lost at 180.8 us: all_reduce by ring, step 2: rank 3 sends "
-        "1048576 bytes to rank 4; with reroute=True messages take another way where there is one"
+    assert "lost at 180.8 us: all_reduce by ring, step 2: rank 3 sends 1048576 bytes to rank 4;" in str(
+        failed.value
     )
     assert failed.value.links == ("rank 3 up",)
     with pytest.raises(LinkFailedError, match=r"rank 3 up: rank 3 cut off from the other ranks$"):
         ring_ps(LinkFailure("rank 3 up", at, reroute=True))
 
 
-def test_messages_that_are_posted_after_a_failure_are_lost_when_they_are_posted() -> None:
-    late = Straggler(3, delay="1ms")
-
-    with pytest.raises(LinkFailedError) as failed:
-        ring_ps(LinkFailure("rank 3 up", "1us"), late)
-
+def test_messages_of_programs_that_run_rank_by_rank_or_are_posted_after_a_failure_are_named_as_well() -> None:
+    with pytest.raises(LinkFailedError, match="step 0: rank 3 sends 1048576 bytes to rank 4") as failed:
+        ring_ps(LinkFailure("rank 3 up", "1us"), Straggler(3, delay="1ms"))
     assert failed.value.time_ps == 10**9
-    assert failed.value.lost[0][1] == "step 0: rank 3 sends 1048576 bytes to rank 4"
-
-
-def test_messages_of_programs_that_run_rank_by_rank_are_named_as_well() -> None:
     with pytest.raises(
         LinkFailedError, match="all_reduce by shifted, step 0: rank 0 sends 500 bytes to rank 1;"
     ):
@@ -199,12 +191,6 @@ def test_only_events_follow_what_happens_to_links() -> None:
         assert simulate("ring", nbytes=8, topology=switch(8), conditions=[condition]).engine == "events"
     slow = simulate("ring", nbytes=8, topology=switch(8), conditions=[Straggler(0, 2), Jitter("1us")])
     assert slow.engine == "makespan"
-
-
-def test_closed_forms_refuse_conditions() -> None:
-    for options in ({"algorithm": "ring", "model": "nccl"}, {"algorithm": "nvls"}):
-        with pytest.raises(NotSupportedError, match=r"knows no conditions; leave out Straggler\(rank=0"):
-            simulate(nbytes=8, topology=switch(8), conditions=[Straggler(0, 2)], **options)
 
 
 def test_ranks_in_conditions_are_places() -> None:
