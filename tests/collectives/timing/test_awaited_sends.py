@@ -198,17 +198,6 @@ def _outcome(topology: Topology, algorithm: Algorithm, nbytes: int, start: Int64
         return str(error)
 
 
-def test_a_ring_of_many_channels_is_worked_out_in_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    advanced = []
-    advance = CoflowTimes.advance
-    monkeypatch.setattr(CoflowTimes, "advance", lambda *args: advanced.append(1) or advance(*args))
-    algorithm = in_channels(ALL_GATHER, 8).with_parameters(ranks_per_node=8)
-
-    Makespan(load_network("dgx-h100").topology(256)).run(algorithm, 256 * 1001, np.zeros(256, dtype=np.int64))
-
-    assert len(advanced) < 60
-
-
 ROOT = Path(__file__).parents[3]
 
 SCRIPT = ROOT / "benchmarks" / "engines.py"

@@ -66,31 +66,6 @@ def test_a_ring_on_a_switch_ends_as_much_later_as_its_last_rank_begins(
     assert late == 14 * STEP_PS + delay_us * 10**6
 
 
-@given(
-    name=st.sampled_from(["ring", "tree", "chain"]),
-    rank=st.integers(0, 7),
-    delays=st.tuples(st.integers(0, 10**4), st.integers(0, 10**4)).map(sorted),
-    factors=st.tuples(st.fractions(1, 9), st.fractions(1, 9)).map(sorted),
-    nbytes=st.integers(0, MIB),
-)
-def test_a_slower_or_later_rank_never_makes_a_collective_on_a_switch_faster(
-    name: str, rank: int, delays: list[int], factors: list[Any], nbytes: int
-) -> None:
-    earlier, later = (
-        simulate(
-            name,
-            nbytes=nbytes,
-            topology=switch(8),
-            overhead="100ns",
-            reduction_bandwidth="50GB/s",
-            conditions=[Straggler(rank, factor, f"{delay}ns")],
-        ).time_ps
-        for factor, delay in zip(factors, delays, strict=True)
-    )
-
-    assert earlier <= later
-
-
 @pytest.mark.parametrize("name", ["ring", "halving_doubling", "direct"])
 def test_conditions_that_change_nothing_change_nothing(name: str) -> None:
     tree = leaf_spine()
@@ -154,19 +129,18 @@ def test_messages_of_programs_that_run_rank_by_rank_or_are_posted_after_a_failur
 
 @pytest.mark.parametrize("name", ["ring", "halving_doubling", "direct", "tree"])
 @pytest.mark.parametrize("at", ["0s", "20us", "90us"])
-def test_with_another_way_a_collective_completes_and_takes_no_less_time_than_its_floor(
+def test_with_another_way_a_collective_completes_no_earlier_than_without_a_failure(
     name: str, at: str
 ) -> None:
     tree = leaf_spine()
-    conditions = [LinkFailure(f"leaf 0 to spine {spine}", at, reroute=True) for spine in (0, 1)]
+    failed = [f"leaf 0 to spine {spine}" for spine in (0, 1)]
+    less = tree.without_links([tree.link_number(link) for link in failed])
 
-    run = simulate(name, nbytes=MIB, topology=tree, conditions=conditions)
-    usual = simulate(name, nbytes=MIB, topology=tree, engine="events")
-
-    assert run.time_ps >= usual.time_ps
-    less = tree.without_links(
-        [link for link in range(tree.num_links) if tree.link_name(link).startswith("leaf 0 to spine")][:2]
+    run = simulate(
+        name, nbytes=MIB, topology=tree, conditions=[LinkFailure(link, at, reroute=True) for link in failed]
     )
+
+    assert run.time_ps >= simulate(name, nbytes=MIB, topology=tree, engine="events").time_ps
     if at == "0s":
         assert run.time_ps == simulate(name, nbytes=MIB, topology=less, engine="events").time_ps
 

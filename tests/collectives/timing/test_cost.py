@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
-import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,8 +21,6 @@ from collectives.errors import NotSupportedError
 from collectives.timing.cost import MAX_MESSAGES, Cheapest, linear_cost
 from collectives.timing.formulas.measured import measured_on
 from collectives.timing.rows.repeated_rows import kept_rows
-from collectives.virtual import run_virtual
-from ddp import load_profile, simulate_step
 from sim import Topology, load_network
 from sim.measured import Line, MeasuredCurve
 from sim.scenario.conditions import Jitter
@@ -165,34 +161,6 @@ def test_auto_simulates_the_cheapest_for_each_size() -> None:
         chosen = Cheapest(topology).select("all_reduce", nbytes)
         assert run.algorithm == str(chosen)
         assert run.time_ps == simulate(chosen, nbytes=nbytes, topology=topology).time_ps
-
-
-def test_a_training_step_chooses_for_each_bucket() -> None:
-    topology = Topology.switch(num_ranks=8, bandwidth="100Gbps", latency="20us")
-    profile = load_profile("resnet50")
-    times = {
-        name: simulate_step(profile, topology=topology, algorithm=name, bucket_cap_mb=1).time_ps
-        for name in ("auto", "ring", "naive")
-    }
-
-    assert times["auto"] <= min(times["ring"], times["naive"])
-
-
-def test_ranks_in_virtual_time_choose_for_the_hosts_of_their_group() -> None:
-    topology = Topology.ring(num_ranks=8, bandwidth="1GB/s", latency="1us")
-
-    def train(rank: int) -> list[float]:
-        dist.init_process_group("testbed")
-        every_other = dist.new_group([0, 2, 4, 6])
-        tensors = [torch.full((count,), float(rank)) for count in (1, 1000)]
-        for tensor in tensors:
-            if rank % 2 == 0:
-                dist.all_reduce(tensor, group=every_other)
-        return [tensor[-1].item() for tensor in tensors]
-
-    results = run_virtual(train, topology, algorithm="auto").results
-
-    assert results[::2] == [[12.0, 12.0]] * 4
 
 
 def test_a_name_is_wanted_where_one_algorithm_is_meant() -> None:
