@@ -20,10 +20,10 @@ from collectives.errors import NotExactError, ProgramError
 from collectives.program import Algorithm
 from collectives.program.channels import in_channels
 from collectives.program.chunking import Chunking
-from collectives.program.rank_array import Deferred, RankArray
+from collectives.program.rank_array import RankArray
 from collectives.proof import estimate_work
 from collectives.timing.rows.pattern import patterned_rows
-from collectives.timing.rows.repeated_rows import kept_rows, repeated_rows
+from collectives.timing.rows.repeated_rows import repeated_rows
 from collectives.timing.rows.sizes import of_each
 
 SHIPPED = [pytest.param(shipped, id=f"{shipped.collective}-{shipped.name}") for shipped in ALGORITHMS]
@@ -103,24 +103,6 @@ def test_rows_of_one_kind_have_the_messages_of_one_and_their_sizes(
                 assert sizes[0] == sizes[1]
 
 
-@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])
-def test_a_ring_on_channels_is_one_kind_of_row_however_its_parts_divide(collective: str) -> None:
-    algorithm = in_channels(resolve_algorithm("ring", collective), 8).with_parameters(ranks_per_node=8)
-
-    (kind,) = repeated_rows(algorithm, 64) or ()
-
-    assert kind.count == 63
-    assert kind.has_same_sizes(Chunking.of(algorithm, 64, 64 * 1001, 2))
-
-
-def test_all_rows_of_a_small_program_are_kept_and_those_of_a_large_one_come_anew() -> None:
-    ring = resolve_algorithm("ring", "all_gather")
-
-    assert kept_rows(ring, 8) is kept_rows(ring, 8)
-    assert str(list(kept_rows(ring, 8))[3][0]) == str(list(patterned_rows(ring, 8))[3][0])
-    assert kept_rows(ring, 2048) is not kept_rows(ring, 2048)
-
-
 OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lt", "le", "gt", "ge", "eq", "ne"]
 
 
@@ -182,17 +164,6 @@ def test_it_mixes_with_arrays_and_indexes_tables() -> None:
     assert ranks.max() == 3
     with pytest.raises(ProgramError, match="must not branch on rank"):
         bool(ranks)
-
-
-def test_what_is_deferred_is_worked_out_once_and_only_if_asked_for() -> None:
-    asked: list[int] = []
-    deferred: Any = Deferred(lambda: asked.append(1) or np.arange(3))
-
-    assert asked == []
-    assert (deferred + 1 == [1, 2, 3]).all()
-    assert (2 - deferred).tolist() == [2, 1, 0]
-    assert np.asarray(deferred)[deferred].tolist() == [0, 1, 2]
-    assert asked == [1]
 
 
 @given(count=st.integers(0, 200), num_chunks=st.integers(1, 20), data=st.data())

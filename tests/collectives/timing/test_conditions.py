@@ -93,7 +93,7 @@ def test_a_link_at_half_its_rate_takes_its_messages_twice_as_long_from_then_on()
 
 
 def test_the_floor_counts_what_links_carry_at_best() -> None:
-    changes = [LinkChange(link, 0, 10) for link in range(16)]
+    changes = [LinkChange(link, *change) for link in range(16) for change in ((0, 10), ("1s", 2))]
 
     run = simulate("ring", nbytes=8 * MIB, topology=switch(8), conditions=changes)
 

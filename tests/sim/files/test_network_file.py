@@ -87,12 +87,6 @@ def test_a_preset_makes_a_network_of_any_size_and_says_where_it_is_from(name, nu
     assert "latenc" in network.source.lower()
 
 
-def test_the_preset_switch_is_the_one_of_the_documentation():
-    expected = Topology.switch(num_ranks=64, **LINKS)
-
-    assert load_network("switch-100g").topology(64).digest() == expected.digest()
-
-
 @given(st.sampled_from(DRAWN[:-1]), st.data())
 def test_a_file_makes_what_the_constructor_of_its_kind_makes(kind, data):
     """The fields of a file are the arguments, but that links get of a bandwidth what an efficiency leaves."""

@@ -22,7 +22,6 @@ from sim import (
     transfer_times,
 )
 from sim.scenario import Scenario
-from sim.scenario.rank_overhead import RankOverhead
 from sim.units import transfer_ps
 from tests.given import switch
 from tests.sim.networks import detours, networks, pairs_of
@@ -85,18 +84,6 @@ def test_two_slow_ranks_go_at_the_pace_of_the_slower() -> None:
     assert time == (2 * 10**6 + transfer_ps(10**6, 10**9 * 3 // 7)) / 10**12
 
 
-def test_the_pace_is_that_of_the_places_where_the_ranks_are() -> None:
-    conditions = [Jitter("1us"), Straggler(3, 2, "5us"), Straggler(0, delay="1us"), Straggler(1, 3)]
-
-    rank_overhead = Scenario.of(switch(4, 10**9, "1us"), conditions).rank_overhead(
-        RankOverhead(overhead_ps=7), [2, 3, 0]
-    )
-
-    assert rank_overhead == RankOverhead(7, jitter=conditions[0]).with_slow({1: Fraction(2)}).with_late(
-        {1: 5 * 10**6, 2: 10**6}
-    )
-
-
 def test_a_change_of_a_link_changes_what_slow_ranks_get_of_it() -> None:
     scenario = Scenario.of(switch(4, 10**9, "1us"), [Straggler(3, 2), LinkChange("rank 3 up", 0, 0.5)])
     network = scenario.network(simpy.Environment(initial_time=0))
@@ -105,14 +92,6 @@ def test_a_change_of_a_link_changes_what_slow_ranks_get_of_it() -> None:
     network.env.run(arrival)
 
     assert network.env.now == 2 * 10**6 + transfer_ps(10**6, 250_000_000)
-
-
-def test_at_best_a_link_has_the_most_that_it_ever_has() -> None:
-    changes = [LinkChange(2, "1ms", 3), LinkChange(2, "2ms", 2), LinkChange(3, 0, 0.5), Straggler(0, 2)]
-
-    scenario = Scenario.of(switch(4, 10**9, "1us"), changes)
-
-    assert scenario.at_best.link_bandwidth.tolist() == [10**9, 10**9, 3 * 10**9, *[10**9] * 5]
 
 
 def test_without_slow_ranks_the_topology_is_the_same_one() -> None:

@@ -20,7 +20,7 @@ from sim import load_network
 from sim.hardware import Channels, Hardware
 from sim.topology import Topology
 from sim.units import SECOND
-from tests.sim.fluid import fluid
+from tests.sim.fluid import fluid, max_min
 from tests.sim.networks import clusters, names, networks, pairs_of
 
 ROOT = Path(__file__).parents[3]
@@ -161,24 +161,6 @@ def over_all_paths(topology: Topology, source: int, destination: int) -> dict[in
     return parts
 
 
-def max_min(flows: list[dict[int, Fraction]], topology: Topology) -> list[Fraction]:
-    """Return the rates of flows that put parts of themselves on links, raised until a link is full."""
-    rates = [Fraction(0)] * len(flows)
-    rising = set(range(len(flows)))
-    while rising:
-        room = {}
-        for link in {link for flow in rising for link in flows[flow]}:
-            used = sum(parts.get(link, 0) * rate for parts, rate in zip(flows, rates, strict=True))
-            more = sum(flows[flow].get(link, 0) for flow in rising)
-            room[link] = (int(topology.link_bandwidth[link]) - used) / more
-        step = min(room.values())
-        for flow in rising:
-            rates[flow] += step
-        full = {link for link, left in room.items() if left == step}
-        rising = {flow for flow in rising if not full & flows[flow].keys()}
-    return rates
-
-
 def test_the_example_has_three_levels_with_thin_links_to_the_cores():
     topology = load_network(ROOT / "examples" / "gpu_cluster.toml").topology(6144)
 
@@ -257,7 +239,8 @@ def test_spraying_gives_flows_what_dividing_them_over_all_equal_paths_does(made,
     whole = [dict.fromkeys(sprayed.route(*flow), Fraction(1)) for flow in flows]
     divided = [over_all_paths(spread, *flow) for flow in flows]
 
-    assert max_min(whole, sprayed) == max_min(divided, spread)
+    rates = max_min(whole, sprayed.link_bandwidth.tolist())
+    assert rates == max_min(divided, spread.link_bandwidth.tolist())
 
 
 @given(clusters())

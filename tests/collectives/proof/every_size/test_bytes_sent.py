@@ -34,14 +34,14 @@ COUNTED = [
     pytest.param("double_binary_tree", "broadcast", marks=COSTLY),  # few chunks in two trees
     ("tree", "broadcast"),  # no more than one chunk in a turn
     ("tree", "all_reduce"),
-    *(pytest.param("tree", collective, marks=COSTLY) for collective in ("reduce", "gather", "scatter")),
+    *(pytest.param("tree", name, marks=COSTLY) for name in ("reduce", "gather", "scatter")),
     ("direct", "gather"),
     ("recursive_doubling", "all_gather"),  # a sum in the declared bytes
-    ("halving_doubling", "all_reduce"),  # as many chunks as the power of two of a turn
-    pytest.param("halving_doubling", "reduce_scatter", marks=COSTLY),
+    # As many chunks as the power of two of a turn.
+    *(pytest.param("halving_doubling", name, marks=COSTLY) for name in ("all_reduce", "reduce_scatter")),
     pytest.param("double_binary_tree", "all_reduce", marks=SLOW),
     pytest.param("bruck", "all_to_all", marks=SLOW),
-    *(pytest.param("pat", collective, marks=SLOW) for collective in ("all_gather", "reduce_scatter")),
+    *(pytest.param("pat", name, marks=SLOW) for name in ("all_gather", "reduce_scatter")),
 ]
 
 ROOTED = ("reduce", "gather", "scatter")

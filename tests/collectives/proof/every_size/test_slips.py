@@ -65,8 +65,7 @@ BY_THEMSELVES = {"bruck", "chain", "direct", "double_binary_tree", "naive", "one
 ALL = (*ALGORITHMS, *NATIVE_ALGORITHMS)
 MARKS = {
     "hierarchical": pytest.mark.slow,
-    "pat": pytest.mark.costly,
-    "double_binary_tree": pytest.mark.costly,
+    **dict.fromkeys(("pat", "double_binary_tree", "halving_doubling"), pytest.mark.costly),
 }
 SHIPPED = [
     pytest.param(own, id=f"{own.collective}-{own.name}", marks=MARKS.get(own.name, ()))

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.network.coflow import MAX_CLASSES, Attempts, Coflow, CoflowAccelerator, CoflowLaunch
-from sim.network.coflow.accelerator import MAX_DISSOLVED
+from sim.network.coflow import Attempts, Coflow, CoflowAccelerator, CoflowLaunch
 from sim.topology import Topology
 from sim.units import transfer_ps
 from tests.given import switch
@@ -68,27 +66,6 @@ def test_an_all_to_all_whose_last_part_is_shorter_ends_in_two_phases() -> None:
     assert durations is not None
     assert set(durations[sizes == 500_000]) == {transfer_ps(500_000 * 63, 12_500_000_000)}
     assert set(durations[sizes == 1_000_000]) == {transfer_ps(1_000_000 * 63, 12_500_000_000)}
-
-
-def test_messages_without_symmetry_have_no_common_answer() -> None:
-    sizes = np.arange(1, 2 * MAX_CLASSES)
-    zeros = np.zeros_like(sizes)
-
-    assert Coflow.between(switch(2), zeros, zeros + 1).durations_ps(sizes) is None
-
-
-@pytest.mark.parametrize(
-    ("source", "destination", "shares"),
-    [([0, 1], [1, 0], False), ([0, 1, 2], [1, 2, 0], False), ([0, 0, 1], [1, 2, 2], True)],
-)
-def test_messages_that_share_a_link_are_together_only_at_one_time(
-    source: Any, destination: Any, shares: bool
-) -> None:
-    coflow = Coflow.between(switch(3), np.array(source), np.array(destination))
-
-    assert coflow.shares == shares
-    assert coflow.is_together(np.full(len(source), 5))
-    assert coflow.is_together(5 + np.arange(len(source))) == (not shares)
 
 
 Launch = tuple[int, list[tuple[int, int]], list[int], bool]
@@ -172,22 +149,3 @@ def test_messages_launched_together_arrive_as_those_sent_one_by_one(
     expected = [{number: next(came) for number in some} for some in numbers], single.link_bytes.tolist()
     assert together(topology, launches, accelerated=True) == expected
     assert together(topology, launches, accelerated=False) == expected
-
-
-def test_a_sender_whose_launches_have_dissolved_is_tried_with_whole_coflows_alone() -> None:
-    network = network_on(switch(8))
-    accelerator = network.accelerator = CoflowAccelerator(network, min_messages=2)
-    ranks, attempts = np.arange(8), Attempts()
-    coflow = Coflow.between(network.topology, ranks, (ranks + 1) % 8)
-
-    def is_carried(some: Any) -> bool:
-        return accelerator.try_launch(CoflowLaunch(coflow, 10**6, lambda _: None, some, None, attempts))
-
-    carried = []
-    for _ in range(MAX_DISSOLVED + 1):
-        carried.append(is_carried(ranks[:4]))
-        network.transfer(0, 4, 10**6)  # comes to a link of it, as a flow
-        network.env.run()
-
-    assert carried == [True] * MAX_DISSOLVED + [False]
-    assert is_carried(None)
