@@ -1,16 +1,17 @@
 """One training step of our DDP against torch's over Gloo, in pairs, in one run.
 
-    torchrun --nproc-per-node 2 benchmarks/ddp_step.py [--algorithm ring] [--backend testbed]
+    torchrun --nproc-per-node 2 benchmarks/ddp_step.py [--algorithm native] [--backend testbed] [--cap 1]
 
-Ours is over the same Gloo, or on the backend testbed, where ranks of one host share memory.
+Ours takes what it takes by default, shared memory, or Gloo's own collectives (``--algorithm native``), or any
+program; or a group of the backend testbed.
 
-Models: ``small``, 200 small parameters; ``resnet50``, the parameters of ResNet-50, each used once; and
-``transformer``, an encoder of four layers.  A step is zero_grad, forward and backward pass; it takes as
-long as its slowest rank.  Each pair runs a step of the one and then of the other, the order changing from
-pair to pair.  Torch's are run as they are without us: Gloo's threads then have the usual policy of the
-scheduler, which our transports change (`collectives.transports.gloo_threads`).  Printed are the median of the
-ratios of a pair, ours over torch's, and the interval in which that median lies with 95 % confidence
-(bootstrap, seeded).
+Models: ``small``, 200 small parameters; ``resnet50``, the parameters of ResNet-50, each used once;
+``transformer``, an encoder of four layers; and ``blocks``, 24 of a product, a norm and an activation. A
+step is zero_grad, forward and backward pass; it takes as long as its slowest rank. Each pair runs a step of
+the one and then of the other, the order changing from pair to pair. Torch's are run as they are without us:
+Gloo's threads then have the usual policy of the scheduler, which our transports change
+(`collectives.transports.gloo_threads`). Printed are the median of the ratios of a pair, ours over torch's,
+and the interval in which that median lies with 95 % confidence (bootstrap, seeded).
 """
 
 from __future__ import annotations
@@ -60,10 +61,17 @@ def transformer() -> tuple[nn.Module, torch.Tensor]:
     return nn.TransformerEncoder(layer, 4, enable_nested_tensor=False), torch.ones(2, 32, 256)
 
 
+def blocks() -> tuple[nn.Module, torch.Tensor]:
+    """Return 24 blocks 256 wide, of 100 small parameters, and a batch of 64."""
+    layers = [layer for _ in range(24) for layer in (nn.Linear(256, 256), nn.LayerNorm(256), nn.GELU())]
+    return nn.Sequential(nn.Linear(64, 256), *layers, nn.Linear(256, 10)), torch.ones(64, 64)
+
+
 MODELS: dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]] = {
     "small": small,
     "resnet50": resnet50,
     "transformer": transformer,
+    "blocks": blocks,
 }
 
 
@@ -71,7 +79,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--models", default=",".join(MODELS), help="comma-separated")
-    parser.add_argument("--algorithm", default="native", help="of ours; native: the group's own")
+    parser.add_argument("--algorithm", help="of ours; native: the group's own")
+    parser.add_argument("--views", action="store_true", help="gradients as views of buckets")
+    parser.add_argument("--cap", type=float, default=25.0, help="MiB of a bucket")
     parser.add_argument("--backend", choices=("gloo", "testbed"), default="gloo", help="of ours")
     parser.add_argument("--pairs", type=int, default=200)
     args = parser.parse_args()
@@ -84,8 +94,9 @@ def main() -> None:
     for name in args.models.split(","):
         torch.manual_seed(0)
         module, inputs = MODELS[name]()
-        theirs = nn.parallel.DistributedDataParallel(copy.deepcopy(module))
-        ours = ddp.DistributedDataParallel(module, process_group=group, algorithm=args.algorithm)
+        options = {"bucket_cap_mb": args.cap, "gradient_as_bucket_view": args.views}
+        theirs = nn.parallel.DistributedDataParallel(copy.deepcopy(module), **options)
+        ours = ddp.DistributedDataParallel(module, process_group=group, algorithm=args.algorithm, **options)
         sides = (theirs, ours)
         pairs = [measure_pair(sides, inputs, turn) for turn in range(args.pairs + 4)][4:]
         if dist.get_rank() == 0:

@@ -87,16 +87,20 @@ class Communicator:
 
     Args:
         launcher: carries the calls out.
+        carrier: what carries calls between processes: ``native``, the group's own collectives; ``shm``,
+            shared memory; or the group's backend, for programs over its messages.
 
     Attributes:
+        carrier: the same; empty in virtual time.
         rank: this rank, from 0.
         world_size: number of ranks.
         clock: the time in which this rank lives.
         moves_by_itself: whether what is in flight goes on while nobody polls.
     """
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(self, launcher: Launcher, carrier: str = "") -> None:
         self.launcher = launcher
+        self.carrier = carrier
         self.rank = launcher.rank
         self.world_size = launcher.world_size
         self.clock = launcher.clock

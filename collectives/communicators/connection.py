@@ -36,7 +36,7 @@ from collectives.transports.gloo_threads import interrupt_nobody
 from collectives.transports.nccl import NcclTransport
 from collectives.transports.shared_memory import SharedMemoryTransport
 from collectives.transports.shared_memory.far import Distance
-from collectives.transports.shared_memory.segment import Segment
+from collectives.transports.shared_memory.segment import NoSharedMemoryError, Segment
 from collectives.transports.store_reports import StoreReports
 from collectives.transports.store_words import word
 
@@ -60,13 +60,15 @@ def connect(
 
     Args:
         group: an initialised process group; None is the default group.
-        algorithm: ``native``, the default, is the group's own collectives; anything else runs our programs
-            over the group's point-to-point calls: a name, a mapping or ``auto:table=FILE``, which chooses
-            between both; see `collectives.catalogue.selectors`.  A parameter ``ranks_per_node`` that is not
-            given comes from ``LOCAL_WORLD_SIZE``, which ``torchrun`` sets.
+        algorithm: ``native`` is the group's own collectives; anything else runs our programs over the
+            group's point-to-point calls: a name, a mapping or ``auto:table=FILE``, which chooses between
+            both; see `collectives.catalogue.selectors`.  A parameter ``ranks_per_node`` that is not given
+            comes from ``LOCAL_WORLD_SIZE``, which ``torchrun`` sets.  None, with no *transport*, is what is
+            fastest where the ranks stand: ``shm`` where all are on one host and tensors in its memory, and
+            ``native`` elsewhere; `Communicator.carrier` says which.
         transport: ``shm`` is memory that the ranks of a host share, and Gloo between hosts, for tensors in
             host memory; by default our programs then are those of `OnOneHost`, or on several hosts
-            ``hierarchical``.  None is the group's own.
+            ``hierarchical``.  None is the group's own, but for what *algorithm* says.
         timeout: seconds within which a collective completes or raises, by default the group's.  The
             last quarter of it, 3 s at most, is kept for asking the other ranks what they were doing.
         device: where the tensors live; decides between the backends of a group that has several.
@@ -102,6 +104,10 @@ def connect(
     ranks = dist.get_process_group_ranks(group)
     if transport == SHM:
         return connect_memory(group, ranks, algorithm, timeout, device)
+    if algorithm is None and not check:
+        on_one_host = _connect_one_host(group, ranks, timeout, device)
+        if on_one_host is not None:
+            return on_one_host
     return connect_processes(group, ranks, algorithm or NATIVE, timeout, device, check)
 
 
@@ -115,6 +121,23 @@ def share_memory(group: dist.ProcessGroup, timeout: float) -> Segment:
     store = group.get_group_store()
     number = store.add(f"shm communicators/{group.rank()}", 1)
     return Segment(store, f"shm communicator/{number}", group.rank(), group.size(), timeout)
+
+
+def _connect_one_host(
+    group: dist.ProcessGroup, ranks: Sequence[int], timeout: float | None, device: torch.device
+) -> Communicator | None:
+    """Return a communicator through shared memory if all of several ranks can have it, on all ranks alike."""
+    if device.type != "cpu" or len(ranks) == 1:
+        return None
+    backend: Any = group._get_backend(device)
+    if backend.name() != "gloo":
+        return None
+    timeout = backend.options._timeout.total_seconds() if timeout is None else timeout
+    try:
+        segment = share_memory(group, timeout)
+    except NoSharedMemoryError:
+        return None
+    return None if segment.far else connect_memory(group, ranks, None, timeout, device, segment)
 
 
 def connect_memory(
@@ -150,7 +173,7 @@ def connect_memory(
     if distance is not None:
         interrupt_nobody()
     memory = SharedMemoryTransport(segment, timeout, reports, distance)
-    return Communicator(ProgramLauncher(memory, selector, device, memory.carry_out))
+    return Communicator(ProgramLauncher(memory, selector, device, memory.carry_out), SHM)
 
 
 def _usual(segment: Segment) -> Selector:
@@ -193,7 +216,7 @@ def connect_processes(
         native = NativeLauncher(group, timeout, reports)
 
     if selector is None:
-        return Communicator(native)
+        return Communicator(native, NATIVE)
     if kind not in ("gloo", "nccl"):
         raise NotSupportedError(
             f"no programs over the backend {kind!r}; use gloo, nccl or testbed, or algorithm='native'"
@@ -201,9 +224,9 @@ def connect_processes(
 
     transport: Transport = gloo if kind == "gloo" else NcclTransport(group, device, reports.explain)
     if isinstance(selector, Fixed):
-        return Communicator(ProgramLauncher(transport, selector, device))
+        return Communicator(ProgramLauncher(transport, selector, device), kind)
     programs = ProgramLauncher(transport, selector.without_native(), device)
-    return Communicator(AutoLauncher(native, programs, selector))
+    return Communicator(AutoLauncher(native, programs, selector), kind)
 
 
 def _selector(algorithm: Choice, kind: str, world_size: int, placement: _Placement) -> Fixed | Table | None:

@@ -98,7 +98,10 @@ class NativeLauncher:
         group, root, op = self.group, request.root, _vendor_op(request.op)
         match request.collective:
             case "all_reduce":
-                return dist.all_reduce(output, op, group, async_op=True)
+                options = dist.AllreduceOptions()
+                options.reduceOp = op
+                options.asyncOp = True
+                return group.allreduce([output], options)
             case "broadcast":
                 return dist.broadcast(output, group_src=root, group=group, async_op=True)
             case "reduce":

@@ -77,7 +77,8 @@ def check_reduction(tensor: torch.Tensor, op: str) -> None:
         raise NotSupportedError(f"an average of {tensor.dtype} is not an integer; use op='sum' and divide")
     if tensor.layout != torch.strided:
         raise NotSupportedError(f"layout {tensor.layout} cannot be reduced; use a dense tensor")
-    if not _works(op, tensor.dtype, "meta" if is_fake(tensor) else tensor.device.type):
+    fake = type(tensor) is not torch.Tensor and is_fake(tensor)
+    if not _works(op, tensor.dtype, "meta" if fake else tensor.device.type):
         raise NotSupportedError(f"torch has no {op} of {tensor.dtype} on {tensor.device.type}")
 
 

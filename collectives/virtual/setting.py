@@ -25,6 +25,7 @@ from collectives.virtual.diagnosis.verdict import Diagnosis
 from collectives.virtual.faults import Faults, VirtualCondition
 from collectives.virtual.folding.attempts import Attempt
 from collectives.virtual.gpu.results import plain_results
+from collectives.virtual.gpu.routing import Router
 from collectives.virtual.gpu.virtual_cuda import VirtualCuda
 from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.group_calls.exchange import Exchanges
@@ -96,6 +97,7 @@ class Setting:
         faults: the same, checked.
         memory_limit: of each GPU.
         fake: tensors on CUDA devices have no data.
+        router: says which experts tokens go to, or notes it; None: nobody asks.
         clock: that the script reads.
         stands_still: computation takes no time.
         trace: gets a span for every computation and collective.
@@ -119,6 +121,7 @@ class Setting:
     faults: Faults
     memory_limit: MemoryLimit
     fake: bool
+    router: Router | None
     clock: ScriptClock
     stands_still: bool
     trace: Trace | None
@@ -139,7 +142,7 @@ class Setting:
             raise NotSupportedError(
                 f"a run without data needs a GPU as its model of computation, such as h100; got {model.name}"
             )
-        devices = VirtualCuda(model, has_data=not self.fake)
+        devices = VirtualCuda(model, not self.fake, self.router)
         threads = tuple(attempt.classes.threads(topology.num_ranks))
         task = Task.of(
             self.fn_or_script, self.argv, threads, devices, self.own, looks=self.looks_for_shared_state

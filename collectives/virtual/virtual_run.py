@@ -29,6 +29,7 @@ from collectives.virtual.faults import Faults, VirtualCondition
 from collectives.virtual.folding.attempts import in_attempts
 from collectives.virtual.folding.folding import Folding
 from collectives.virtual.folding.verification import FEW_RANKS
+from collectives.virtual.gpu.routing import Router, Routing, RoutingRecord
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.memory.memories import MemoryLimit
 from collectives.virtual.script_clock import ScriptClock
@@ -65,6 +66,7 @@ def run(
     watch: Callable[[int, int], None] | None = None,
     faults: Sequence[VirtualCondition] = (),
     fake: bool = False,
+    routing: str | os.PathLike[str] | RoutingRecord | None = None,
     memory_limit: MemoryLimit = None,
     fold: bool | None = None,
     own: Sequence[str] = (),
@@ -99,6 +101,8 @@ def run(
         faults: an older name of *conditions*.
         fake: tensors on CUDA devices, and large ones of the CPU, have shapes and no data; *compute* must be a
             GPU.
+        routing: of tokens to experts in a run without data: ``balanced``, ``power-law:A``, or a file; or what
+            records it in a run with data (`collectives.virtual.gpu.routing`); None: balanced, with a notice.
         memory_limit: of each GPU: a size; None: what its device has; beyond it ``torch.OutOfMemoryError`` is
             raised in the script.  ``off``: the script goes on, and the report says what does not fit.
         fold: whether one thread speaks for all ranks that do the same (see `collectives.virtual.folding`);
@@ -175,6 +179,14 @@ def run(
         raise NotSupportedError(
             "order at any speed: nothing takes time, so neither compute= nor conditions= can be given"
         )
+    router: Router | None = Routing.parse(routing) if isinstance(routing, str | os.PathLike) else routing
+    if router is None:
+        router = Routing(is_stated=False) if fake else None
+    elif not is_gpu or fake != isinstance(router, Routing):
+        raise NotSupportedError(
+            "routing is stated for a run without data (fake=True, --fake), and recorded in one with data, "
+            f"both where ranks compute on a GPU; got {model.name}, {'without' if fake else 'with'} data"
+        )
     setting = Setting(
         fn_or_script=fn_or_script,
         argv=argv,
@@ -190,6 +202,7 @@ def run(
         faults=Faults.of(conditions, topology),
         memory_limit=memory_limit,
         fake=fake,
+        router=router,
         clock=clock,
         stands_still=compute is None,
         trace=trace,

@@ -271,7 +271,7 @@ class TorchDriver:
 
     def tell(self, event: Event) -> None:
         """Tell the reducer, and carry its commands out."""
-        with self.in_flight.undisturbed():
+        with self.in_flight.undisturbed:
             for command in self._reducer.handle(event):
                 match command:
                     case LaunchBucket(bucket, collective):
@@ -292,7 +292,7 @@ class TorchDriver:
             self._arrived(run)
 
     def _arrived(self, run: BucketRun) -> None:
-        with self.in_flight.undisturbed():
+        with self.in_flight.undisturbed:
             if self.updates is not None:
                 self.updates.arrived(run)
             else:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
 from collectives.communicators.communicator import Communicator
 from collectives.execution.work import Interrupting, Work
@@ -17,6 +16,18 @@ from ddp.autograd.observation.timeline import RankTimeline
 from ddp.autograd.unused import NothingToDo, Readiness
 from ddp.buckets.comm_hooks import CommHook
 from ddp.reduction.timings import BucketRun
+
+
+class Undisturbed:
+    """A context, also within itself, in which completions are kept until its end; then somebody polls."""
+
+    depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *exception: object) -> None:
+        self.depth -= 1
 
 
 class BucketsInFlight:
@@ -57,7 +68,7 @@ class BucketsInFlight:
         self._readiness = readiness
         self._in_flight: dict[int, tuple[BucketRun, Work]] = {}
         self._began_ps = self._queue_free_ps = 0
-        self._is_undisturbed = False
+        self.undisturbed = Undisturbed()
 
     @property
     def local_divisor(self) -> int:
@@ -120,17 +131,8 @@ class BucketsInFlight:
                 work.wait()
         self._in_flight.clear()
 
-    @contextlib.contextmanager
-    def undisturbed(self) -> Iterator[None]:
-        """Keep completions until the end of what must be done in order; then somebody polls."""
-        within, self._is_undisturbed = self._is_undisturbed, True
-        try:
-            yield
-        finally:
-            self._is_undisturbed = within
-
     def _completed_meanwhile(self) -> None:
-        if not self._is_undisturbed and self.on_completion is not None:
+        if not self.undisturbed.depth and self.on_completion is not None:
             self.on_completion()
 
     def _start(self, bucket: int, collective: str) -> Work:
@@ -155,11 +157,15 @@ class BucketsInFlight:
 
         self._note(run.collective, "communication", run, start_ps, end_ps)
         self._times.last("last_reduced")
-        landed = replace(
-            run,
-            start_ps=start_ps - self._began_ps,
-            end_ps=end_ps - self._began_ps,
-            exposed_ps=exposed_ps,
+        landed = BucketRun(
+            run.bucket,
+            run.collective,
+            run.nbytes,
+            run.complete_ps,
+            run.launched_ps,
+            start_ps - self._began_ps,
+            end_ps - self._began_ps,
+            exposed_ps,
         )
         self.landed.append(landed)
         return landed

@@ -76,8 +76,10 @@ class DistributedDataParallel(Joinable, nn.Module):
         bucket_cap_mb_list: a size for each bucket, in the order in which they are reduced.
         batched_grad_copy: copy the gradients of a bucket all at once.
         forward_sync_buffers: broadcast rank 0's buffers before each forward pass; by default True.
-        algorithm: ``native`` for the group's own all-reduce, or a name, a callable or
-            ``FILE.py:FUNCTION`` for one of our programs over the group's point-to-point.
+        algorithm: None for what is fastest where the ranks stand (memory, where one host has all and
+            tensors are in it; else ``native``), ``native`` for the group's own all-reduce, with torch's
+            bits, or a name, a callable or ``FILE.py:FUNCTION`` for one of our programs over the group's
+            point-to-point.
         strategy: an overlap strategy or its name, for example ``wait_free`` or ``after_backward``.
         timeout: seconds that one collective may take; by default the group's.
         recorder: is told spans of computation and communication, for example a `sim.Trace`.
@@ -114,7 +116,7 @@ class DistributedDataParallel(Joinable, nn.Module):
         batched_grad_copy: bool = False,
         forward_sync_buffers: bool | None = None,
         *,
-        algorithm: str | Callable[..., Any] | Algorithm = "native",
+        algorithm: str | Callable[..., Any] | Algorithm | None = None,
         strategy: str | Strategy = "wait_free",
         timeout: float | None = None,
         recorder: SpanRecorder | None = None,

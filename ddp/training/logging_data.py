@@ -44,7 +44,10 @@ DTYPES = {
 
 
 def of_model(model: WrappedModule) -> dict[str, Any]:
-    """Return options, buckets and times of *model*, and the latest error, with torch's keys."""
+    """Return options, buckets and times of *model*, and the latest error, with torch's keys.
+
+    One key is our own: ``carrier``, as of `collectives.communicators.communicator.Communicator`.
+    """
     indices = [one if isinstance(one, int) else torch.device(one).index for one in model.device_ids or ()]
     rows = {
         "backend_name": torch.distributed.get_backend(model.process_group),
@@ -60,6 +63,8 @@ def of_model(model: WrappedModule) -> dict[str, Any]:
         **of_environment(model.process_group, model.device),
         **of_driver(model._driver),
     }
+    if model._communicator.carrier:
+        rows["carrier"] = model._communicator.carrier
     if model._joins:
         rows["join_uneven_inputs"] = 1
     error = model._driver.latest_error

@@ -25,6 +25,7 @@ from testbed.benchmarking.measured_run import measure_on_ranks, measure_processe
 from testbed.benchmarking.payload import ITEM_SIZES, count_of, size_of
 from testbed.calibration.live.comparison import with_simulation
 from testbed.errors import UsageError
+from testbed.options.annotations import Port, SizeFactor
 from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes
 from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions_json
 from testbed.options.cluster import DEFAULT_NETWORK
@@ -84,7 +85,7 @@ def bench(
         str,
         typer.Option(metavar="LIST", help="4K-64M (times --factor), or a list: 4K,1M; K, M, G are 2^10, …"),
     ] = "4K-64M",
-    factor: Annotated[int, typer.Option(metavar="N", max=MAX_COUNT, help="Step of a range of sizes.")] = 2,
+    factor: SizeFactor = 2,
     dtype: Annotated[str, typer.Option(metavar="TYPE", help=f"One of {', '.join(ITEM_SIZES)}.")] = "float32",
     network: Annotated[
         str | None,
@@ -118,12 +119,7 @@ def bench(
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long a collective may wait for its peers.")
     ] = 60.0,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            metavar="PORT", help="Where ranks that are processes meet; by default one that is free."
-        ),
-    ] = None,
+    port: Port = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as JSON too.")] = None,
 ) -> Result:
     """Time a collective in the columns of nccl-tests, or compare algorithms.

@@ -11,10 +11,16 @@ from typing import Annotated
 import typer
 
 from testbed.errors import UsageError
+from testbed.options.annotations import IsModule, Script, ScriptArguments
 from testbed.options.arguments import computes_on_gpu
 from testbed.options.assumptions import AssumptionOptions, assumptions_json
-from testbed.options.checks import CheckOptions, checked
-from testbed.options.cluster import DEFAULT_NETWORK, ClusterOptions, OutputOptions
+from testbed.options.cluster import (
+    DEFAULT_NETWORK,
+    CheckOptions,
+    ClusterOptions,
+    OutputOptions,
+    checked,
+)
 from testbed.options.command import Outputs, command
 from testbed.options.conditions import ConditionOptions, FaultOptions
 from testbed.options.gpu import GpuOptions
@@ -39,10 +45,8 @@ MAX_THREADS = 4096
 
 @partial(command, console=stderr_console, draws="the last iteration: what each rank computed, when it waited")
 def run(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="An ordinary torchrun script.")],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]…", help="What the script is given.")
-    ] = None,
+    script: Script,
+    arguments: ScriptArguments = None,
     *,
     cluster: ClusterOptions,
     conditions: ConditionOptions,
@@ -52,9 +56,7 @@ def run(
     shown: OutputOptions,
     outputs: Outputs,
     checks: CheckOptions,
-    module: Annotated[
-        bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as for python -m.")
-    ] = False,
+    module: IsModule = False,
     own: Annotated[
         str | None,
         typer.Option(
@@ -130,7 +132,7 @@ def run(
     assumed = counts.on(topology, on_gpu=computes_on_gpu(cluster.compute))
     wanted = any(path is not None for path in (shown.trace, outputs.plot, outputs.html))
     recorded = Trace({"script": script, "network": topology.name}) if wanted else None
-    record = checks.record()
+    record, routing = checks.record(), gpu.record()
     failure: str | None = None
     try:
         report = run_script(
@@ -144,8 +146,9 @@ def run(
             options={
                 "assumptions": assumed,
                 **gpu.arguments(),
+                **({} if routing is None else {"routing": routing}),
                 "own": _names(own),
-                "clock": cluster.clock.value,
+                "clock": cluster.clock,
                 "parameters": record,
             },
             heard=shown.output,
@@ -174,11 +177,11 @@ def run(
     )
     sys.stdout.flush()
     sys.stderr.flush()
-    return (
-        result
-        if shown.trace is None
-        else replace(result, files={"Trace, for https://ui.perfetto.dev": shown.trace})
-    )
+    files = {} if shown.trace is None else {"Trace, for https://ui.perfetto.dev": shown.trace}
+    if routing is not None and gpu.record_routing is not None:
+        routing.save(gpu.record_routing)
+        files["Routing, for --routing"] = gpu.record_routing
+    return replace(result, files=files) if files else result
 
 
 def _finished(script: str, num_processes: int) -> Result:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from testbed.options.annotations import CollectiveOf
 from testbed.options.command import command
 from testbed.result import Result
 from testbed.studies.proofs import choose, root_of
@@ -31,10 +32,7 @@ def show(
         ),
     ],
     ranks: Annotated[int, typer.Option(min=1, max=MAX_RANKS, help="How many ranks.")] = 8,
-    collective: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="By default all_reduce, or else the first it is shipped for."),
-    ] = None,
+    collective: CollectiveOf = None,
 ) -> Result:
     """Draw who sends which chunk to whom, in which step, with the cost and the source.
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from testbed.commands.network import default_ranks
 from testbed.errors import UsageError
-from testbed.options.annotations import TraceFile
-from testbed.options.arguments import MAX_COUNT, MAX_RANKS, parse_placement, parse_sizes
+from testbed.options.annotations import Network, SizeFactor, TraceFile
+from testbed.options.arguments import MAX_RANKS, parse_placement, parse_sizes
 from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions_json
 from testbed.options.cluster import DEFAULT_NETWORK
 from testbed.options.command import command
@@ -37,15 +36,6 @@ Examples:
 """
 
 
-class Engine(StrEnum):
-    """How the links model is evaluated."""
-
-    AUTO = "auto"
-    MAKESPAN = "makespan"
-    EVENTS = "events"
-    RANKS = "ranks"
-
-
 @partial(command, draws="time and bus bandwidth over size, or of one size the load of the links")
 def simulate(
     algorithm: Annotated[
@@ -57,9 +47,7 @@ def simulate(
             "are compared.",
         ),
     ],
-    network: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="A preset (testbed network) or a network file.")
-    ] = DEFAULT_NETWORK,
+    network: Network = DEFAULT_NETWORK,
     ranks: Annotated[
         int | None,
         typer.Option(
@@ -74,7 +62,7 @@ def simulate(
             metavar="SIZES", help="Buffer sizes: 64M, a list 4K,1M, or a range 4K-1G (times --factor)."
         ),
     ] = "64M",
-    factor: Annotated[int, typer.Option(metavar="N", max=MAX_COUNT, help="Step of a range of sizes.")] = 2,
+    factor: SizeFactor = 2,
     collective: Annotated[str, typer.Option(metavar="NAME", help="Collective to simulate.")] = "all_reduce",
     placement: Annotated[
         str,
@@ -83,11 +71,11 @@ def simulate(
         ),
     ] = "packed",
     engine: Annotated[
-        Engine,
+        Literal["auto", "makespan", "events", "ranks"],
         typer.Option(
             help="auto: makespan where it is exact, else events; ranks: events, each rank by itself."
         ),
-    ] = Engine.AUTO,
+    ] = "auto",
     *,
     counts: CollectiveAssumptionOptions,
     under: ConditionOptions,
@@ -124,7 +112,7 @@ def simulate(
         collective=collective,
         topology=topology,
         placement=where,
-        engine=engine.value,
+        engine=engine,
         assumed=assumed,
         conditions=tuple(under.parse()),
         assumptions=assumptions_json([network], ",".join(algorithm), asked, {description.name: assumed}),

@@ -10,6 +10,7 @@ import typer
 
 from testbed.commands.network import default_ranks
 from testbed.errors import UsageError
+from testbed.options.annotations import Network
 from testbed.options.arguments import parse_sizes
 from testbed.options.command import command
 from testbed.output.folder import check_writable
@@ -26,9 +27,7 @@ Examples:
 
 @command
 def synthesize(
-    network: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="A preset (testbed network) or a network file.")
-    ] = "dgx-a100",
+    network: Network = "dgx-a100",
     ranks: Annotated[
         int | None,
         typer.Option(

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 import typer
 
@@ -36,30 +35,8 @@ ALSO = {"device": "compute", "model": "timing"}
 """Options that stand for an assumption where a command has none of its name."""
 
 
-class ModelName(StrEnum):
-    """What a time follows from."""
-
-    LINKS = "links"
-    NCCL = "nccl"
-    MEASURED = "measured"
-    LIBRARY = "library"
-
-
-class ProtocolName(StrEnum):
-    """NCCL's protocols."""
-
-    LL = "LL"
-    LL128 = "LL128"
-    SIMPLE = "Simple"
-
-
-class TransportModelName(StrEnum):
-    """How a transport completes a step."""
-
-    IDEAL = "ideal"
-    GLOO = "gloo"
-    NCCL = "nccl"
-    SHM = "shm"
+TransportModelName: TypeAlias = Literal["ideal", "gloo", "nccl", "shm"]
+"""How a transport completes a step."""
 
 
 def _read(context: typer.Context, path: Path | None) -> Path | None:
@@ -145,11 +122,11 @@ CopyBandwidth: TypeAlias = Annotated[
     ),
 ]
 Protocol: TypeAlias = Annotated[
-    ProtocolName | None,
+    Literal["LL", "LL128", "Simple"] | None,
     typer.Option(help="NCCL protocol, which takes bandwidth from links and adds latency."),
 ]
 TimedBy: TypeAlias = Annotated[
-    ModelName | None,
+    Literal["links", "nccl", "measured", "library"] | None,
     typer.Option(
         "--model",
         help="links: messages share links; nccl: what NCCL expects; measured: by the [[measured]] of the "
@@ -231,10 +208,7 @@ class AssumptionOptions:
     @property
     def asked(self) -> dict[str, Any]:
         """What is asked for by name; None where it is not."""
-        own = {name: value for name, value in vars(self).items() if name != "assumptions"}
-        return {
-            name: value.value if isinstance(value, StrEnum) else value or None for name, value in own.items()
-        }
+        return {name: value or None for name, value in vars(self).items() if name != "assumptions"}
 
     def on(self, topology: Topology, *, on_gpu: bool = False) -> Assumptions:
         """Return what they ask to be counted on *topology*; *on_gpu*: ranks of a run compute on a GPU."""

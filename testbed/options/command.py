@@ -24,7 +24,6 @@ import typer
 
 from testbed.errors import CheckError, UsageError, drop_stdout, reporting_errors
 from testbed.options import ALSO
-from testbed.options.annotations import HtmlFile
 from testbed.options.foreign_files import naming_foreign_files
 from testbed.options.groups import grouped
 from testbed.options.outputs import CheckedCommand, check_outputs
@@ -43,7 +42,10 @@ class Outputs:
     PANEL: ClassVar = "Output"
 
     plot: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False)] = None
-    html: HtmlFile = None
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write it as a page too: one file, to be read or printed."),
+    ] = None
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the rows too, as CSV.", show_default=False)
     ] = None
@@ -281,7 +283,9 @@ def _arguments(
 def _as_option(name: str, value: Any, annotation: Any) -> Any:
     """Return *value* as the type of an option: words for one word, a word for a number, a path for a word."""
     kinds = _kinds(annotation)
-    if value is None or any(isinstance(kind, type) and isinstance(value, kind) for kind in kinds):
+    if value is None or any(
+        isinstance(value, kind) if isinstance(kind, type) else value == kind for kind in kinds
+    ):
         return value
     for kind in kinds:
         if typing.get_origin(kind) is list:
@@ -306,11 +310,13 @@ def _as_option(name: str, value: Any, annotation: Any) -> Any:
 
 
 def _kinds(annotation: Any) -> list[Any]:
-    """Return the types that *annotation* admits."""
+    """Return the types that *annotation* admits, and the words."""
     if typing.get_origin(annotation) is Annotated:
         return _kinds(typing.get_args(annotation)[0])
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return [kind for own in typing.get_args(annotation) for kind in _kinds(own)]
+    if typing.get_origin(annotation) is typing.Literal:
+        return [*typing.get_args(annotation)]
     return [annotation]
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.annotations import DegradeLink, FailLink, Jitter, Reroute
 from testbed.options.arguments import is_number
 
 if TYPE_CHECKING:
@@ -26,7 +25,9 @@ class ConditionOptions:
 
     PANEL: ClassVar = "Faults"
 
-    jitter: Jitter = None
+    jitter: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Mean of a random pause of each rank before each step.")
+    ] = None
     seed: Annotated[
         int, typer.Option(metavar="N", min=0, max=2**63, help="Seed of jitter and message delays.")
     ] = 0
@@ -34,9 +35,17 @@ class ConditionOptions:
         list[str] | None,
         typer.Option(metavar="RANK:FACTOR", help="A slow rank: 3:2, or late: 3:+1ms. May be repeated."),
     ] = None
-    fail_link: FailLink = None
-    reroute: Reroute = False
-    degrade_link: DegradeLink = None
+    fail_link: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LINK@TIME", help="A link that fails: 'rank 3 up@1ms'. May be repeated."),
+    ] = None
+    reroute: Annotated[bool, typer.Option("--reroute", help="Messages find a way round links that fail.")] = (
+        False
+    )
+    degrade_link: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LINK@TIME:FACTOR", help="A link that changes: 'rank 3 up@1ms:0.5'."),
+    ] = None
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -50,14 +59,16 @@ class ConditionOptions:
             UsageError: one cannot be read.
             UnitError, ConditionError: a time that cannot be read, or a factor below 1.
         """
-        return parse_conditions(
-            self.jitter,
-            self.seed,
-            self.straggler or (),
-            self.fail_link or (),
-            self.reroute,
-            self.degrade_link or (),
-        )
+        from sim import Jitter
+
+        if self.reroute and not self.fail_link:
+            raise UsageError("--reroute is what messages do when a link fails: add --fail-link LINK@TIME")
+        if self.jitter is not None:
+            yield Jitter(self.jitter, seed=self.seed)
+        yield from map(parse_straggler, self.straggler or ())
+        for text in self.fail_link or ():
+            yield parse_failure(text, self.reroute)
+        yield from map(parse_change, self.degrade_link or ())
 
 
 @dataclass(frozen=True)
@@ -87,34 +98,6 @@ class FaultOptions:
             from collectives.virtual.faults import MessageDelay
 
             yield MessageDelay(self.delay_messages, seed)
-
-
-def parse_conditions(
-    jitter: str | None,
-    seed: int,
-    stragglers: Sequence[str],
-    fail_links: Sequence[str],
-    reroute: bool,
-    degrade_links: Sequence[str] = (),
-) -> Iterator[Condition]:
-    """Yield the conditions that the options of those names ask for.
-
-    Raises:
-        UsageError: one cannot be read.
-        UnitError, ConditionError: a time that cannot be read, or a factor below 1.
-    """
-    from sim import Jitter
-
-    if reroute and not fail_links:
-        raise UsageError("--reroute is what messages do when a link fails: add --fail-link LINK@TIME")
-    if jitter is not None:
-        yield Jitter(jitter, seed=seed)
-    for text in stragglers:
-        yield parse_straggler(text)
-    for text in fail_links:
-        yield parse_failure(text, reroute)
-    for text in degrade_links:
-        yield parse_change(text)
 
 
 def parse_straggler(text: str) -> Straggler:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Annotated, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 
+from testbed.errors import UsageError
 
-class FoldName(StrEnum):
-    """Whether one thread speaks for all ranks that do the same."""
-
-    AUTO = "auto"
-    ON = "on"
-    OFF = "off"
+if TYPE_CHECKING:
+    from collectives.virtual.gpu.routing import RoutingRecord
 
 
 @dataclass(frozen=True)
@@ -30,12 +27,24 @@ class GpuOptions:
             help="Tensors on the GPU have shapes and no values, so models run that fit into no machine here.",
         ),
     ] = False
+    routing: Annotated[
+        str | None,
+        typer.Option(
+            metavar="balanced|power-law:A|FILE",
+            help="With --fake: which experts tokens go to, where routers (topk) choose by scores without "
+            "values; by default balanced.",
+        ),
+    ] = None
+    record_routing: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Count with data what --routing FILE takes without."),
+    ] = None
     fold: Annotated[
-        FoldName,
+        Literal["auto", "on", "off"],
         typer.Option(
             help="Ranks that are found to do the same run as one; auto: with --fake, in all but small runs."
         ),
-    ] = FoldName.AUTO
+    ] = "auto"
     memory_limit: Annotated[
         str | None,
         typer.Option(
@@ -50,16 +59,34 @@ class GpuOptions:
         """Which of them were given, by their names."""
         return {
             "--fake": self.fake,
-            "--fold": self.fold is not FoldName.AUTO,
+            "--fold": self.fold != "auto",
             "--memory-limit": self.memory_limit is not None,
+            "--routing": self.routing is not None,
+            "--record-routing": self.record_routing is not None,
         }
 
     @property
     def folds(self) -> bool:
         """Whether ranks that do the same run as one."""
-        return self.fold is FoldName.ON or (self.fake and self.fold is FoldName.AUTO)
+        return self.fold == "on" or (self.fake and self.fold == "auto")
+
+    def record(self) -> RoutingRecord | None:
+        """Return what records the routing of a run, if that is asked for.
+
+        Raises:
+            UsageError: routing is stated, or there is no data to record.
+        """
+        if self.routing is not None and not self.fake:
+            raise UsageError("--routing stands for scores that data would give: add --fake, or leave it out")
+        if self.record_routing is None:
+            return None
+        if self.fake:
+            raise UsageError("--record-routing counts what routers choose by data: leave --fake out")
+        from collectives.virtual.gpu.routing import RoutingRecord
+
+        return RoutingRecord()
 
     def arguments(self) -> dict[str, Any]:
         """Return them as arguments of `collectives.virtual.run`."""
-        fold = {FoldName.AUTO: None, FoldName.ON: True, FoldName.OFF: False}[self.fold]
-        return {"fake": self.fake, "fold": fold, "memory_limit": self.memory_limit}
+        fold = {"auto": None, "on": True, "off": False}[self.fold]
+        return {"fake": self.fake, "fold": fold, "memory_limit": self.memory_limit, "routing": self.routing}

@@ -41,6 +41,7 @@ OUTPUTS: Mapping[str, Sequence[str]] = {
     "--html": (".html", ".htm"),
     "--csv": (".csv",),
     "--predictions": JSON,
+    "--record-routing": JSON,
     "show --plot": (".svg",),
     "bench --output": JSON,
     "profile --output": JSON,

@@ -192,6 +192,17 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
+def spans(numbers: Iterable[int]) -> list[str]:
+    """Return *numbers*, in ascending order, in words, those that follow each other as one: ``0–3``."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return [str(first) if first == last else f"{first}–{last}" for first, last in found]
+
+
 def percent(fraction: float) -> str:
     """Return *fraction* as a percentage with one decimal."""
     return f"{100 * fraction:.1f} %"

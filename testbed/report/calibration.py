@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.units import SECOND
-from testbed.calibration.live.calibration import MOST_REDUCTION
+from testbed.calibration.live.calibration import MOST_REDUCTION, Calibration, Estimate, SoftwareCosts
+from testbed.calibration.live.fit import SEED, Fitted
+from testbed.calibration.tables.calibration import TableCalibration
 from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.report.calibration_fit import fit_figure
 from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
     from testbed.calibration.device.calibration import DeviceCalibration
-    from testbed.calibration.live.calibration import Calibration, Estimate, SoftwareCosts
-    from testbed.calibration.live.fit import Fitted
-    from testbed.calibration.tables.calibration import TableCalibration
-
 INTERVAL = "95 % interval"
 
 MODEL = (
@@ -63,8 +61,6 @@ def calibration_result(calibration: Calibration, fitted: Fitted, written: Path |
         fitted: the fit behind it.
         written: the network file.
     """
-    from testbed.calibration.live.fit import SEED
-
     return Result(
         question=f"What do links of {calibration.origin.network} carry, and what does software take?",
         answer=_answer(calibration, fitted),

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from testbed.planning.answers.answer import MAX_WORKS
+from testbed.planning.answers.answer import MAX_WORKS, Answer
 from testbed.planning.answers.crossings import designs
 from testbed.planning.answers.figures import HOUR, expense, pace, seconds_of
+from testbed.planning.row import Row
 from testbed.plots.figure import Axis, Design, Line, Lines, Panel, Shares, front, numbered
 from testbed.report.over_sizes import over_sizes
 from testbed.result import Plot
-
-if TYPE_CHECKING:
-    from testbed.planning.answers.answer import Answer
-    from testbed.planning.row import Row
 
 _DAY = 24 * HOUR
 

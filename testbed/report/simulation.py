@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+from collectives.catalogue.admission import Evidence
 from collectives.timing.assumptions import AUTO
+from sim.topology import Topology
 from testbed.options import evidence
 from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.plots.any_figure import Figure
+from testbed.plots.drawn_network import drawn_network
 from testbed.plots.figure import NoFigure
 from testbed.report.links import bandwidth, links_table
 from testbed.report.over_sizes import over_sizes
 from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet
-
-if TYPE_CHECKING:
-    from collectives.catalogue.admission import Evidence
-    from sim.topology import Topology
-    from testbed.studies.simulation import Simulated, SimulationRequest
+from testbed.studies.simulation import Simulated, SimulationRequest
 
 MODELS = {
     "links": "a message waits for the latency of its way, then shares its links max-min",
@@ -48,7 +46,7 @@ def simulation_result(
     """Return *results*: one run as facts, several as a table; then links, if wanted, and what is assumed."""
     topology, placement = request.topology, request.placement
     where = [(results[0].run.num_ranks, topology.ranks_per_node)]
-    programs = [own.algorithm for own in request.entries]
+    programs = [own.simulated_as for own in request.entries]
     proved = evidence.evidence_for(programs, where, request.collective)
     return Result(
         question=title(request, results),
@@ -244,8 +242,6 @@ def _plots(request: SimulationRequest, results: Sequence[Simulated]) -> Iterator
 
 
 def _load(own: Simulated, topology: Topology) -> Figure:
-    from testbed.plots.drawn_network import drawn_network
-
     if not own.has_links:
         raise NoFigure(
             f"of one size the load of links is drawn, of which a closed form says nothing: {own.name}"

@@ -101,16 +101,6 @@ def root_of(algorithm: Algorithm, world_size: int) -> int:
     return root
 
 
-def prove_all(
-    chosen: Iterable[Algorithm], sizes: Sequence[int], advance: Advance, budget: int | None = None
-) -> list[Outcome]:
-    """Prove each algorithm for each world size, up to the first size at which it fails.
-
-    Proofs of more than about *budget* operations are left out.
-    """
-    return [_prove(algorithm, sizes, advance, budget) for algorithm in chosen]
-
-
 def prove_wholly(
     chosen: Sequence[Algorithm],
     sizes: Sequence[int],

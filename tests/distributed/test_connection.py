@@ -30,6 +30,26 @@ def test_without_a_process_group_the_caller_is_told_to_make_one(pool: WorkerPool
     assert "init_process_group" in pool.run(unknown_backend, 1)[0]
 
 
+def chosen(rank: int, world_size: int, machines: list[str]) -> str:
+    """Return what carries calls by default, where rank r runs on the machine ``machines[r]``."""
+    with mock.patch("platform.machine", return_value=machines[rank]):
+        communicator = connect(timeout=30)
+    tensor = torch.full((5,), float(rank))
+    communicator.all_reduce(tensor)
+    assert tensor.tolist() == [sum(range(world_size))] * 5
+    return communicator.carrier
+
+
+@pytest.mark.parametrize(
+    ("machines", "carrier"),
+    [(["x86_64"] * 2, "shm"), (["x86_64", "aarch64"], "native"), (["x86_64"], "native")],
+)
+def test_by_default_ranks_of_one_host_share_memory_where_all_of_them_can(
+    pool: WorkerPool, machines: list[str], carrier: str
+) -> None:
+    assert set(pool.run(chosen, len(machines), machines)) == {carrier}
+
+
 def hierarchical(rank: int, world_size: int, local_world_sizes: list[str]) -> list[str]:
     said = []
     for size in local_world_sizes:

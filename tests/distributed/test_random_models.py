@@ -118,7 +118,7 @@ def settings_of_ddp(draw: st.DrawFn) -> tuple[Plan, dict[str, Any]]:
 
 OURS_ALONE = {
     "strategy": st.sampled_from(["wait_free", "after_backward", "per_parameter"]),
-    "algorithm": st.sampled_from(["ring", "swing", "native"]),
+    "algorithm": st.sampled_from([None, "ring", "swing", "native"]),
 }
 
 
@@ -136,7 +136,7 @@ def test_random_models_train_bit_for_bit_as_with_torch(
     @given(drawn=settings_of_ddp(), own=st.fixed_dictionaries(OURS_ALONE), world_size=st.sampled_from(sizes))
     def check(drawn: tuple[Plan, dict[str, Any]], own: dict[str, Any], world_size: int) -> None:
         plan, options = drawn
-        own = own if world_size != 3 else {}
+        own = own if world_size != 3 else {"algorithm": "native"}
         scenario = Scenario(
             train_random_model, {**options, **own}, {"plan": plan}, world_size, places=[place]
         )

@@ -42,6 +42,13 @@ LAYOUTS_OF_LLAMA = (
     pytest.param("--pp 2 --tp 2 --batch 4", marks=pytest.mark.slow),
     pytest.param("--pp 4 --schedule gpipe", marks=pytest.mark.slow),
 )
+LAYOUTS_OF_EXPERTS = (
+    "--ep 4",
+    pytest.param("--ep 2 --ac", marks=pytest.mark.slow),
+    pytest.param("--ep 2 --tp 2 --batch 2", marks=pytest.mark.slow),
+    pytest.param("--pp 2 --ep 2 --batch 4", marks=pytest.mark.slow),
+)
+ARGUMENTS = {"moe": ("--model", "debug", "--ep", "2")}
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of much that its own code does
 
 
@@ -119,6 +126,35 @@ def test_a_llama_learns_however_it_is_shared_among_its_ranks(trained, layout):
 
 
 @pytest.mark.costly
+@pytest.mark.parametrize("layout", LAYOUTS_OF_EXPERTS)
+def test_experts_learn_however_they_are_shared_among_ranks(trained, layout):
+    sizes = ("--model", "debug", "--backend", "gloo", "--lr", "3e-3", "--steps", "5")
+
+    losses, report = trained("moe", 4, *sizes, *layout.split())
+
+    assert losses[0] == pytest.approx(math.log(256), rel=0.02)
+    assert losses[-1] < losses[0] - 0.2
+    assert len(report.iterations) == 5
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("routing", ["balanced", "power-law:1.2"])
+def test_ranks_with_experts_take_the_same_time_folded_or_not(routing):
+    options = {"compute": Roofline("h100"), "fake": True, "routing": routing}
+    arguments = ("--model", "debug", "--ep", "2", "--steps", "3", "--seq-len", "16")
+
+    folded, unfolded = (
+        run(path_of("moe"), 4, "dgx-h100", argv=arguments, fold=fold, **options) for fold in (True, False)
+    )
+
+    assert folded.times_ps == unfolded.times_ps
+    assert folded.report.iterations == unfolded.report.iterations
+    assert folded.report.memory == unfolded.report.memory
+    assert folded.report.folded
+    assert not unfolded.report.folded
+
+
+@pytest.mark.costly
 def test_mpt_begins_at_the_loss_of_one_who_knows_nothing(capfd):
     sizes = ("--vocabulary", "256", "--seq-len", "32", "--accumulate", "2", "--checkpoint", "--no-sync")
 
@@ -141,10 +177,10 @@ def free_ports(count: int) -> list[int]:
 @pytest.mark.distributed
 @pytest.mark.slow
 def test_two_processes_learn_the_same_over_gloo_and_over_our_backend(trained, tmp_path):
-    tolerances = {**TOLERANCES, "llama": 2e-3}  # activations of 8 bits
+    tolerances = {**TOLERANCES, "llama": 2e-3, "moe": 1e-6}  # activations of 8 bits; digits of a float
     runs = [(name, backend) for backend in ("gloo", "testbed") for name in tolerances]
     jobs = [
-        [port, path_of(name), "--backend", backend]
+        [port, path_of(name), "--backend", backend, *ARGUMENTS.get(name, ())]
         for port, (name, backend) in zip(free_ports(len(runs)), runs, strict=True)
     ]
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))
@@ -166,7 +202,7 @@ def test_two_processes_learn_the_same_over_gloo_and_over_our_backend(trained, tm
     assert ended.returncode == 0, ended.stderr
     printed = dict(zip(runs, json.loads((tmp_path / "printed.json").read_text()), strict=True))
     for name, tolerance in tolerances.items():
-        own = ("--backend", "gloo") if name == "llama" else ()  # it draws parts of tensors, as devices do
-        virtual, _ = trained(name, 2, *own)
+        own = ("--backend", "gloo") if name in ("llama", "moe") else ()  # drawn in parts, as devices do
+        virtual, _ = trained(name, 2, *own, *ARGUMENTS.get(name, ()))
         for backend in ("gloo", "testbed"):
             assert losses_in(printed[name, backend]) == pytest.approx(virtual, rel=tolerance), (name, backend)

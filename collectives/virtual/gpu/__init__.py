@@ -19,6 +19,7 @@ its rank what the device would take: kernels on streams (`collectives.virtual.st
     rules              transfers between host and device, and answers to the host
     conversion         modules that go to a device, or come back
     copies             pinned memory, and what the host waits for
+    routing            which experts tokens go to, in a run without data
     data_dependent     operations whose result depends on data: answered, or refused with the script's line
     cpu_kernels        kernels of CUDA alone, by those of the CPU
     mixed_types        normalization layers in 16 bits, of which statistics are in float32

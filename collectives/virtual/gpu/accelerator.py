@@ -13,6 +13,7 @@ import torch
 
 from collectives.virtual.gpu.device_random import DeviceRandom
 from collectives.virtual.gpu.instant import InstantGpu
+from collectives.virtual.gpu.values import SMALL
 from collectives.virtual.memory.memories import Memories
 from collectives.virtual.memory.tracker import Memory
 from collectives.virtual.notices import Notices
@@ -45,6 +46,7 @@ class CudaDevices:
         random: the generator of the device.
         memory: of the device on which it computes; nothing is ever in it where there is no model.
         is_functional: returns whether a functional collective is being carried out.
+        known_integers: so many elements of a tensor of integers may be known in a run without data.
     """
 
     def __init__(self, rank_thread: RankThread, gpu: Gpu | InstantGpu, has_data: bool) -> None:
@@ -66,6 +68,7 @@ class CudaDevices:
             )
             gpu.at_host_wait.append(self.memory.host_waited)
         self.is_functional: Callable[[], bool] = lambda: False
+        self.known_integers = SMALL
         self._notices = Notices.of(rank_thread.cluster)
 
     @staticmethod
@@ -211,6 +214,12 @@ def number_of(index: int) -> int:
             "the number"
         )
     return index % _DEVICES
+
+
+def known_integers() -> int:
+    """Return how many elements of a tensor of integers may be known here in a run without data."""
+    devices = CudaDevices.here()
+    return SMALL if devices is None else devices.known_integers
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ from collectives.virtual.gpu import data_dependent
 from collectives.virtual.gpu.computing import compute
 from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
 from collectives.virtual.gpu.likeness import Likeness
+from collectives.virtual.gpu.routing import Router
 from collectives.virtual.gpu.rules import LARGE, LARGE_OBJECTS, RULES
 from collectives.virtual.gpu.shapes import Key, Known, Shapes
 from collectives.virtual.gpu.values import (
@@ -41,6 +42,7 @@ from collectives.virtual.gpu.values import (
     value_of,
     with_values,
 )
+from collectives.virtual.memory.tracker import Memory
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import Gpu
 
@@ -58,6 +60,8 @@ class ChargedExecution:
         has_data: whether values are computed.
         notices: of the run.
         known_shapes: of calls that have been made before, which ranks of a run keep together.
+        memory: of the device.
+        router: is told of every ``topk``; None: nobody asks.
 
     Attributes:
         fake: makes results without data.
@@ -72,6 +76,8 @@ class ChargedExecution:
         has_data: bool,
         notices: Notices,
         known_shapes: dict[Key, Known],
+        memory: Memory,
+        router: Router | None = None,
     ) -> None:
         self.gpu = gpu
         self.costs = costs
@@ -82,8 +88,10 @@ class ChargedExecution:
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self._likeness = Likeness(self.fake)
         self._shapes = Shapes(self.fake, self._likeness, known_shapes)
-        self.born: list[Callable[[Tensor, Any], None]] = []
+        self.born: list[Callable[[Tensor, Any], None]] = [memory.born]
         self.notices = notices
+        self.memory = memory
+        self.router = router
         self._selects_all = False
 
     @contextlib.contextmanager
@@ -220,13 +228,29 @@ class ChargedExecution:
             values, options = with_values(args), with_values(kwargs)
             result = self._wrapped(func(*values, **options), tensor.device)
         except UnknownValueError:
-            if func is not _aten.index.Tensor or not self._selects_all:
+            places = self._places(args[1], tensor.device) if func is _aten.index.Tensor else None
+            if places is not None:
+                result = self.shaped(func, (), (tensor, places), kwargs)
+            elif func is _aten.index.Tensor and self._selects_all:
+                result = self._all_selected(tensor, *args[1])
+            else:
                 data_dependent.refuse(f"{func.overloadpacket.__name__}, whose result")
-            result = self._all_selected(tensor, *args[1])
         if tensor.device.type == "cuda":
             self._launch(knowledge_of(func), func, args, kwargs, result, None)
             self.gpu.host_wait(self.gpu.current, func.overloadpacket.__name__)
         return result
+
+    def _places(self, indices: Any, device: torch.device) -> list[Any] | None:
+        """Return *indices* with the places at which masks are true in their stead; None: one is not known."""
+        places: list[Any] = []
+        for index in indices:
+            if not isinstance(index, Tensor) or index.dtype not in _MASKS:
+                places.append(index)
+            elif (mask := value_of(index)) is None:
+                return None
+            else:
+                places += self._wrapped(mask.nonzero().unbind(1), device)
+        return places
 
     def _all_selected(self, tensor: Tensor, mask: Tensor) -> FakeTensor:
         """Return what ``tensor[mask]`` is where the mask is true everywhere."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from collectives.errors import NotSupportedError
-from collectives.virtual.gpu.accelerator import CudaDevices
+from collectives.virtual.gpu.accelerator import CudaDevices, known_integers
 from collectives.virtual.gpu.cpu_kernels import on_cpu
 from collectives.virtual.gpu.knowledge import Knowledge
 from collectives.virtual.gpu.shapes import forget_kind
@@ -110,7 +110,7 @@ def _is_worth_it(args: Any, result: Any) -> bool:
     if isinstance(first, FakeTensor) and value_of(first) is None:
         return False
     tensor = first_tensor(result)
-    return tensor is not None and is_small(tensor)
+    return tensor is not None and is_small(tensor, known_integers())
 
 
 def _forget_written(func: Any, args: Any, kwargs: Any) -> None:

@@ -148,6 +148,11 @@ def _back_from_float(operation: Any) -> Callable[..., Any]:
     return backward
 
 
+def _histc(tensor: Tensor, bins: int = 100, low: float = 0, high: float = 0) -> Tensor:
+    """Count integers, too, for which the CPU has no kernel."""
+    return torch.histc(tensor.double(), bins, low, high).to(tensor.dtype)
+
+
 def _by_position(logarithms: Tensor) -> Tensor:
     """Return what is (batch, heads, positions) in the order of memory that the CPU's kernel writes."""
     return logarithms.transpose(1, 2).contiguous().transpose(1, 2)
@@ -159,6 +164,7 @@ _OWN: Mapping[Any, Callable[..., Any]] = {
     _aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,
     _aten._scaled_dot_product_efficient_attention.default: _efficient,
     _aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
+    _aten.histc.default: _histc,
     _aten.log_sigmoid_forward.default: _log_sigmoid,
     _aten.log_sigmoid_backward.default: _log_sigmoid_backward,
     **{kernel: _in_float(kernel) for kernel in (_aten._softmax.default, _aten._log_softmax.default)},

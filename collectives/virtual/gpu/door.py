@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from collectives.virtual.gpu.accelerator import CudaDevices
+from collectives.virtual.gpu.accelerator import CudaDevices, known_integers
 from collectives.virtual.gpu.values import forget, is_small, is_virtual, set_value, value_of
 
 
@@ -30,7 +30,7 @@ class ValueDoor:
         value = value_of(tensor)
         if value is not None:
             return value
-        return _on(tensor, "cpu" if is_small(tensor) else "meta")
+        return _on(tensor, "cpu" if is_small(tensor, known_integers()) else "meta")
 
     def done(self, tensor: Tensor, plain: Tensor, is_known: bool) -> None:
         """Let *plain* be the value of *tensor*, if it is known and has memory."""

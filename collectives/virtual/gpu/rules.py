@@ -14,9 +14,12 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from collectives.virtual.gpu import copies, data_dependent
+from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.computing import compute
 from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
-from collectives.virtual.gpu.values import UnknownValueError, forget, set_value, value_of, with_values
+from collectives.virtual.gpu.routing import Router
+from collectives.virtual.gpu.values import ROUTED, UnknownValueError, forget, set_value, value_of, with_values
+from collectives.virtual.memory.tracker import Memory
 from collectives.virtual.notices import Notices
 
 LARGE = 1 << 20
@@ -33,6 +36,8 @@ class Execution(Protocol):
     fake: FakeTensorMode
     has_data: bool
     notices: Notices
+    memory: Memory
+    router: Router | None
 
     def transfer(self, nbytes: int, direction: str, waits: bool) -> None:
         """Charge a transfer between host and device."""
@@ -155,6 +160,20 @@ def _check_finite(execution: Execution, func: Any, types: Any, args: Any, kwargs
     return NotImplemented
 
 
+def _topk(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """Choose the largest elements; the router says which, where nobody knows, or notes it."""
+    is_last = len(args) < 3 or args[2] in (-1, args[0].dim() - 1)
+    if execution.router is None or not is_last or args[0].device.type != "cuda":
+        return NotImplemented
+    result = execution.as_any_other(knowledge_of(func), func, types, args, kwargs)
+    assumed = execution.router.choose(args[0], result[1], execution.memory.moment())
+    devices = CudaDevices.here()
+    if assumed and devices is not None:
+        devices.known_integers = ROUTED  # from which others follow
+        execution.notices.add(assumed)
+    return result
+
+
 def _lacks(execution: Execution, source: Tensor) -> bool:
     """Return whether *source* has no data where others have; without data one of meta is as good."""
     return execution.has_data and source.is_meta
@@ -168,6 +187,7 @@ RULES: Mapping[Any, Callable[..., Any]] = {
     _aten.is_set_to.default: _is_set_to,
     _aten.allclose.default: _compared,
     _aten._amp_foreach_non_finite_check_and_unscale_.default: _check_finite,
+    _aten.topk.default: _topk,
     _aten._pin_memory.default: _nothing,
     _aten.is_pinned.default: _is_not_pinned,
     **dict.fromkeys(

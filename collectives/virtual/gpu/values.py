@@ -20,6 +20,8 @@ SMALL = 4096
 """Elements, up to which integers are known in a run without data."""
 SMALL_FLOATS = 16
 """The same of floating point numbers, which are data as a rule."""
+ROUTED = 1 << 20
+"""The same of integers where routing is stated: which experts each token goes to."""
 
 _SLOT = "_value_and_cell"
 
@@ -95,9 +97,9 @@ def share_value(tensor: Tensor, source: Tensor) -> None:
         tensor.__dict__[_SLOT] = found
 
 
-def is_small(tensor: Tensor) -> bool:
-    """Return whether a run without data keeps the value of *tensor*, if it knows it."""
-    return tensor.numel() <= (SMALL_FLOATS if tensor.dtype.is_floating_point else SMALL)
+def is_small(tensor: Tensor, integers: int = SMALL) -> bool:
+    """Return whether a run without data keeps the value of *tensor*, if known: of so many *integers*."""
+    return tensor.numel() <= (SMALL_FLOATS if tensor.dtype.is_floating_point else integers)
 
 
 def with_values(values: Any) -> Any:

@@ -29,6 +29,7 @@ from collectives.virtual.gpu import batch_norm
 from collectives.virtual.gpu.accelerator import CudaDevices, on_demand
 from collectives.virtual.gpu.instant import InstantGpu
 from collectives.virtual.gpu.mentions import mentions_cuda, text_of_module
+from collectives.virtual.gpu.routing import Router
 from collectives.virtual.gpu.triggers import triggers
 from collectives.virtual.isolation.function_modes import take_function_modes
 from collectives.virtual.isolation.patching import replaced
@@ -48,12 +49,14 @@ class VirtualCuda:
     Args:
         model: of computation.
         has_data: whether tensors have values.
+        router: is told of every ``topk``; None: nobody asks.
     """
 
-    def __init__(self, model: ComputeModel, has_data: bool) -> None:
+    def __init__(self, model: ComputeModel, has_data: bool, router: Router | None = None) -> None:
         self._model = model
         self._roofline = model if isinstance(model, Roofline) and gpu_of(model) is not None else None
         self._has_data = has_data
+        self._router = router
         self._wanted = not has_data
         self._known_shapes: dict[Key, Known] = {}
         self._entering: dict[int, Callable[[], CudaDevices]] = {}
@@ -161,8 +164,16 @@ class VirtualCuda:
         launches = self._roofline.launches(rank_thread.cluster)
         totals = self._roofline.totals.setdefault(rank_thread.rank, Totals())
         notices = Notices.of(rank_thread.cluster)
-        charged = ChargedExecution(gpu, launches, totals, self._has_data, notices, self._known_shapes)
-        charged.born.append(devices.memory.born)
+        charged = ChargedExecution(
+            gpu,
+            launches,
+            totals,
+            self._has_data,
+            notices,
+            self._known_shapes,
+            devices.memory,
+            self._router,
+        )
         return devices, charged
 
 

@@ -29,8 +29,8 @@ class Halves(nn.Module):
 
 
 def but_for_times(ours: Logged, theirs: Logged) -> bool:
-    """Return whether both have torch's keys and values; ours tells more of static graphs."""
-    assert theirs.keys() <= ours.keys() <= {*theirs, "static_graph"}
+    """Return whether both have torch's keys and values; ours tells more of static graphs, and its carrier."""
+    assert theirs.keys() <= ours.keys() <= {*theirs, "static_graph", "carrier"}
     return all(ours[key] == theirs[key] for key in theirs if "_time" not in key)
 
 

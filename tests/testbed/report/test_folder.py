@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from benchmarks.lab.result_folder import ResultFolder
 from testbed.errors import UsageError
-from testbed.output.folder import SCHEMA, ResultFolder, document
+from testbed.output.folder import SCHEMA, document
 from testbed.output.table import progress, seconds, stdout_console, table
 from testbed.planning.points import Point
 from testbed.planning.row import Row

@@ -17,7 +17,7 @@ from distributed.scheduler import KilledWorker
 
 from testbed.errors import LaunchError, Terminated, UsageError
 from testbed.fuzzing.draw import Space
-from testbed.fuzzing.subjects import Scripts
+from testbed.fuzzing.scripts import Scripts
 from testbed.scripts import parent
 from testbed.tasks import spread
 from testbed.tasks.bounds import terminated_in_order

@@ -124,19 +124,35 @@ def rows_of_experts(
         ranks: that share the experts.
         exponent: of the power law by which experts are drawn; 0: all have the same.
     """
-    total = tokens * chosen
     if not exponent:
-        return (total / experts,) * (experts // ranks)
+        return (tokens * chosen / experts,) * (experts // ranks)
     random, held = Random(0), experts // ranks
-    low, high = (1.0, max(tokens * 0.8, 1.001)) if total > experts else (0.01, 2.0)
-    power = 1 - exponent
     sums = [0.0] * held
     for _ in range(_DRAWS):
-        drawn = [
-            ((high**power - low**power) * random.random() + low**power) ** (1 / power) for _ in range(experts)
-        ]
-        scale = total / sum(drawn)
-        drawn = [min(own * scale, tokens) for own in drawn]
+        drawn = drawn_rows(random, tokens, experts, chosen, exponent)
         parts = [sorted(drawn[begin : begin + held]) for begin in range(0, experts, held)]
         sums = [own + more for own, more in zip(sums, max(parts, key=sum), strict=True)]
     return tuple(own / _DRAWS for own in sums)
+
+
+def drawn_rows(random: Random, tokens: int, experts: int, chosen: int, exponent: float) -> list[float]:
+    """Return the rows of each expert, drawn from a power law; none has more than there are tokens.
+
+    Args:
+        random: draws.
+        tokens: how many.
+        experts: how many.
+        chosen: experts of a token.
+        exponent: of the power law.
+    """
+    total, power = tokens * chosen, 1 - exponent
+    low, high = (1.0, max(tokens * 0.8, 1.001)) if total > experts else (0.01, 2.0)
+    drawn = []
+    for _ in range(experts):
+        part = random.random()
+        if power:
+            drawn.append(((high**power - low**power) * part + low**power) ** (1 / power))
+        else:
+            drawn.append(low * (high / low) ** part)
+    scale = total / sum(drawn)
+    return [min(own * scale, tokens) for own in drawn]

@@ -1,0 +1,184 @@
+"""Routing in a run without data: which experts are chosen is known, and what follows from that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from collectives.errors import NotSupportedError
+from collectives.virtual import run
+from collectives.virtual.computation import Roofline
+from collectives.virtual.gpu.routing import Routing, RoutingRecord, dealt_out
+from sim.errors import RankError
+from tests.given import switch
+
+
+def _run(work: Callable[[], Any], routing: Any = "power-law:1.2", **options: Any) -> Any:
+    options = {"fake": True, **options}
+    return run(lambda rank: work(), network=switch(1), compute=Roofline("h100"), routing=routing, **options)
+
+
+def _chosen(tokens: int = 6000, experts: int = 8, chosen: int = 2) -> Tensor:
+    return torch.randn(tokens, experts, device="cuda").softmax(-1).topk(chosen)[1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "tokens", "chosen"), [([1] * 8, 6, 2), ([9, 1, 1, 1], 5, 3), ([0, 0, 1], 4, 2), ([5, 3], 7, 1)]
+)
+def test_each_token_goes_to_different_experts(rows: list[int], tokens: int, chosen: int) -> None:
+    experts = dealt_out(rows, tokens, chosen)
+
+    assert experts.shape == (tokens, chosen)
+    assert all(len(set(of_token)) == chosen for of_token in experts.tolist())
+
+
+@pytest.mark.parametrize(("tokens", "chosen"), [(64, 2), (24, 6), (8, 1)])
+def test_balanced_tokens_are_as_many_for_every_expert(tokens: int, chosen: int) -> None:
+    def work() -> list[int]:
+        return _chosen(tokens, 8, chosen).flatten().bincount(minlength=8).tolist()
+
+    assert _run(work, "balanced").results == [[tokens * chosen // 8] * 8]
+
+
+_COUNTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "bincount": lambda experts: experts.flatten().bincount(minlength=8),
+    "histc": lambda experts: experts.flatten().histc(bins=8, min=0, max=8),
+    "one hot": lambda experts: F.one_hot(experts, 8).sum((0, 1)),
+    "comparisons": lambda experts: torch.stack([(experts == expert).sum() for expert in range(8)]),
+    "sorted": lambda experts: experts.flatten().sort()[0].unique_consecutive(return_counts=True)[1],
+    "where": lambda experts: torch.stack([torch.tensor(len(torch.where(experts == e)[0])) for e in range(8)]),
+}
+
+
+@pytest.mark.parametrize("way", _COUNTS)
+def test_counts_of_tokens_are_known_however_a_script_counts(way: str) -> None:
+    def work() -> tuple[list[int], list[int]]:
+        experts = _chosen()
+        return _COUNTS[way](experts).tolist(), experts.flatten().cpu().bincount(minlength=8).tolist()
+
+    own, plain = _run(work).results[0]
+
+    assert own == plain
+    assert sum(own) == 12000
+    assert max(own) > min(own)
+
+
+def test_rows_that_a_known_mask_selects_have_a_shape_and_no_values() -> None:
+    def work() -> tuple[int, int, bool]:
+        tokens, experts = torch.randn(6000, 16, device="cuda"), _chosen()
+        mask = (experts == 3).any(-1)
+        rows = tokens[mask] @ torch.randn(16, 4, device="cuda")
+        return rows.shape[0], int(mask.sum()), bool(rows.sum().isnan())
+
+    (rows, selected, _), *_ = _run(work).results
+
+    assert rows == selected > 0
+
+
+class _Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList((_Layer(), _Layer()))
+
+    def forward(self, tokens: Tensor) -> list[list[int]]:
+        one, other = self.layers
+        return [one(tokens).tolist(), other(tokens).tolist(), other(tokens).tolist()]
+
+
+class _Layer(nn.Module):
+    def forward(self, tokens: Tensor) -> Tensor:
+        return tokens.softmax(-1).topk(2)[1].flatten().bincount(minlength=8)
+
+
+def test_shares_differ_by_router_and_iteration_and_are_those_of_any_run() -> None:
+    def work() -> list[list[int]]:
+        model = _Layers()
+        weight = nn.Parameter(torch.zeros(1, device="cuda"))
+        optimizer, found = torch.optim.SGD([weight], 0.1), []
+        for _ in range(2):
+            tokens = torch.randn(64, 8, device="cuda")
+            found += model(tokens)
+            (weight * tokens.sum()).sum().backward()
+            optimizer.step()
+        return found
+
+    one, other = _run(work).results[0], _run(work).results[0]
+
+    assert one == other
+    assert one[1] == one[2]
+    assert one[4] == one[5]
+    assert len({tuple(counts) for counts in one}) == 4
+
+
+def test_a_routing_that_is_recorded_is_that_of_a_run_without_data(tmp_path: Path) -> None:
+    def work() -> list[int]:
+        model = nn.Sequential(_Layer())
+        tokens = torch.arange(64 * 8, device="cuda").reshape(64, 8).mul(37).remainder(101).float()
+        return model(tokens).tolist()
+
+    record, path = RoutingRecord(), tmp_path / "routing.json"
+    with_data = _run(work, record, fake=False).results
+    record.save(path)
+
+    assert _run(work, path).results == with_data
+    assert json.loads(path.read_text()) == {"schema": 1, "routers": {"0": with_data}}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("even", "expected balanced, power-law:A"),
+        ("power-law:0", "expected an exponent above 0"),
+        ("power-law:x", "expected an exponent above 0"),
+    ],
+)
+def test_a_routing_that_is_none_is_refused_by_name(given: str, says: str) -> None:
+    with pytest.raises(NotSupportedError, match=says):
+        Routing.parse(given)
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ('{"schema": 1, "routers": {}}', "routers"),
+        ('{"schema": 1, "routers": {"0": [[1, -2]]}}', "greater than or equal to 0"),
+        ('{"schema": 2, "routers": {"0": [[1]]}}', "schema"),
+    ],
+)
+def test_a_file_that_is_no_routing_is_refused_with_the_field(
+    tmp_path: Path, document: str, says: str
+) -> None:
+    path = tmp_path / "routing.json"
+    path.write_text(document)
+
+    with pytest.raises(NotSupportedError, match=says):
+        Routing.parse(path)
+
+
+@pytest.mark.parametrize("name", ["1", "0"])
+def test_a_file_of_another_model_is_refused_with_its_routers(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "routing.json"
+    path.write_text(json.dumps({"schema": 1, "routers": {name: [[1, 2, 3]]}}))
+
+    with pytest.raises(RankError, match="record the routing of this model"):
+        _run(lambda: nn.Sequential(_Layer())(torch.randn(64, 8, device="cuda")), path)
+
+
+def test_routing_that_nobody_states_is_balanced_and_said_to_be_an_assumption() -> None:
+    done = _run(lambda: _chosen(64).flatten().bincount(minlength=8).tolist(), None)
+
+    assert done.results == [[16] * 8]
+    assert any("--routing balanced" in notice and "an assumption" in notice for notice in done.report.notices)
+
+
+@pytest.mark.parametrize("routing", ["balanced", RoutingRecord()])
+def test_routing_is_refused_where_it_says_nothing(routing: Any) -> None:
+    with pytest.raises(NotSupportedError, match="routing is stated for a run without data"):
+        _run(_chosen, routing, fake=routing != "balanced")
