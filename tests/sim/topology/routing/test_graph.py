@@ -80,15 +80,6 @@ def test_hashes_spread_pairs_over_equal_paths_and_each_pair_keeps_its_own():
     assert min(taken.values()) > 200
 
 
-def test_links_may_go_one_way_and_differ_in_everything():
-    links = [("a", "b", 10, 1), ("b", "c", 20, 2), ("c", "a", 30, 3)]
-    topology = Topology.graph(ranks=["a", "b", "c"], links=links)
-
-    assert names(topology, 1, 0) == "b to c, c to a"
-    assert topology.link_bandwidth.tolist() == [10, 20, 30]
-    assert topology.link_latency.tolist() == [1, 2, 3]
-
-
 def test_parallel_links_have_names_of_their_own_and_share_the_traffic():
     ranks = [f"r{n}" for n in range(16)]
     links = [link for rank in ranks[1:] for link in both(rank, "s")] + [*both("s", "r0"), *both("s", "r0")]
