@@ -50,7 +50,7 @@ OUTPUTS: Mapping[str, Sequence[str]] = {
     "calibrate --output": (".toml",),
 }
 """Suffixes of files, by option, or by command and option where commands differ."""
-INPUTS = ("--from", "--table", "--calibration", "--assumptions")
+INPUTS = ("--from", "--table", "--calibration", "--assumptions", "--measured")
 """Options with the path of a file that is read."""
 
 
