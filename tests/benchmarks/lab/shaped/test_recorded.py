@@ -46,6 +46,7 @@ def rows(network: str) -> list[Row]:
     return [Row.from_json(row) for row in recorded()["rows"] if row["network"] == network]
 
 
+@cache
 def anew(network: str) -> list[Row]:
     """Return recorded rows of collectives beside predictions of now."""
     found = []
