@@ -90,6 +90,8 @@ def calibrate(
     From a table: what the library's own collectives take, for --model measured. With --device: what
     kernels take by kind, type and shape, for run --compute FILE; about a minute for each type.
     """
+    if output is not None and table_file is None:
+        check_writable(output)  # no folder: there is one file
     if device or table_file is not None:
         shm = transport if transport == "shm" else None
         _refuse("of a network that is measured", seconds=seconds, port=port, transport=shm)
@@ -108,8 +110,6 @@ def calibrate(
     from testbed.report.calibration import curves_result
 
     rows = read_table(table_file, table.said())
-    if output is not None and not output.is_dir():
-        check_writable(output)
     with progress() as advance:
         found = calibrations_from(rows, table_file, select=select, network=network, advance=advance)
     return curves_result(table_file, found, _write(found, output))
@@ -125,8 +125,6 @@ def _refuse(whose: str, **options: object) -> None:
 def _of_network(request: LiveRequest, output: Path | None) -> Result | None:
     """Measure the network between processes, and write its file; return None where rank 0 does."""
     request.check()
-    if output is not None:
-        check_writable(output)
     rows = measured(request)
     if rows is None:
         return None
@@ -150,8 +148,6 @@ def _of_device(types: str | None, threads: int, output: Path | None) -> Result:
     from testbed.calibration.device.measuring import number_of_calls
     from testbed.report.calibration import device_result
 
-    if output is not None:
-        check_writable(output)
     device = this_device()
     wanted = checked_types(None if types is None else [name.strip() for name in types.split(",")], device)
     with progress(number_of_calls(device, wanted)) as advance:

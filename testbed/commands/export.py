@@ -15,10 +15,9 @@ from collectives.formats.whole_file import write_whole
 from testbed.errors import UsageError
 from testbed.options.annotations import CollectiveOf
 from testbed.options.command import Outputs, command
-from testbed.output.folder import check_writable
+from testbed.options.outputs import STDOUT
 from testbed.output.table import counted
 from testbed.result import Result, Rows, Text, asked, found
-from testbed.studies.proofs import choose
 
 if TYPE_CHECKING:
     from collectives.formats.nccl_tuner import TunerTiming
@@ -70,8 +69,6 @@ def export(
     output = None if output == STDOUT else output
     if output is None and not outputs.as_json and (outputs.html or outputs.csv):
         raise UsageError("stdout is for what is exported and nothing else: add --output FILE, or --json")
-    if output is not None:
-        check_writable(output)
     if format == "nccl-tuner":
         text, what, method, facts = _of_table(source, ranks, protocol)
     else:
@@ -95,7 +92,6 @@ def export(
     )
 
 
-STDOUT = Path("-")
 MODELS = {
     "msccl": "the program was proved; no MSCCL ran the file",
     "mscclpp": "the program was proved; no MSCCL++ ran the plan",
@@ -118,6 +114,7 @@ def _of_algorithm(
 ) -> Exported:
     from collectives.formats.msccl_xml import to_msccl_xml
     from collectives.formats.mscclpp_json import to_mscclpp_json
+    from testbed.studies.proofs import choose
 
     if ranks is None:
         raise UsageError(f"--format {format} is for one world size: add --ranks N")

@@ -116,7 +116,6 @@ def run(
             script, arguments or [], topology, choice, module=module, limit=checks.max_orders
         )
 
-    shown.check()
     topology = cluster.topology()
     if topology.num_ranks > MAX_THREADS and not gpu.folds:
         raise UsageError(

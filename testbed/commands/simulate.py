@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -18,13 +17,12 @@ from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions
 from testbed.options.cluster import DEFAULT_NETWORK
 from testbed.options.command import command
 from testbed.options.conditions import ConditionOptions
-from testbed.output.folder import check_writable
 from testbed.output.table import progress
 from testbed.result import Result
 from testbed.tasks.bounds import bounded
 
 if TYPE_CHECKING:
-    from testbed.studies.simulation import Simulated, SimulationRequest
+    from testbed.studies.simulation import Simulated
 
 EXAMPLES = """\b
 Examples:
@@ -121,7 +119,8 @@ def simulate(
         calibrated=origin_of(description),
     )
 
-    _check_trace(request, trace)
+    if trace is not None and (runs := len(entries) * len(sizes)) > 1:
+        raise UsageError(f"--trace is of one run, but {runs} are asked for: name one algorithm and one size")
     results: list[Simulated] = []
     with bounded() as stop, progress(len(entries) * len(sizes)) as advance:
         results.extend(simulated(request, advance, watched=sys.stderr.isatty()))
@@ -131,13 +130,3 @@ def simulate(
         results[0].run.trace.save(trace)
         result = replace(result, files={"Trace, for https://ui.perfetto.dev": trace})
     return stop.ended(result)
-
-
-def _check_trace(request: SimulationRequest, trace: Path | None) -> None:
-    """Check, before any work is done, that the trace that was asked for can be written."""
-    if trace is None:
-        return
-    runs = len(request.entries) * len(request.sizes)
-    if runs > 1:
-        raise UsageError(f"--trace is of one run, but {runs} are asked for: name one algorithm and one size")
-    check_writable(trace)

@@ -13,7 +13,6 @@ from testbed.errors import UsageError
 from testbed.options.annotations import Network
 from testbed.options.arguments import parse_sizes
 from testbed.options.command import command
-from testbed.output.folder import check_writable
 from testbed.output.table import progress
 from testbed.result import Result
 
@@ -72,8 +71,6 @@ def synthesize(
     sizes = parse_sizes(nbytes, 2, "--nbytes")
     if len(sizes) != 1:
         raise UsageError(f"--nbytes: a program is made for one size, got {nbytes!r}")
-    if output is not None:
-        check_writable(output)
     _check_solvers()
     description = load_network(network)
     topology = description.topology(default_ranks(description, ranks))

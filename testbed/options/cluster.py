@@ -10,7 +10,6 @@ import typer
 
 from testbed.options.annotations import TraceFile
 from testbed.options.arguments import MAX_RANKS, parse_algorithm
-from testbed.output.folder import check_writable
 
 if TYPE_CHECKING:
     from collectives.catalogue.selectors import Choice
@@ -105,15 +104,6 @@ class OutputOptions:
     def given(self) -> dict[str, bool]:
         """Which files were asked for, by the names of their options."""
         return {"--trace": self.trace is not None}
-
-    def check(self) -> None:
-        """Check, before any work is done, that what was asked for can be written.
-
-        Raises:
-            UsageError: it cannot.
-        """
-        if self.trace is not None:
-            check_writable(self.trace)
 
 
 class CheckName(StrEnum):

@@ -54,31 +54,9 @@ class Outputs:
     ] = False
 
     @classmethod
-    def checked(cls, options: Mapping[str, Any]) -> Outputs:
-        """Return those among *options*, of which it is known that they can be written.
-
-        Raises:
-            UsageError: one cannot.
-        """
-        own = cls(**{field.name: options[field.name] for field in fields(cls) if field.name in options})
-        own.check()
-        return own
-
-    def check(self) -> None:
-        """Check, before any work is done, that what was asked for can be written.
-
-        Raises:
-            UsageError: it cannot.
-        """
-        from testbed.output.folder import check_writable
-
-        if self.html is not None:
-            from testbed.result.page import check_page
-
-            check_page(self.html)
-        for path in (self.csv, self.plot):
-            if path is not None:
-                check_writable(path)
+    def among(cls, options: Mapping[str, Any]) -> Outputs:
+        """Return those among *options*."""
+        return cls(**{field.name: options[field.name] for field in fields(cls) if field.name in options})
 
     def give(self, result: Result, console: Callable[[], Console] | None = None) -> None:
         """Give *result*: in files, and as JSON or on the terminal that *console* returns.
@@ -171,7 +149,7 @@ def command(
     def in_shell(**options: Any) -> None:
         from testbed.result.result import Interrupted
 
-        outputs = Outputs.checked(options)
+        outputs = Outputs.among(options)
         try:
             result = flat(**{"plot": None, **options})
         except Interrupted as interrupted:
@@ -193,7 +171,7 @@ def command(
         checked = _in_shell_alone(in_shell)
         check_values(checked, options)
         check_outputs(checked, options)
-        outputs = Outputs.checked(options)
+        outputs = Outputs.among(options)
         if outputs.as_json:
             raise UsageError("as_json=True is of the shell: a result has its JSON types by document()")
         result = flat(**{"plot": None, **options})

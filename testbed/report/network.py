@@ -12,7 +12,7 @@ from sim.topology import Topology
 from sim.topology.description import NetworkDescription
 from sim.units import format_bandwidth, format_time
 from testbed.output.table import counted, spell_size
-from testbed.plots.drawn_network import DrawnNetwork, drawn_network
+from testbed.plots.drawn_network import drawn_network
 from testbed.plots.network_sketch import sketch
 from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
 from testbed.studies.network_survey import (
@@ -70,7 +70,7 @@ def network_result(description: NetworkDescription, topology: Topology) -> Resul
         body={name: value for name, value in facts.items() if name != "links"},
         parts=[
             Plot(
-                partial(_drawn, topology),
+                partial(drawn_network, topology),
                 "The network",
                 description.description and f"{description.description}.",
                 alone=f"{topology.name}, {topology.num_ranks} ranks",
@@ -78,10 +78,6 @@ def network_result(description: NetworkDescription, topology: Topology) -> Resul
             *_parts(topology, facts),
         ],
     )
-
-
-def _drawn(topology: Topology) -> DrawnNetwork:
-    return drawn_network(topology)
 
 
 def _facts(description: NetworkDescription, topology: Topology) -> dict[str, Any]:

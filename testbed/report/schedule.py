@@ -67,14 +67,10 @@ def schedule_result(
         parts=[
             Fitted(partial(_heading, proof, description, others)),
             Fitted(partial(_grid, grid)),
-            Plot(partial(_drawn, schedule), "The schedule"),
+            Plot(lambda: Drawing(schedule_svg(schedule)), "The schedule"),
             quiet(LEGEND),
         ],
     )
-
-
-def _drawn(schedule: ProgramSchedule) -> Drawing:
-    return Drawing(schedule_svg(schedule))
 
 
 def fault_result(algorithm: Algorithm, ranks: int, error: ProgramError) -> Result:

@@ -14,7 +14,6 @@ from sim.topology import Topology
 from sim.units import format_bandwidth, format_time
 from testbed.options import evidence
 from testbed.output.table import counted, percent, seconds, spell_size
-from testbed.plots.any_figure import Figure
 from testbed.plots.drawn_network import drawn_network
 from testbed.plots.timeline import last_iteration, timeline_title
 from testbed.report.gpu import (
@@ -148,11 +147,7 @@ def _plots(script: str, report: VirtualReport, trace: Trace | None, topology: To
         describe = partial(last_iteration, trace, report)
         yield Plot(describe, "Timeline", note, alone, assumptions(report))
     note = "The half of a line at a vertex is what leaves it; utilisation over the whole run."
-    yield Plot(partial(_load, report, topology), "Load of the links", note)
-
-
-def _load(report: VirtualReport, topology: Topology) -> Figure:
-    return drawn_network(topology, report.links)
+    yield Plot(partial(drawn_network, topology, report.links), "Load of the links", note)
 
 
 def _figures(report: VirtualReport) -> Iterator[Part]:

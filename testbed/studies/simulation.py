@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial, wraps
 from typing import Any
 
-from collectives import Job, NotExactError, simulate
+import collectives
+from collectives import Job, NotExactError
 from collectives.program import Algorithm
 from collectives.program.stand_in import standing_for
-from collectives.timing import NVLS, Assumptions, Engine, plan
+from collectives.timing import NVLS, Assumptions, Engine, observation, plan
 from collectives.timing.assumptions import Model
 from collectives.timing.closed_forms import OF_LIBRARY
-from collectives.timing.links import Traffic
-from collectives.timing.observation import MAX_MESSAGES
+from collectives.timing.links import LinkUse, Traffic
 from collectives.timing.run import Run
 from sim.scenario import Scenario
 from sim.scenario.conditions import Condition
@@ -86,10 +86,15 @@ class Simulated:
         """Whether it is known what crossed which link."""
         return not self.run.no_links
 
+    @property
+    def bottleneck(self) -> LinkUse | None:
+        """The fullest link; None where nothing is known of links, or crosses any."""
+        return self.run.links.bottleneck if self.has_links else None
+
     def as_json(self, *, with_links: bool) -> dict[str, Any]:
         """Return the run as JSON types; figures are in seconds and bytes per second."""
         run = self.run
-        bottleneck = run.links.bottleneck if self.has_links else None
+        bottleneck = self.bottleneck
         return {
             "algorithm": self.name,
             "chosen": run.algorithm,
@@ -175,7 +180,7 @@ def _run(
     wanted = request.links or reroutes
     observe = request.observe or (wanted and _can_observe(request, algorithm, nbytes))
     try:
-        return simulate(
+        return collectives.simulate(
             algorithm,
             nbytes=nbytes,
             topology=request.topology,
@@ -202,7 +207,7 @@ def _can_observe(request: SimulationRequest, algorithm: str | Algorithm, nbytes:
         placement=request.placement,
         software=request.assumed.software,
     )
-    return Traffic.of(plan(job, Scenario(request.topology))).num_messages <= MAX_MESSAGES
+    return Traffic.of(plan(job, Scenario(request.topology))).num_messages <= observation.MAX_MESSAGES
 
 
 class _ProgressOfRun:
