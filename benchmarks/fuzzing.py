@@ -13,7 +13,7 @@ from pathlib import Path
 
 from testbed.fuzzing.campaign import Tally, explore
 from testbed.fuzzing.draw import Space
-from testbed.fuzzing.subjects import Scripts
+from testbed.fuzzing.scripts import Scripts
 from testbed.report.fuzzing import fuzzing_result
 
 ROOT = Path(__file__).parents[1]

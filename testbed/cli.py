@@ -44,8 +44,6 @@ COMMANDS = {
 GONE = ("claims", "demo")
 MOVED = ("validate", *GONE)
 """Commands that moved to a checkout, or some of whose options did."""
-ENDING_WITH_A_SCRIPT = ("run", "profile")
-"""Commands that leave what follows the name of a script to the script."""
 
 
 class Commands(TyperGroup):
@@ -76,10 +74,12 @@ def imported(name: str) -> TyperCommand:
     """Return the command of this name, as the shell knows it."""
     from testbed.commands.moved import MovedCommand
     from testbed.options.outputs import CheckedCommand
-    from testbed.options.script_words import ScriptByNameCommand, ScriptCommand
+    from testbed.options.script_words import ForgivingScriptCommand, ScriptByNameCommand, ScriptCommand
 
     classes = dict.fromkeys(MOVED, MovedCommand) | {
-        "same": ScriptCommand,
+        "run": ScriptCommand,
+        "profile": ScriptCommand,
+        "same": ForgivingScriptCommand,
         "fuzz": ScriptByNameCommand,
         "plan": ScriptByNameCommand,
     }
@@ -92,7 +92,6 @@ def imported(name: str) -> TyperCommand:
         help=docstring_of(function),
         epilog=getattr(module, "EXAMPLES", None),
         hidden=name not in COMMANDS,
-        context_settings={"allow_interspersed_args": name not in ENDING_WITH_A_SCRIPT},
     )(getattr(function, "in_shell", function))
     command: TyperCommand = typer.main.get_command(alone)  # type: ignore[assignment]
     return command

@@ -9,7 +9,6 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,21 +104,3 @@ def test_processor_time_of_processes_that_are_alive_counts() -> None:
         process.communicate("\n")
 
     assert spent > 0.02
-
-
-def test_a_level_of_points_that_is_unknown_is_refused(pytestconfig: pytest.Config) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--points",
-        "some",
-        "--collect-only",
-        "-q",
-        "tests/test_points.py",
-    ]
-
-    done = subprocess.run(command, cwd=pytestconfig.rootpath, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 4
-    assert "--points" in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
@@ -49,5 +50,5 @@ def every_group_ours(
 
     return [
         (_c10d, "_new_process_group_helper", make),
-        (_c10d, "default_pg_nccl_timeout", _c10d.default_pg_timeout),  # unset where torch has no NCCL
+        (_c10d, "default_pg_nccl_timeout", timedelta(minutes=10)),  # unset where torch has no NCCL
     ]

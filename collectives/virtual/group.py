@@ -18,16 +18,17 @@ from collectives.torch_backend.door import Door
 from collectives.torch_backend.names import NamedProcessGroup
 from collectives.virtual.batched_execution import BatchedExecutions
 from collectives.virtual.carried import Noted
-from collectives.virtual.gpu.door import ValueDoor
-from collectives.virtual.gpu.on_values import OnValues
+from collectives.virtual.gpu.door import OnValues, ValueDoor
 from collectives.virtual.group_calls.exchange import Exchanges
 from collectives.virtual.group_calls.launcher import Group, StreamLauncher
 from collectives.virtual.library_calls import CallsOfGroup, LibraryPrograms
 from collectives.virtual.progress import RankProgress
 from collectives.virtual.streams.gpu import Gpu, current_gpu
+from collectives.virtual.time_outs import NCCL_DEFAULT, Pauses, TimeOut
 from collectives.virtual.transport import SimulatedTransport
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import RankThread
+from sim.units import SECOND
 
 _OF_MESH = "mesh_"
 _BLOCKING = ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
@@ -56,7 +57,8 @@ class RankThreads:
         self._group: NamedProcessGroup | None = None
         name = options.group_id
         chosen = options.timeout
-        self._timeout = None if chosen == default_pg_timeout else chosen.total_seconds()
+        self._timeout = None if chosen in (default_pg_timeout, NCCL_DEFAULT) else chosen.total_seconds()
+        self._limit_ps = round(chosen.total_seconds() * SECOND)
         self.ordinal = self.world.partitions.join(rank_thread.rank, self.hosts)
         self.key = (name, self.hosts, self.world.count((name, self.hosts, rank_thread.rank)))
 
@@ -69,8 +71,9 @@ class RankThreads:
     ) -> Communicator:
         """Return a new communicator over the simulated network.
 
-        Where the script has chosen no time-out, it waits for as long as there is hope: until a deadlock is
-        found.  Whatever *transport* the script asks for, messages travel as the run says.
+        Where the script has chosen no time-out, a deadlock is found at once; a rank that is later than the
+        default is found in any case (`collectives.virtual.time_outs`). Whatever *transport* the script asks
+        for, messages travel as the run says.
         """
         self.world.classes.check_group(self.hosts, self.ordinal, self.rank_thread.rank)
         chosen = algorithm or self.algorithm
@@ -83,6 +86,7 @@ class RankThreads:
             return Communicator(self._on_streams(gpu, self._noted(selector), device, library))
 
         model = self.world.transport_model
+        limit_ps = self._limit_ps if timeout is None else round(timeout * SECOND)
         key = (self.key, self.world.count((self.key, self.rank)))
         if key not in self.world.meeting_points:
             cluster = self.rank_thread.cluster
@@ -97,11 +101,14 @@ class RankThreads:
             meeting_point.key = key
             self.world.meeting_points[key] = meeting_point
             self.world.batched[key] = BatchedExecutions(meeting_point)
+            self.world.time_outs[key] = TimeOut(self.hosts, limit_ps, Pauses.of(cluster))
         meeting_point = self.world.meeting_points[key]
         rank_thread, world = self.rank_thread, self.world
         progress = world.progress.setdefault(rank_thread.rank, RankProgress(rank_thread))
         seconds = self._timeout if timeout is None else timeout
-        simulated = SimulatedTransport(meeting_point, self.rank, rank_thread, world.trace, progress, seconds)
+        simulated = SimulatedTransport(
+            meeting_point, self.rank, rank_thread, world.trace, progress, seconds, world.time_outs[key]
+        )
         carry_out = self.world.batched[key].carry_out
         if library is not None:
             carry_out = LibraryPrograms(library, selector, carry_out).carry_out
@@ -139,6 +146,7 @@ class RankThreads:
             self._host_waits(),
             device.type,
             self._before_call,
+            self._limit_ps,
         )
         exchanges = Exchanges.of(self.rank_thread.cluster)
         exchanges.classes = self.world.classes

@@ -34,6 +34,7 @@ from collectives.virtual.isolation.ownership import LIBRARY_FOLDERS
 from collectives.virtual.isolation.patching import Replacement, replaced
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import Gpu, current_gpu
+from collectives.virtual.time_outs import Pauses
 from sim.cluster import RankThread, current_rank_thread
 from sim.units import SECOND
 
@@ -89,6 +90,8 @@ class _Clock:
     def let_pass(self, duration_ps: int, name: str) -> None:
         """Let *duration_ps* pass on the rank; on a GPU it is work of the host."""
         gpu = current_gpu()
+        if name == "sleep":
+            Pauses.of(self.rank_thread.cluster).note(self.rank_thread.rank, duration_ps)
         if gpu is not None:
             gpu.host_work(name, duration_ps)
             return

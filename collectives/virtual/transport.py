@@ -23,6 +23,7 @@ from collectives.program.chunking import Buffer
 from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.timing.ranks.simulated_port import SimulatedPort
 from collectives.virtual.progress import TOGETHER, CalledExecution, RankProgress
+from collectives.virtual.time_outs import TimeOut
 from sim.cluster import RankThread, Thing, Touch, current_rank_thread
 from sim.errors import WaitTimeoutError
 from sim.network.stream import Stream
@@ -52,6 +53,7 @@ class SimulatedTransport:
         trace: gets a span for every collective, if given.
         progress: what the rank has in flight in all its groups; needed where it goes on when the rank calls.
         timeout: of a wait, in virtual seconds; None: for ever, as a deadlock is found at once.
+        time_out: of the group, which its ranks share: how late a rank may come to a call.
     """
 
     def __init__(
@@ -62,8 +64,10 @@ class SimulatedTransport:
         trace: Trace | None = None,
         progress: RankProgress | None = None,
         timeout: float | None = None,
+        time_out: TimeOut | None = None,
     ) -> None:
         self.meeting_point = meeting_point
+        self.time_out = time_out
         self.rank = rank
         self.world_size = len(meeting_point.hosts)
         self.clock = rank_thread
@@ -97,6 +101,8 @@ class SimulatedTransport:
         self.clock.check_thread()
         self.recent.append(call)
         self.meeting_point.reports[self.rank] = Report(call, "posted", tuple(self.recent))
+        if self.time_out is not None:
+            self.time_out.come(self.rank, self.clock.now_ps(), call)
         if self._choices is not None:
             for thing in things_of(call, self.meeting_point):
                 self._choices.touch(thing, Touch.CONTRIBUTE)

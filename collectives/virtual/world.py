@@ -19,6 +19,7 @@ from collectives.virtual.folding.partitions import Partitions
 from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.library_calls import LibraryCalls
 from collectives.virtual.progress import RankProgress
+from collectives.virtual.time_outs import TimeOut
 from sim.cluster import Surroundings
 from sim.scenario.rank_overhead import RankOverhead
 from sim.trace import Trace
@@ -32,6 +33,7 @@ class VirtualWorld:
         algorithm: of all-reduce, for groups that choose none.
         meeting_points: that of each communicator of each group.
         batched: what each of them carries out for all its ranks at once.
+        time_outs: of the groups, how late a rank may come to a call.
         created: how often each rank has made the group or communicator of a name.
         values: the contents of the rank threads' stores.
         awaited: the events that fire when a key of the stores is set.
@@ -53,6 +55,7 @@ class VirtualWorld:
     algorithm: Choice
     meeting_points: dict[Hashable, MeetingPoint] = field(default_factory=dict)
     batched: dict[Hashable, BatchedExecutions] = field(default_factory=dict)
+    time_outs: dict[Hashable, TimeOut] = field(default_factory=dict)
     created: Counter[Hashable] = field(default_factory=Counter)
     values: dict[str, bytes] = field(default_factory=dict)
     awaited: dict[str, simpy.Event] = field(default_factory=dict)

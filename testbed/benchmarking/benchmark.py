@@ -96,7 +96,7 @@ def _simulate(candidate: Candidate, request: BenchRequest, nbytes: int, topology
     algorithm = candidate.algorithm
     timed = partial(
         simulate,
-        algorithm or candidate.name,
+        candidate.simulated_as,
         nbytes=nbytes,
         topology=topology,
         collective=request.collective,

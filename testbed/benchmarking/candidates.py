@@ -61,6 +61,11 @@ class Candidate:
     algorithm: Algorithm | None
     asked_for: bool = True
 
+    @property
+    def simulated_as(self) -> Algorithm | str:
+        """What the simulator takes for it: its name where it is no one algorithm."""
+        return self.algorithm or self.name
+
     def choice(self, collective: str) -> Choice:
         """Return what a communicator takes to carry out *collective* so."""
         return self.name if self.algorithm is None else {collective: self.algorithm}

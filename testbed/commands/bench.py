@@ -21,15 +21,13 @@ from testbed.benchmarking.candidates import (
     choose_candidates,
 )
 from testbed.benchmarking.measure import Row
-from testbed.benchmarking.measured_run import measure_on_ranks, measure_processes, measure_threads
 from testbed.benchmarking.payload import ITEM_SIZES, count_of, size_of
-from testbed.calibration.live.comparison import with_simulation
 from testbed.errors import UsageError
+from testbed.options.annotations import Port, SizeFactor
 from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes
 from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions_json
 from testbed.options.cluster import DEFAULT_NETWORK
 from testbed.options.command import command
-from testbed.output.folder import check_writable
 from testbed.output.table import progress, spell_size
 from testbed.report.bench import bench_result
 from testbed.result import Interrupted, Result
@@ -84,7 +82,7 @@ def bench(
         str,
         typer.Option(metavar="LIST", help="4K-64M (times --factor), or a list: 4K,1M; K, M, G are 2^10, …"),
     ] = "4K-64M",
-    factor: Annotated[int, typer.Option(metavar="N", max=MAX_COUNT, help="Step of a range of sizes.")] = 2,
+    factor: SizeFactor = 2,
     dtype: Annotated[str, typer.Option(metavar="TYPE", help=f"One of {', '.join(ITEM_SIZES)}.")] = "float32",
     network: Annotated[
         str | None,
@@ -118,12 +116,7 @@ def bench(
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long a collective may wait for its peers.")
     ] = 60.0,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            metavar="PORT", help="Where ranks that are processes meet; by default one that is free."
-        ),
-    ] = None,
+    port: Port = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as JSON too.")] = None,
 ) -> Result:
     """Time a collective in the columns of nccl-tests, or compare algorithms.
@@ -162,8 +155,6 @@ def bench(
     if payload or not is_simulated:
         num_payloads = len(candidates) if registered else 1
         _check_memory(collective, dtype, max(elements), num_ranks, num_payloads)
-    if output is not None:
-        check_writable(output)
     assumptions = (
         None
         if assumed is None or topology is None
@@ -181,6 +172,8 @@ def bench(
         rows, more = _measure(request, algorithm, port)
         timings = measured(request, rows, refusals + more)
         if compare:
+            from testbed.calibration.live.comparison import with_simulation
+
             timings = with_simulation(timings, request, topology, _calibration_of(network))
     if not timings.rows:
         raise UsageError(f"nothing was measured: {'; '.join(map(str, timings.refusals))}")
@@ -260,6 +253,8 @@ def _measure(
     Raises:
         typer.Exit: of those this is another than rank 0, which alone reports.
     """
+    from testbed.benchmarking.measured_run import measure_on_ranks, measure_processes, measure_threads
+
     if request.transport is TransportName.THREADS:
         return measure_threads(request)
     if not joined():

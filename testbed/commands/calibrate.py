@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from collectives.formats.whole_file import write_whole
 from testbed.calibration.live.live import DEFAULT_SECONDS, LiveRequest, described_here, measured
 from testbed.errors import UsageError
-from testbed.options.arguments import MAX_RANKS
+from testbed.options.annotations import Port
 from testbed.options.command import command
+from testbed.options.tables import TableOptions
 from testbed.output.folder import check_writable
 from testbed.output.table import progress
 from testbed.result import Result
@@ -31,13 +31,6 @@ Examples:
   testbed calibrate --device --output my_cpu.toml
   testbed simulate native --model measured --network mine.toml --ranks 16 --nbytes 1K-1G
 """
-
-
-class Carrier(StrEnum):
-    """What carries the bytes of a network that is measured."""
-
-    GLOO = "gloo"
-    SHM = "shm"
 
 
 @partial(command, draws="the fit of a measured network, and its residuals")
@@ -62,25 +55,14 @@ def calibrate(
         str | None,
         typer.Option(metavar="PATTERNS", help="Only sets of the table with such names: 'ar_h100_*,ag_*'."),
     ] = None,
-    collective: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What was measured, where the table does not say.")
-    ] = None,
-    ranks: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=MAX_RANKS, help="Ranks to measure, 4 by default; with --from: where it does not say."
-        ),
-    ] = None,
-    nodes: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_RANKS, help="On how many nodes, where the table does not say."),
-    ] = None,
+    *,
+    table: TableOptions,
     transport: Annotated[
-        Carrier,
+        Literal["gloo", "shm"],
         typer.Option(
             help="What carries bytes between processes: gloo, or memory that those of a host share."
         ),
-    ] = Carrier.GLOO,
+    ] = "gloo",
     device: Annotated[
         bool,
         typer.Option("--device", help="Measure kernels on this machine's GPU or processor: a device file."),
@@ -97,40 +79,37 @@ def calibrate(
         float | None,
         typer.Option(metavar="S", help="How long to measure a network, about: 75 s by default."),
     ] = None,
-    port: Annotated[
-        int | None, typer.Option(metavar="PORT", help="Where the ranks meet; by default one that is free.")
-    ] = None,
+    port: Port = None,
 ) -> Result | None:
     """Find the constants of a machine, and write the file that predicts with them.
 
-    By default: measures the network between processes over Gloo, its own on this machine or those of
-    torchrun, and finds what flows get of links, latencies, and what software takes of each message; with
-    --transport shm the memory that processes of one host share.
+    By default: measures the network between processes over Gloo, --ranks of them on this machine (4) or
+    those of torchrun, and finds what flows get of links, latencies, and what software takes of each message;
+    with --transport shm the memory that processes of one host share.
 
     From a table: what the library's own collectives take, for --model measured. With --device: what
     kernels take by kind, type and shape, for run --compute FILE; about a minute for each type.
     """
+    if output is not None and table_file is None:
+        check_writable(output)  # no folder: there is one file
     if device or table_file is not None:
-        shm = Carrier.SHM if transport is Carrier.SHM else None
+        shm = transport if transport == "shm" else None
         _refuse("of a network that is measured", seconds=seconds, port=port, transport=shm)
     if device:
         if table_file is not None:
             raise UsageError("calibrate: --device measures this machine, and --from reads a table: name one")
         return _of_device(types, threads, output)
     if table_file is None:
-        of_tables = {"network": network, "select": select, "collective": collective, "nodes": nodes}
-        _refuse("of a table, which --from names", **of_tables)
+        of_tables = {"collective": table.collective, "nodes": table.nodes}
+        _refuse("of a table, which --from names", network=network, select=select, **of_tables)
         _refuse("of --device", types=types)
-        request = LiveRequest(ranks, seconds or DEFAULT_SECONDS, port, transport)
+        request = LiveRequest(table.ranks, seconds or DEFAULT_SECONDS, port, transport)
         return _of_network(request, output)
     from testbed.calibration.tables.calibration import calibrations_from
-    from testbed.calibration.tables.reading import Said
     from testbed.calibration.tables.tables import read_table
     from testbed.report.calibration import curves_result
 
-    rows = read_table(table_file, Said(collective, ranks, nodes))
-    if output is not None and not output.is_dir():
-        check_writable(output)
+    rows = read_table(table_file, table.said())
     with progress() as advance:
         found = calibrations_from(rows, table_file, select=select, network=network, advance=advance)
     return curves_result(table_file, found, _write(found, output))
@@ -146,8 +125,6 @@ def _refuse(whose: str, **options: object) -> None:
 def _of_network(request: LiveRequest, output: Path | None) -> Result | None:
     """Measure the network between processes, and write its file; return None where rank 0 does."""
     request.check()
-    if output is not None:
-        check_writable(output)
     rows = measured(request)
     if rows is None:
         return None
@@ -171,8 +148,6 @@ def _of_device(types: str | None, threads: int, output: Path | None) -> Result:
     from testbed.calibration.device.measuring import number_of_calls
     from testbed.report.calibration import device_result
 
-    if output is not None:
-        check_writable(output)
     device = this_device()
     wanted = checked_types(None if types is None else [name.strip() for name in types.split(",")], device)
     with progress(number_of_calls(device, wanted)) as advance:

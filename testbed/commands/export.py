@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from collectives.formats.json_document import parse_json, read_bytes
 from collectives.formats.whole_file import write_whole
 from testbed.errors import UsageError
+from testbed.options.annotations import CollectiveOf
 from testbed.options.command import Outputs, command
-from testbed.output.folder import check_writable
+from testbed.options.outputs import STDOUT
 from testbed.output.table import counted
 from testbed.result import Result, Rows, Text, asked, found
-from testbed.studies.proofs import choose
 
 if TYPE_CHECKING:
-    from collectives import Algorithm
     from collectives.formats.nccl_tuner import TunerTiming
 
 EXAMPLES = """\b
@@ -35,37 +32,9 @@ Examples:
 MAX_RANKS = 256
 
 
-class Format(StrEnum):
-    """Whose format."""
-
-    MSCCL = "msccl"
-    MSCCLPP = "mscclpp"
-    NCCL_TUNER = "nccl-tuner"
-
-
-class WireProtocol(StrEnum):
-    """How NCCL and its relatives move bytes."""
-
-    SIMPLE = "simple"
-    LL = "ll"
-    LL128 = "ll128"
-
-
-@dataclass(frozen=True)
-class Exported:
-    """What is written, and what a result says of it.
-
-    Attributes:
-        text: of the file.
-        what: it holds, in words.
-        method: how it was got.
-        facts: as JSON types.
-    """
-
-    text: str
-    what: str
-    method: Any
-    facts: Mapping[str, Any]
+Format: TypeAlias = Literal["msccl", "mscclpp", "nccl-tuner"]
+WireProtocol: TypeAlias = Literal["simple", "ll", "ll128"]
+"""How NCCL and its relatives move bytes."""
 
 
 @command
@@ -83,12 +52,9 @@ def export(
     ranks: Annotated[
         int | None, typer.Option(min=1, max=MAX_RANKS, metavar="N", help="World size; a table has its own.")
     ] = None,
-    collective: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="By default all_reduce, or else the first it is shipped for."),
-    ] = None,
+    collective: CollectiveOf = None,
     protocol: Annotated[WireProtocol, typer.Option(help="Named in the file; MSCCL++ plans are simple.")] = (
-        WireProtocol.SIMPLE
+        "simple"
     ),
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write it; by default, and with -, stdout.")
@@ -103,23 +69,33 @@ def export(
     output = None if output == STDOUT else output
     if output is None and not outputs.as_json and (outputs.html or outputs.csv):
         raise UsageError("stdout is for what is exported and nothing else: add --output FILE, or --json")
+    if format == "nccl-tuner":
+        text, what, method, facts = _of_table(source, ranks, protocol)
+    else:
+        text, what, method, facts = _of_algorithm(source, format, ranks, collective, protocol)
     if output is not None:
-        check_writable(output)
-    exported = (
-        _table(source, ranks, protocol)
-        if format is Format.NCCL_TUNER
-        else _algorithm(source, format, ranks, collective, protocol)
+        write_whole(output, text)
+    row = {"format": format, "bytes": len(text.encode()), **facts}
+    return Result(
+        question=f"What is {what} in the format {format}?",
+        answer=f"{row['bytes']} bytes{'' if output is None else f' in {output}'}.",
+        method=method,
+        model=MODELS[format],
+        rows=Rows(COLUMNS, [row]),
+        asked=[column.name for column in COLUMNS if column.role == "asked"],
+        body=row | ({"text": text} if output is None else {"file": str(output)}),
+        parts=[
+            Text([text.removesuffix("\n")], tone="verbatim")
+            if output is None
+            else Text([f"Written to {output}."])
+        ],
     )
-    if output is not None:
-        write_whole(output, exported.text)
-    return _result(exported, format, output)
 
 
-STDOUT = Path("-")
 MODELS = {
-    Format.MSCCL: "the program was proved; no MSCCL ran the file",
-    Format.MSCCLPP: "the program was proved; no MSCCL++ ran the plan",
-    Format.NCCL_TUNER: "a choice by the times of the table; no NCCL ran with it",
+    "msccl": "the program was proved; no MSCCL ran the file",
+    "mscclpp": "the program was proved; no MSCCL++ ran the plan",
+    "nccl-tuner": "a choice by the times of the table; no NCCL ran with it",
 }
 
 
@@ -129,67 +105,42 @@ COLUMNS = (
 )
 
 
-def _result(exported: Exported, format: Format, output: Path | None) -> Result:
-    """Return what was written, with a row for it; the text itself where it is in no file."""
-    row = {"format": format.value, "bytes": len(exported.text.encode()), **exported.facts}
-    written = Text([exported.text.removesuffix("\n")], tone="verbatim")
-    where = "" if output is None else f" in {output}"
-    return Result(
-        question=f"What is {exported.what} in the format {format}?",
-        answer=f"{row['bytes']} bytes{where}.",
-        method=exported.method,
-        model=MODELS[format],
-        rows=Rows(COLUMNS, [row]),
-        asked=[column.name for column in COLUMNS if column.role == "asked"],
-        body=row | ({"text": exported.text} if output is None else {"file": str(output)}),
-        parts=[written if output is None else Text([f"Written to {output}."])],
-    )
+Exported: TypeAlias = tuple[str, str, Any, dict[str, Any]]
+"""Text of a file, what it holds in words, how that was got, and what a row says of it."""
 
 
-def _algorithm(
-    source: str, chosen: Format, ranks: int | None, collective: str | None, protocol: WireProtocol
+def _of_algorithm(
+    source: str, format: Format, ranks: int | None, collective: str | None, protocol: WireProtocol
 ) -> Exported:
+    from collectives.formats.msccl_xml import to_msccl_xml
+    from collectives.formats.mscclpp_json import to_mscclpp_json
+    from testbed.studies.proofs import choose
+
     if ranks is None:
-        raise UsageError(f"--format {chosen} is for one world size: add --ranks N")
+        raise UsageError(f"--format {format} is for one world size: add --ranks N")
     meant = choose([source], collective)
     algorithm = next((own for own in meant if own.collective == "all_reduce"), meant[0])
-    text = _WRITERS[chosen](algorithm, ranks, protocol)
-    facts = {"algorithm": str(algorithm), "collective": algorithm.collective, "ranks": ranks}
-    what = f"{algorithm} {algorithm.collective} for {counted(ranks, 'rank')}"
-    return Exported(text, what, "proved", facts)
-
-
-def _msccl(algorithm: Algorithm, ranks: int, protocol: WireProtocol) -> str:
-    from collectives.formats.msccl_xml import to_msccl_xml
-
-    names = {WireProtocol.SIMPLE: "Simple", WireProtocol.LL: "LL", WireProtocol.LL128: "LL128"}
-    return to_msccl_xml(algorithm, ranks, protocol=names[protocol])
-
-
-def _mscclpp(algorithm: Algorithm, ranks: int, protocol: WireProtocol) -> str:
-    from collectives.formats.mscclpp_json import to_mscclpp_json
-
-    if protocol is not WireProtocol.SIMPLE:
+    if format == "msccl":
+        named = "Simple" if protocol == "simple" else protocol.upper()
+        text = to_msccl_xml(algorithm, ranks, protocol=named)
+    elif protocol != "simple":
         raise UsageError(f"--protocol {protocol}: MSCCL++ plans are written for simple only")
-    return json.dumps(to_mscclpp_json(algorithm, ranks), indent=2) + "\n"
+    else:
+        text = json.dumps(to_mscclpp_json(algorithm, ranks), indent=2) + "\n"
+    facts = {"algorithm": str(algorithm), "collective": algorithm.collective, "ranks": ranks}
+    return text, f"{algorithm} {algorithm.collective} for {counted(ranks, 'rank')}", "proved", facts
 
 
-_WRITERS: Mapping[Format, Callable[[Algorithm, int, WireProtocol], str]] = {
-    Format.MSCCL: _msccl,
-    Format.MSCCLPP: _mscclpp,
-}
-
-
-def _table(source: str, ranks: int | None, protocol: WireProtocol) -> Exported:
+def _of_table(source: str, ranks: int | None, protocol: WireProtocol) -> Exported:
     from collectives.formats.nccl_tuner import to_tuner_csv
 
     if ranks is not None:
         raise UsageError("--ranks is for algorithms; a table says itself how many ranks took part")
     content = _read_table(Path(source))
     timings = [_timing(f"{source}: row {number}", row, content) for number, row in enumerate(content["rows"])]
-    text = to_tuner_csv(timings, content["ranks"], protocol=protocol.value)
+    text = to_tuner_csv(timings, content["ranks"], protocol=protocol)
     facts = {"table": source, "ranks": content["ranks"], "timings": len(timings)}
-    return Exported(text, f"{counted(len(timings), 'time')} of {source}", content.get("method"), facts)
+    return text, f"{counted(len(timings), 'time')} of {source}", content.get("method"), facts
 
 
 def _read_table(path: Path) -> dict[str, Any]:

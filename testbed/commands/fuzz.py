@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.annotations import TimeLimit
+from testbed.options.annotations import IsModule, Scheduler, ScriptArguments, TimeLimit
 from testbed.options.arguments import parse_limit, parse_ranks, split_names
 from testbed.options.command import command
 from testbed.output.table import Advance, progress
@@ -19,10 +19,9 @@ from testbed.tasks.bounds import terminated_in_order
 
 if TYPE_CHECKING:
     from collectives import Algorithm
-    from testbed.fuzzing.campaign import Tally
+    from testbed.fuzzing.campaign import Subject, Tally
     from testbed.fuzzing.draw import Space
     from testbed.fuzzing.program_draw import ProgramSpace
-    from testbed.fuzzing.subjects import Subject
 
 EXAMPLES = """\b
 Examples:
@@ -132,9 +131,7 @@ class SeedOptions:
     workers: Annotated[
         int | None, typer.Option(min=1, max=1024, metavar="N", help="Processes; by default one per core.")
     ] = None
-    scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Of a Dask scheduler: tcp://10.0.0.1:8786.")
-    ] = None
+    scheduler: Scheduler = None
 
     @property
     def range(self) -> range:
@@ -151,15 +148,11 @@ def fuzz(
             help="An ordinary torchrun script; or programs without one: names, FILE.py:FUNCTION, or all.",
         ),
     ],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]…", help="What the script is given.")
-    ] = None,
+    arguments: ScriptArguments = None,
     *,
     draws: DrawOptions,
     seeds: SeedOptions,
-    module: Annotated[
-        bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as for python -m.")
-    ] = False,
+    module: IsModule = False,
 ) -> Result:
     """Try a script, or programs, under faults and orders of events that are drawn from seeds.
 
@@ -201,15 +194,16 @@ def _subject(what: str, arguments: list[str], draws: DrawOptions, is_module: boo
     Raises:
         UsageError: it is neither.
     """
-    from testbed.fuzzing.subjects import Programs, Scripts
-
     if is_module or (what.endswith(".py") and ":" not in what):
+        from testbed.fuzzing.scripts import Scripts
         from testbed.scripts.script import check_script
 
         check_script(what, is_module=is_module)
         return Scripts(draws.space(what, arguments, is_module))
     if arguments:
         raise UsageError(f"{what}: programs take no arguments, got {' '.join(arguments)}")
+    from testbed.fuzzing.programs import Programs
+
     return Programs(draws.program_space(what))
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from testbed.commands.plan_goodput import GoodputOptions, goodput_of
+from testbed.commands.plan_layouts import LayoutOptions, layouts_of
 from testbed.errors import UsageError
 from testbed.options.annotations import TimeLimit
 from testbed.options.arguments import parse_limit
@@ -24,6 +25,7 @@ Examples:
   testbed plan --profile gpt2-xl --network dgx-h100 --set nic_bandwidth=100Gbps,400Gbps --set nodes=8,32
   testbed plan --collective all_reduce --nbytes 1M-1G --network dgx-h100 --ranks 64
   testbed plan --goodput --network dgx-h100 --ranks 1024 train.py --steps 3
+  testbed plan --layouts --network dgx-h100 --ranks 256 --memory 80GB llama-70b.toml
 """
 
 
@@ -32,7 +34,8 @@ def plan(
     question: Annotated[
         Path | None,
         typer.Argument(
-            metavar="QUESTION.toml|SCRIPT", help="The question as a file, or the script that is trained."
+            metavar="QUESTION.toml|SCRIPT|MODEL.toml",
+            help="The question as a file, the script that is trained, or the model.",
         ),
     ] = None,
     arguments: Annotated[
@@ -42,6 +45,7 @@ def plan(
     asked: QuestionOptions,
     sweeps: SweepOptions,
     long: GoodputOptions,
+    laid_out: LayoutOptions,
     explain: Annotated[
         bool | None,
         typer.Option(
@@ -63,7 +67,12 @@ def plan(
     With --goodput: how much of a long training's time counts, what is lost to failures, checkpoints and
     waiting, the best interval between checkpoints, and what would help. All that follows a SCRIPT is the
     script's.
+
+    With --layouts: which layout of a MODEL.toml is best (a file with [model], or llama-70b.toml and others
+    that ship), what each family of them costs, and which three to measure first.
     """
+    if laid_out.layouts:
+        return layouts_of(question, arguments or [], asked, laid_out, sweeps, time_limit)
     if long.goodput:
         return goodput_of(question, arguments or [], asked, long)
     if arguments or (question is not None and question.suffix == ".py"):

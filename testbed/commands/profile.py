@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError
+from testbed.options.annotations import ScriptArguments
 from testbed.options.arguments import MAX_COUNT
 from testbed.options.command import Outputs, command
 from testbed.output.folder import check_writable
@@ -34,9 +35,7 @@ Examples:
 @command
 def profile(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="An ordinary training script.")],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]…", help="What the script is given.")
-    ] = None,
+    arguments: ScriptArguments = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The profile; by default SCRIPT-profile.json here.")
     ] = None,

@@ -11,10 +11,16 @@ from typing import Annotated
 import typer
 
 from testbed.errors import UsageError
+from testbed.options.annotations import IsModule, Script, ScriptArguments
 from testbed.options.arguments import computes_on_gpu
 from testbed.options.assumptions import AssumptionOptions, assumptions_json
-from testbed.options.checks import CheckOptions, checked
-from testbed.options.cluster import DEFAULT_NETWORK, ClusterOptions, OutputOptions
+from testbed.options.cluster import (
+    DEFAULT_NETWORK,
+    CheckOptions,
+    ClusterOptions,
+    OutputOptions,
+    checked,
+)
 from testbed.options.command import Outputs, command
 from testbed.options.conditions import ConditionOptions, FaultOptions
 from testbed.options.gpu import GpuOptions
@@ -39,10 +45,8 @@ MAX_THREADS = 4096
 
 @partial(command, console=stderr_console, draws="the last iteration: what each rank computed, when it waited")
 def run(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="An ordinary torchrun script.")],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]…", help="What the script is given.")
-    ] = None,
+    script: Script,
+    arguments: ScriptArguments = None,
     *,
     cluster: ClusterOptions,
     conditions: ConditionOptions,
@@ -52,9 +56,7 @@ def run(
     shown: OutputOptions,
     outputs: Outputs,
     checks: CheckOptions,
-    module: Annotated[
-        bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as for python -m.")
-    ] = False,
+    module: IsModule = False,
     own: Annotated[
         str | None,
         typer.Option(
@@ -114,7 +116,6 @@ def run(
             script, arguments or [], topology, choice, module=module, limit=checks.max_orders
         )
 
-    shown.check()
     topology = cluster.topology()
     if topology.num_ranks > MAX_THREADS and not gpu.folds:
         raise UsageError(
@@ -146,7 +147,7 @@ def run(
                 **gpu.arguments(),
                 **({} if routing is None else {"routing": routing}),
                 "own": _names(own),
-                "clock": cluster.clock.value,
+                "clock": cluster.clock,
                 "parameters": record,
             },
             heard=shown.output,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError
+from testbed.options.annotations import IsModule, Network, Script, ScriptArguments
 from testbed.options.arguments import parse_ranks
 from testbed.options.cluster import DEFAULT_NETWORK
 from testbed.options.command import command
@@ -26,10 +27,8 @@ Examples:
 
 @command
 def same(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="An ordinary torchrun script.")],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]…", help="What the script is given.")
-    ] = None,
+    script: Script,
+    arguments: ScriptArguments = None,
     ranks: Annotated[
         str, typer.Option(metavar="LIST", help="Numbers of ranks; all are compared with the first.")
     ] = "1,2,4",
@@ -39,12 +38,8 @@ def same(
     tolerance: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Relative difference of a parameter that is rounding.")
     ] = 1e-4,
-    network: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="A preset (testbed network) or a network file.")
-    ] = DEFAULT_NETWORK,
-    module: Annotated[
-        bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as for python -m.")
-    ] = False,
+    network: Network = DEFAULT_NETWORK,
+    module: IsModule = False,
 ) -> Result:
     """Say whether a training is the same on different numbers of ranks, and at which step it first parts.
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from testbed.options.annotations import CollectiveOf
 from testbed.options.command import command
 from testbed.result import Result
-from testbed.studies.proofs import choose, root_of
 
 EXAMPLES = """\b
 Examples:
@@ -31,10 +31,7 @@ def show(
         ),
     ],
     ranks: Annotated[int, typer.Option(min=1, max=MAX_RANKS, help="How many ranks.")] = 8,
-    collective: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="By default all_reduce, or else the first it is shipped for."),
-    ] = None,
+    collective: CollectiveOf = None,
 ) -> Result:
     """Draw who sends which chunk to whom, in which step, with the cost and the source.
 
@@ -43,6 +40,7 @@ def show(
     from collectives import ProgramError, verify
     from testbed.reference.schedule import schedule_of
     from testbed.report.schedule import fault_result, schedule_result
+    from testbed.studies.proofs import choose, root_of
 
     meant = choose([algorithm], collective)
     chosen = next((own for own in meant if own.collective == "all_reduce"), meant[0])

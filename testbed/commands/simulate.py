@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from testbed.commands.network import default_ranks
 from testbed.errors import UsageError
-from testbed.options.annotations import TraceFile
-from testbed.options.arguments import MAX_COUNT, MAX_RANKS, parse_placement, parse_sizes
+from testbed.options.annotations import Network, SizeFactor, TraceFile
+from testbed.options.arguments import MAX_RANKS, parse_placement, parse_sizes
 from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions_json
 from testbed.options.cluster import DEFAULT_NETWORK
 from testbed.options.command import command
 from testbed.options.conditions import ConditionOptions
-from testbed.output.folder import check_writable
 from testbed.output.table import progress
 from testbed.result import Result
 from testbed.tasks.bounds import bounded
 
 if TYPE_CHECKING:
-    from testbed.studies.simulation import Simulated, SimulationRequest
+    from testbed.studies.simulation import Simulated
 
 EXAMPLES = """\b
 Examples:
@@ -35,15 +32,6 @@ Examples:
   testbed simulate ring tree swing --nbytes 4K-1G --plot sizes.png
   testbed simulate auto --model nccl --network dgx-a100 --nbytes 1K,1M,1G
 """
-
-
-class Engine(StrEnum):
-    """How the links model is evaluated."""
-
-    AUTO = "auto"
-    MAKESPAN = "makespan"
-    EVENTS = "events"
-    RANKS = "ranks"
 
 
 @partial(command, draws="time and bus bandwidth over size, or of one size the load of the links")
@@ -57,9 +45,7 @@ def simulate(
             "are compared.",
         ),
     ],
-    network: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="A preset (testbed network) or a network file.")
-    ] = DEFAULT_NETWORK,
+    network: Network = DEFAULT_NETWORK,
     ranks: Annotated[
         int | None,
         typer.Option(
@@ -74,7 +60,7 @@ def simulate(
             metavar="SIZES", help="Buffer sizes: 64M, a list 4K,1M, or a range 4K-1G (times --factor)."
         ),
     ] = "64M",
-    factor: Annotated[int, typer.Option(metavar="N", max=MAX_COUNT, help="Step of a range of sizes.")] = 2,
+    factor: SizeFactor = 2,
     collective: Annotated[str, typer.Option(metavar="NAME", help="Collective to simulate.")] = "all_reduce",
     placement: Annotated[
         str,
@@ -83,11 +69,11 @@ def simulate(
         ),
     ] = "packed",
     engine: Annotated[
-        Engine,
+        Literal["auto", "makespan", "events", "ranks"],
         typer.Option(
             help="auto: makespan where it is exact, else events; ranks: events, each rank by itself."
         ),
-    ] = Engine.AUTO,
+    ] = "auto",
     *,
     counts: CollectiveAssumptionOptions,
     under: ConditionOptions,
@@ -124,7 +110,7 @@ def simulate(
         collective=collective,
         topology=topology,
         placement=where,
-        engine=engine.value,
+        engine=engine,
         assumed=assumed,
         conditions=tuple(under.parse()),
         assumptions=assumptions_json([network], ",".join(algorithm), asked, {description.name: assumed}),
@@ -133,7 +119,8 @@ def simulate(
         calibrated=origin_of(description),
     )
 
-    _check_trace(request, trace)
+    if trace is not None and (runs := len(entries) * len(sizes)) > 1:
+        raise UsageError(f"--trace is of one run, but {runs} are asked for: name one algorithm and one size")
     results: list[Simulated] = []
     with bounded() as stop, progress(len(entries) * len(sizes)) as advance:
         results.extend(simulated(request, advance, watched=sys.stderr.isatty()))
@@ -143,13 +130,3 @@ def simulate(
         results[0].run.trace.save(trace)
         result = replace(result, files={"Trace, for https://ui.perfetto.dev": trace})
     return stop.ended(result)
-
-
-def _check_trace(request: SimulationRequest, trace: Path | None) -> None:
-    """Check, before any work is done, that the trace that was asked for can be written."""
-    if trace is None:
-        return
-    runs = len(request.entries) * len(request.sizes)
-    if runs > 1:
-        raise UsageError(f"--trace is of one run, but {runs} are asked for: name one algorithm and one size")
-    check_writable(trace)

@@ -10,9 +10,9 @@ import typer
 
 from testbed.commands.network import default_ranks
 from testbed.errors import UsageError
+from testbed.options.annotations import Network
 from testbed.options.arguments import parse_sizes
 from testbed.options.command import command
-from testbed.output.folder import check_writable
 from testbed.output.table import progress
 from testbed.result import Result
 
@@ -26,9 +26,7 @@ Examples:
 
 @command
 def synthesize(
-    network: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="A preset (testbed network) or a network file.")
-    ] = "dgx-a100",
+    network: Network = "dgx-a100",
     ranks: Annotated[
         int | None,
         typer.Option(
@@ -73,8 +71,6 @@ def synthesize(
     sizes = parse_sizes(nbytes, 2, "--nbytes")
     if len(sizes) != 1:
         raise UsageError(f"--nbytes: a program is made for one size, got {nbytes!r}")
-    if output is not None:
-        check_writable(output)
     _check_solvers()
     description = load_network(network)
     topology = description.topology(default_ranks(description, ranks))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError
+from testbed.options.annotations import Network
 from testbed.options.arguments import MAX_RANKS, several
 from testbed.options.assumptions import StepAssumptionOptions, assumptions_json
 from testbed.options.command import command
@@ -33,9 +34,7 @@ def tune(
     profile: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="What a rank computes; see testbed profile.")
     ] = "resnet50",
-    network: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="Network: a preset or a file.")
-    ] = "switch-100g",
+    network: Network = "switch-100g",
     ranks: Annotated[int, typer.Option(metavar="N", min=1, max=MAX_RANKS, help="World size.")] = 64,
     algorithm: Annotated[
         list[str] | None,

@@ -9,8 +9,8 @@ import typer
 
 from testbed.errors import UsageError
 from testbed.options.annotations import DeviceThreads, PredictionsFile
-from testbed.options.arguments import MAX_RANKS
 from testbed.options.command import command
+from testbed.options.tables import TableOptions
 from testbed.output.folder import check_writable
 from testbed.output.table import progress
 from testbed.result import Result
@@ -39,17 +39,8 @@ def validate(
     network: Annotated[
         str | None, typer.Option(metavar="NAME|FILE", help="--table: the network that predicts them.")
     ] = None,
-    collective: Annotated[
-        str | None, typer.Option(metavar="NAME", help="--table: what was measured, where it does not say.")
-    ] = None,
-    ranks: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_RANKS, help="--table: on how many ranks, where it does not say."),
-    ] = None,
-    nodes: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_RANKS, help="--table: on how many nodes, where it does not say."),
-    ] = None,
+    *,
+    table: TableOptions,
     device: Annotated[
         str | None,
         typer.Option(
@@ -77,24 +68,20 @@ def validate(
             "name --table FILE and --network NAME|FILE, or --device FILE; judging the networks that ship "
             "moved: python -m benchmarks.lab.truth, in a checkout"
         )
-    return _of_table(table_file, network, collective, ranks, nodes)
-
-
-def _of_table(path: Path, name: str, collective: str | None, ranks: int | None, nodes: int | None) -> Result:
-    """Judge the network *name* by the measurements of the file at *path*."""
     from sim import load_network
     from testbed.calibration.judge.judging import judge
-    from testbed.calibration.tables.reading import Said
     from testbed.calibration.tables.tables import read_table
     from testbed.report.validation import table_result
 
-    rows = read_table(path, Said(collective, ranks, nodes))
-    network = load_network(name)
+    rows = read_table(table_file, table.said())
+    described = load_network(network)
     with progress(len(rows)) as advance:
-        judged, refused = judge(rows, network, advance)
+        judged, refused = judge(rows, described, advance)
     if not judged:
-        raise UsageError(f"{name} predicts none of the {len(rows)} rows of {path}: {refused[0].reason}")
-    return table_result(judged, refused, network.name, str(path))
+        raise UsageError(
+            f"{network} predicts none of the {len(rows)} rows of {table_file}: {refused[0].reason}"
+        )
+    return table_result(judged, refused, described.name, str(table_file))
 
 
 def judged_device(name: str, threads: int, predictions: Path) -> ValidatedDevice:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from testbed.errors import INTERRUPTED, LaunchError
 from testbed.tasks.spread import results
@@ -25,38 +25,42 @@ class Judged:
         violations: by name of the oracle, what is wrong.
         ended: in a word: ``finished``, ``refused`` or the class of the error.
         refusal: why the script or the program declined to run, also without faults.
+        test: repeats it under pytest; empty but of the smallest violation.
     """
 
     draw: Any
     violations: dict[str, str]
     ended: str
     refusal: str = ""
+    test: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON types."""
-        return {"draw": self.draw.to_json(), "violations": self.violations, "ended": self.ended}
+        own = {"draw": self.draw.to_json(), "violations": self.violations, "ended": self.ended}
+        return own | ({"test": self.test} if self.test else {})
 
 
-@dataclass(frozen=True)
-class Batch:
-    """What came of several seeds.
+class Subject(Protocol):
+    """What is tried: a script, or programs."""
 
-    Attributes:
-        endings: how many runs ended how.
-        violated: the runs with violations.
-        refusals: why runs were declined, if any were.
-        lost: which seeds were not judged, and why.
-    """
+    @property
+    def batch_size(self) -> int:
+        """How many runs are worth handing to another process."""
 
-    endings: Counter[str]
-    violated: tuple[Judged, ...]
-    refusals: tuple[str, ...] = ()
-    lost: tuple[str, ...] = ()
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What a process imports that judges runs."""
+
+    def judge_batch(self, seeds: Sequence[int]) -> Tally:
+        """Carry out and judge what *seeds* mean."""
+
+    def shrunk(self, judged: Judged) -> Judged:
+        """Return the smallest violation found from *judged* on, with its test."""
 
 
 @dataclass
 class Tally:
-    """What came of a campaign, so far.
+    """What came of some seeds.
 
     Attributes:
         endings: how many runs ended how.
@@ -75,6 +79,18 @@ class Tally:
     seconds: float = 0.0
     stopped: str = ""
     interrupted: KeyboardInterrupt | None = None
+
+    @classmethod
+    def of(cls, runs: Iterable[Judged]) -> Tally:
+        """Return what came of *runs*."""
+        tally = cls()
+        for judged in runs:
+            tally.endings[judged.ended] += 1
+            if judged.refusal:
+                tally.refusals.setdefault(judged.refusal)
+            if judged.violations:
+                tally.violated.append(judged)
+        return tally
 
     @property
     def runs(self) -> int:
@@ -98,16 +114,16 @@ class Tally:
         """Runs per second of real time."""
         return self.runs / self.seconds if self.seconds else 0.0
 
-    def add(self, batch: Batch) -> None:
-        """Count *batch*."""
+    def add(self, batch: Tally) -> None:
+        """Count what came of other seeds."""
         self.endings += batch.endings
         self.violated = sorted([*self.violated, *batch.violated], key=lambda own: own.draw.seed)
-        self.refusals |= dict.fromkeys(batch.refusals)
+        self.refusals |= batch.refusals
         self.lost += batch.lost
 
 
 def explore(
-    judge_batch: Callable[[Sequence[int]], Batch],
+    judge_batch: Callable[[Sequence[int]], Tally],
     seeds: range,
     *,
     batch_size: int,
@@ -164,6 +180,6 @@ def explore(
     return tally
 
 
-def _lost(seeds: Sequence[int], said: str) -> Batch:
+def _lost(seeds: Sequence[int], said: str) -> Tally:
     """Return what is known of *seeds* at which processes died."""
-    return Batch(Counter(), (), lost=(f"seeds {seeds[0]} to {seeds[-1]}: {said}",))
+    return Tally(lost=[f"seeds {seeds[0]} to {seeds[-1]}: {said}"])

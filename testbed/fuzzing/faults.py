@@ -8,14 +8,16 @@ all others may end the run in an error instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
+
+from sim.scenario import conditions
+from sim.topology import Topology
 
 if TYPE_CHECKING:
     from collectives.virtual.faults import VirtualCondition
-    from sim.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -57,153 +59,82 @@ class Calm:
     iterations: int
 
 
-@dataclass(frozen=True)
-class FaultKind:
-    """A kind of faults.
+class FaultKind(NamedTuple):
+    """A kind of faults, in words; one of *only_time* changes only time and order, so results must stay."""
 
-    Attributes:
-        name: as ``--faults`` takes it.
-        only_time: it changes nothing but time and order, so results must stay.
-        condition: what makes the condition of a fault, given the run without faults.
-        meaning: in words.
-    """
-
-    name: str
     only_time: bool
-    condition: Callable[[Fault, Calm], VirtualCondition]
     meaning: str
+
+
+FAULTS: Mapping[str, FaultKind] = {
+    "delay": FaultKind(True, "messages are late at random"),
+    "slow": FaultKind(True, "a rank is slow, or late"),
+    "jitter": FaultKind(True, "ranks pause at random before steps"),
+    "degrade": FaultKind(True, "a link carries less from some time on"),
+    "traffic": FaultKind(True, "other traffic between two ranks"),
+    "store": FaultKind(True, "calls of the store are slow at random"),
+    "kill": FaultKind(False, "a rank is killed"),
+    "cut": FaultKind(False, "a link carries nothing from some time on"),
+    "exception": FaultKind(False, "an exception on a rank, after a step"),
+    "hook": FaultKind(False, "an exception on a rank, in a hook of its backward pass"),
+    "abort": FaultKind(False, "a rank aborts its process groups"),
+    "groups": FaultKind(False, "a rank makes new groups in another order"),
+    "clock": FaultKind(False, "the clock of a rank is set"),
+}
+"""All kinds, by name, as ``--faults`` takes it."""
 
 
 def draw_fault(kind: str, ranks: int, random: Random) -> Fault:
     """Return a fault of *kind* in a world of so many ranks."""
-    return Fault(
-        kind,
-        random.randrange(ranks),
-        round(random.random(), 3),
-        round(random.random(), 3),
-        random.randrange(1000),
-    )
+    rank, when, amount = random.randrange(ranks), round(random.random(), 3), round(random.random(), 3)
+    return Fault(kind, rank, when, amount, random.randrange(1000))
+
+
+def condition_of(fault: Fault, calm: Calm) -> VirtualCondition:
+    """Return the condition that *fault* is in a run that takes without it what *calm* says."""
+    from collectives.virtual import faults
+
+    rank, amount, topology = fault.rank, fault.amount, calm.topology
+    at = _time(fault.when * calm.time_ps)
+    iteration = 1 + int(fault.when * max(0, calm.iterations - 1))  # a script without any is not reached
+    match fault.kind:
+        case "delay":
+            return faults.MessageDelay(_time(amount**3 * calm.time_ps / 4), seed=fault.seed)
+        case "slow":
+            delay = _time(fault.when * calm.time_ps / 4) if fault.seed % 2 else 0
+            return conditions.Straggler(rank, 1 + round(amount * 9, 1), delay)
+        case "jitter":
+            return conditions.Jitter(_time(amount**3 * calm.time_ps / 10), seed=fault.seed)
+        case "degrade":
+            return conditions.LinkChange(_link_of(fault, topology), at, round(0.05 + 0.9 * amount, 3))
+        case "traffic":
+            other = (rank + 1 + fault.seed % (topology.num_ranks - 1)) % topology.num_ranks
+            return conditions.Background(rank, other, nbytes=1 + int(amount * 2**20))
+        case "store":
+            return faults.SlowStore(_time(amount**3 * calm.time_ps), seed=fault.seed)
+        case "kill" if calm.iterations and amount < 0.5:
+            return faults.DeadRank(rank, iteration=int(fault.when * (calm.iterations + 1)))
+        case "kill":
+            return faults.DeadRank(rank, at=at)
+        case "cut":
+            return conditions.LinkFailure(_link_of(fault, topology), at)
+        case "exception":
+            return faults.FailingCode(rank, iteration)
+        case "hook":
+            return faults.FailingCode(rank, iteration, "hook")
+        case "abort":
+            return faults.AbortedGroup(rank, iteration)
+        case "groups":
+            return faults.CrossedGroups(rank, iteration)
+        case "clock":
+            return faults.ClockJump(rank, round((amount - 0.5) * 7200, 3), iteration)
+    raise ValueError(f"no such kind of faults: {fault.kind}; expected one of {', '.join(FAULTS)}")
 
 
 def _time(picoseconds: float) -> str:
     return f"{max(1, round(picoseconds))}ps"
 
 
-def _kill(fault: Fault, calm: Calm) -> VirtualCondition:
-    from collectives.virtual.faults import DeadRank
-
-    if calm.iterations and fault.amount < 0.5:
-        return DeadRank(fault.rank, iteration=int(fault.when * (calm.iterations + 1)))
-    return DeadRank(fault.rank, at=_time(fault.when * calm.time_ps))
-
-
-def _slow(fault: Fault, calm: Calm) -> VirtualCondition:
-    from sim.scenario.conditions import Straggler
-
-    delay = _time(fault.when * calm.time_ps / 4) if fault.seed % 2 else 0
-    return Straggler(fault.rank, 1 + round(fault.amount * 9, 1), delay)
-
-
-def _delay(fault: Fault, calm: Calm) -> VirtualCondition:
-    from collectives.virtual.faults import MessageDelay
-
-    return MessageDelay(_time(fault.amount**3 * calm.time_ps / 4), seed=fault.seed)
-
-
-def _degrade(fault: Fault, calm: Calm) -> VirtualCondition:
-    from sim.scenario.conditions import LinkChange
-
-    return LinkChange(
-        _link_of(fault, calm.topology), _time(fault.when * calm.time_ps), round(0.05 + 0.9 * fault.amount, 3)
-    )
-
-
-def _cut(fault: Fault, calm: Calm) -> VirtualCondition:
-    from sim.scenario.conditions import LinkFailure
-
-    return LinkFailure(_link_of(fault, calm.topology), _time(fault.when * calm.time_ps))
-
-
-def _jitter(fault: Fault, calm: Calm) -> VirtualCondition:
-    from sim.scenario.conditions import Jitter
-
-    return Jitter(_time(fault.amount**3 * calm.time_ps / 10), seed=fault.seed)
-
-
-def _traffic(fault: Fault, calm: Calm) -> VirtualCondition:
-    from sim.scenario.conditions import Background
-
-    other = (fault.rank + 1 + fault.seed % (calm.topology.num_ranks - 1)) % calm.topology.num_ranks
-    return Background(fault.rank, other, nbytes=1 + int(fault.amount * 2**20))
-
-
-def _store(fault: Fault, calm: Calm) -> VirtualCondition:
-    from collectives.virtual.faults import SlowStore
-
-    return SlowStore(_time(fault.amount**3 * calm.time_ps), seed=fault.seed)
-
-
-def _exception(fault: Fault, calm: Calm) -> VirtualCondition:
-    from collectives.virtual.faults import FailingCode
-
-    return FailingCode(fault.rank, _iteration(fault, calm))
-
-
-def _hook(fault: Fault, calm: Calm) -> VirtualCondition:
-    from collectives.virtual.faults import FailingCode
-
-    return FailingCode(fault.rank, _iteration(fault, calm), "hook")
-
-
-def _abort(fault: Fault, calm: Calm) -> VirtualCondition:
-    from collectives.virtual.faults import AbortedGroup
-
-    return AbortedGroup(fault.rank, _iteration(fault, calm))
-
-
-def _groups(fault: Fault, calm: Calm) -> VirtualCondition:
-    from collectives.virtual.faults import CrossedGroups
-
-    return CrossedGroups(fault.rank, _iteration(fault, calm))
-
-
-def _clock(fault: Fault, calm: Calm) -> VirtualCondition:
-    from collectives.virtual.faults import ClockJump
-
-    return ClockJump(fault.rank, round((fault.amount - 0.5) * 7200, 3), _iteration(fault, calm))
-
-
-def _iteration(fault: Fault, calm: Calm) -> int:
-    """Return after how many iterations a fault comes; a script without any is not reached by it."""
-    return 1 + int(fault.when * max(0, calm.iterations - 1))
-
-
 def _link_of(fault: Fault, topology: Topology) -> str:
     """Return a link of the topology, the same for the same fault: any of them."""
     return topology.link_name((fault.rank * 1000 + fault.seed) % topology.num_links)
-
-
-FAULTS: Mapping[str, FaultKind] = {
-    kind.name: kind
-    for kind in (
-        FaultKind("delay", True, _delay, "messages are late at random"),
-        FaultKind("slow", True, _slow, "a rank is slow, or late"),
-        FaultKind("jitter", True, _jitter, "ranks pause at random before steps"),
-        FaultKind("degrade", True, _degrade, "a link carries less from some time on"),
-        FaultKind("traffic", True, _traffic, "other traffic between two ranks"),
-        FaultKind("store", True, _store, "calls of the store are slow at random"),
-        FaultKind("kill", False, _kill, "a rank is killed"),
-        FaultKind("cut", False, _cut, "a link carries nothing from some time on"),
-        FaultKind("exception", False, _exception, "an exception on a rank, after a step"),
-        FaultKind("hook", False, _hook, "an exception on a rank, in a hook of its backward pass"),
-        FaultKind("abort", False, _abort, "a rank aborts its process groups"),
-        FaultKind("groups", False, _groups, "a rank makes new groups in another order"),
-        FaultKind("clock", False, _clock, "the clock of a rank is set"),
-    )
-}
-"""All kinds, by name."""
-
-
-def condition_of(fault: Fault, calm: Calm) -> Any:
-    """Return the condition that *fault* is in a run that takes without it what *calm* says."""
-    return FAULTS[fault.kind].condition(fault, calm)

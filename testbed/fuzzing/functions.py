@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from random import Random
-from typing import TYPE_CHECKING
 
+from collectives.virtual import VirtualRun
+from collectives.virtual.faults import VirtualCondition
+from sim.cluster import RandomOrder
 from testbed.fuzzing.faults import FAULTS, Calm, condition_of, draw_fault
 from testbed.fuzzing.values import digest
-
-if TYPE_CHECKING:
-    from collectives.virtual import VirtualRun
-    from collectives.virtual.faults import VirtualCondition
-    from sim.cluster import RandomOrder
 
 _MOST_FAULTS = 3
 
@@ -28,12 +25,10 @@ def draw_of_time(
         given: conditions that hold anyway; none of their kinds is drawn.
         is_timed: whether computation takes time; else there are seeds under which messages take none.
     """
-    from sim.cluster import RandomOrder
-
     random = Random(f"function {seed}")
     topology = run.cluster.topology
     calm = Calm(topology, max(1, *run.times_ps), len(run.report.iterations))
-    kinds = [kind.name for kind in FAULTS.values() if kind.only_time]
+    kinds = [name for name, kind in FAULTS.items() if kind.only_time]
     if topology.num_ranks < 2:
         kinds.remove("traffic")
     chosen = random.sample(kinds, random.randrange(_MOST_FAULTS + 1))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from dataclasses import asdict, dataclass, field, replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from collectives import Algorithm, resolve_algorithm
+from collectives.program.placement import on_nodes
+from sim import load_network
+from sim.topology import Topology
 from testbed.fuzzing.faults import Fault, draw_fault
-
-if TYPE_CHECKING:
-    from collectives import Algorithm
-    from sim.topology import Topology
 
 FAULTS_OF_PROGRAMS = ("delay", "slow", "jitter", "degrade", "traffic", "kill", "cut")
 COUNTS = (1, 3, 8, 17, 64)
@@ -125,16 +125,11 @@ def _first_alike(name: str, collective: str, network: str, ranks: int) -> str:
 @functools.lru_cache(maxsize=256)
 def topology(network: str, ranks: int) -> Topology:
     """Return the *network* of that name with so many *ranks*."""
-    from sim import load_network
-
     return load_network(network).topology(ranks)
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def _algorithm(name: str, collective: str, network: str, ranks: int) -> Algorithm:
-    from collectives import resolve_algorithm
-    from collectives.program.placement import on_nodes
-
     per_node = topology(network, ranks).ranks_per_node
     return on_nodes(resolve_algorithm(name, collective), per_node, tuple(range(ranks)))
 

@@ -6,17 +6,26 @@ import functools
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from collectives import Algorithm
+from collectives.catalogue.admission import checked
+from collectives.execution.execute import execute
+from collectives.execution.transport_model import transport_model
+from collectives.program import Step
+from collectives.program.chunking import Buffer, Chunking
+from collectives.program.contracts import CONTRACTS, Place
+from collectives.timing.floor import floor_ps
+from collectives.timing.ranks.meeting_point import MeetingPoint
+from collectives.timing.ranks.simulated_port import SimulatedPort
+from collectives.virtual.faults import Faults, VirtualCondition
+from sim.errors import LinkFailedError
+from sim.scenario import Scenario
+from sim.scenario.rank_overhead import RankOverhead
+from sim.scenario.step_overheads import StepOverheads
 from testbed.fuzzing.program_draw import ProgramDraw, algorithm_of, topology
-
-if TYPE_CHECKING:
-    from collectives import Algorithm
-    from collectives.program import Step
-    from collectives.program.chunking import Chunking
-    from collectives.virtual.faults import VirtualCondition
 
 _NEVER_WRITTEN = float("nan")
 
@@ -39,8 +48,6 @@ class Ended:
 @functools.lru_cache(maxsize=1 << 14)
 def floor_of(draw: ProgramDraw) -> int:
     """Return the floor of one of the collectives of *draw*, in picoseconds."""
-    from collectives.timing.floor import floor_ps
-
     from_network = topology(draw.network, draw.ranks)
     return floor_ps(draw.collective, _num_elements(draw) * 4, from_network, _root(draw))
 
@@ -52,8 +59,6 @@ def _root(draw: ProgramDraw) -> int:
 
 
 def _num_elements(draw: ProgramDraw) -> int:
-    from collectives.program.contracts import CONTRACTS
-
     return draw.count * CONTRACTS[draw.collective].num_parts(draw.ranks)
 
 
@@ -68,8 +73,6 @@ def _numbers(ranks: int, elements: int) -> Any:
 @functools.lru_cache(maxsize=1 << 12)
 def _layout(draw: ProgramDraw) -> tuple[Chunking, int]:
     """Return how the buffer is divided, and how many elements the scratch chunks have."""
-    from collectives.program.chunking import Chunking
-
     algorithm = algorithm_of(draw)
     chunking = Chunking.of(algorithm, draw.ranks, _num_elements(draw), 4)
     start, stop = chunking.span(chunking.num_chunks, algorithm.num_scratch_chunks(draw.ranks))
@@ -80,8 +83,6 @@ class _Program:
     """The steps of every rank, made once; as much of an `Algorithm` as is needed to execute it."""
 
     def __init__(self, algorithm: Algorithm, ranks: int) -> None:
-        from collectives.catalogue.admission import checked
-
         algorithm = checked(algorithm)
         self._steps = [tuple(algorithm.steps(rank, ranks)) for rank in range(ranks)]
 
@@ -98,8 +99,6 @@ def _program(draw: ProgramDraw) -> Any:
 @functools.lru_cache(maxsize=1 << 12)
 def _given(draw: ProgramDraw) -> tuple[Any, ...]:
     """Return what each rank's buffer holds at first, as its collective says: NaN where that is nothing."""
-    from collectives.program.contracts import CONTRACTS, Place
-
     elements, (chunking, _) = _num_elements(draw), _layout(draw)
     before, numbers = CONTRACTS[draw.collective].before, _numbers(draw.ranks, elements)
     given = np.full((draw.ranks, elements), _NEVER_WRITTEN, dtype=np.float32)
@@ -113,8 +112,6 @@ def _given(draw: ProgramDraw) -> tuple[Any, ...]:
 
 def is_right(draw: ProgramDraw, rank: int, held: bytes | None) -> bool:
     """Return whether *rank* holds what its collective demands, up to rounding; once or again and again."""
-    from collectives.program.contracts import CONTRACTS, Place
-
     if draw.calls > 1:
         return True  # the second starts from what the first has left; judged beside the single one
     assert held is not None
@@ -138,13 +135,6 @@ def is_right(draw: ProgramDraw, rank: int, held: bytes | None) -> bool:
 def carry_out_program(draw: ProgramDraw, conditions: Sequence[VirtualCondition]) -> Ended:
     """Return how the run of *draw* ends under *conditions*."""
     import simpy
-
-    from collectives.execution.transport_model import transport_model
-    from collectives.timing.ranks.meeting_point import MeetingPoint
-    from collectives.virtual.faults import Faults
-    from sim.errors import LinkFailedError
-    from sim.scenario import Scenario
-    from sim.scenario.rank_overhead import RankOverhead
 
     ranks_on = topology(draw.network, draw.ranks)
     faults = Faults.of(conditions, ranks_on)
@@ -189,8 +179,6 @@ class _Run:
     """
 
     def __init__(self, draw: ProgramDraw, meeting_point: Any, overhead: Any) -> None:
-        from sim.scenario.step_overheads import StepOverheads
-
         self.data: list[bytes | None] = [None] * draw.ranks
         self.ended_ps = [0] * draw.ranks
         calm = draw.plain
@@ -205,10 +193,6 @@ class _Run:
 
     def of(self, rank: int, late_ps: int) -> Generator[Any, Any, None]:
         """Yield what *rank* waits for, from its first step to its last."""
-        from collectives.execution.execute import execute
-        from collectives.program.chunking import Buffer
-        from collectives.timing.ranks.simulated_port import SimulatedPort
-
         env, draw = self._meeting_point.network.env, self._draw
         if late_ps:
             yield env.timeout(late_ps)

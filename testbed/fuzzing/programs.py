@@ -10,34 +10,41 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from testbed.fuzzing.campaign import Batch, Judged
+from collectives import NotSupportedError, ProgramError
+from testbed.fuzzing.campaign import Judged, Tally
 from testbed.fuzzing.faults import Calm, condition_of
 from testbed.fuzzing.program_draw import ProgramDraw, ProgramSpace, draw_program, topology
 from testbed.fuzzing.program_trial import Ended, carry_out_program, floor_of, is_right
+from testbed.fuzzing.reproduction import with_test
+from testbed.fuzzing.shrinking import shrink, smaller_programs
 
 if TYPE_CHECKING:
     from collectives.virtual.faults import VirtualCondition
 
 
-def judge_programs(seeds: Iterable[int], space: ProgramSpace) -> Batch:
-    """Carry out and judge the runs that *seeds* mean in *space*."""
-    endings: Counter[str] = Counter()
-    violated: list[Judged] = []
-    refusals: dict[str, None] = {}
-    with _collecting_once():
-        for seed in seeds:
-            judged = judge_program(draw_program(seed, space))
-            endings[judged.ended] += 1
-            if judged.refusal:
-                refusals.setdefault(judged.refusal)
-            if judged.violations:
-                violated.append(judged)
-    return Batch(endings, tuple(violated), tuple(refusals))
+@dataclass(frozen=True)
+class Programs:
+    """Runs of programs, drawn from a *space*, as the subject of a campaign."""
+
+    space: ProgramSpace
+    batch_size: int = 500
+    modules: tuple[str, ...] = (__name__, carry_out_program.__module__)
+
+    def judge_batch(self, seeds: Iterable[int]) -> Tally:
+        """Carry out and judge what *seeds* mean."""
+        with _collecting_once():
+            return Tally.of(judge_program(draw_program(seed, self.space)) for seed in seeds)
+
+    def shrunk(self, judged: Judged) -> Judged:
+        """Return the smallest violation found from *judged* on, with its test."""
+        smallest = shrink(judged, partial(smaller_programs, ranks=self.space.ranks), judge_program)
+        draw = (draw_program.__module__, "ProgramDraw")
+        return with_test(smallest, conditions_of(smallest.draw), draw, (__name__, "judge_program(draw)"))
 
 
 @contextlib.contextmanager
@@ -52,8 +59,6 @@ def _collecting_once() -> Iterator[None]:
 
 def judge_program(draw: ProgramDraw) -> Judged:
     """Carry *draw* out, and the same without faults if that has not been; ask what must hold."""
-    from collectives import NotSupportedError
-
     try:
         calm = _without_faults(draw.plain)
     except NotSupportedError:
@@ -102,8 +107,6 @@ def _violations(draw: ProgramDraw, ended: Ended, calm: Ended) -> Iterator[tuple[
 @functools.lru_cache(maxsize=1 << 14)
 def _without_faults(calm: ProgramDraw) -> Ended:
     """Return how plain programs end, held to the contract of their collective."""
-    from collectives import ProgramError
-
     try:
         ended = carry_out_program(calm, ())
     except ProgramError as error:

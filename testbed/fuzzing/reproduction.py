@@ -3,60 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
-from pathlib import Path
+from dataclasses import fields, replace
 from typing import Any
 
 from testbed.fuzzing.campaign import Judged
-from testbed.fuzzing.draw import Draw, Space
-from testbed.fuzzing.program_draw import ProgramDraw
+from testbed.fuzzing.faults import Fault
 
 MOST_LINES = 20
 _WIDTH = 100
 
 
-def script_test(judged: Judged, space: Space, conditions: Iterable[object]) -> str:
-    """Return a test that repeats *judged*, a run of a script; *conditions*: what its faults are there."""
-    script = space.script if space.is_module else str(Path(space.script).resolve())
-    kept = {"argv": space.argv, "is_module": space.is_module}
-    given = ", ".join(f"{name}={value!r}" for name, value in kept.items() if value)
-    return _test(
-        judged,
-        conditions,
-        "from testbed.fuzzing.draw import Draw, Space\n",
-        "from testbed.fuzzing.scripts import judge\n",
-        f"judge(draw, Space({script!r}{', ' + given if given else ''}))",
-    )
+def with_test(
+    judged: Judged, conditions: Iterable[object], drawn: tuple[str, str], judging: tuple[str, str]
+) -> Judged:
+    """Return *judged* with a test that repeats it.
 
-
-def program_test(judged: Judged, conditions: Iterable[object]) -> str:
-    """Return a test that repeats *judged*, a run of programs; *conditions*: what its faults are there."""
-    imported = (
-        "from testbed.fuzzing.program_draw import ProgramDraw\n"
-        "from testbed.fuzzing.programs import judge_program\n"
-    )
-    return _test(judged, conditions, "", imported, "judge_program(draw)")
-
-
-def _test(judged: Judged, conditions: Iterable[object], before: str, after: str, judging: str) -> str:
-    draw: Draw | ProgramDraw = judged.draw
+    Args:
+        judged: a violation.
+        conditions: what its faults are there.
+        drawn: the module of its draw, and the names that the test imports from there.
+        judging: the module of what judges it, and the call that does.
+    """
+    draw = judged.draw
     wrong = "; ".join(f"{name}: {text}" for name, text in judged.violations.items())
     about = [f"# {_short(line)}" for line in wrong.splitlines()[:1]]
     about += [f"# fault: {_short(str(condition))}" for condition in conditions]
-    faults = "from testbed.fuzzing.faults import Fault\n" if draw.faults else ""
-    return "\n".join(
-        [
-            f"{before}{faults}{after}",
-            "",
-            f"def test_seed_{draw.seed}() -> None:",
-            *(f"    {line}" for line in about),
-            f"    draw = {type(draw).__name__}(",
-            *(f"        {line}" for line in _wrapped(_arguments(draw))),
-            "    )",
-            f"    assert {judging}.violations == {{}}",
-            "",
-        ]
-    )
+    imports = [f"from {drawn[0]} import {drawn[1]}"]
+    imports.append(f"from {judging[0]} import {judging[1].partition('(')[0]}")
+    if draw.faults:
+        imports.append(f"from {Fault.__module__} import Fault")
+    lines = [
+        *sorted(imports),
+        "",
+        "",
+        f"def test_seed_{draw.seed}() -> None:",
+        *(f"    {line}" for line in about),
+        f"    draw = {type(draw).__name__}(",
+        *(f"        {line}" for line in _wrapped(_arguments(draw))),
+        "    )",
+        f"    assert {judging[1]}.violations == {{}}",
+        "",
+    ]
+    return replace(judged, test="\n".join(lines))
 
 
 def _short(text: str) -> str:

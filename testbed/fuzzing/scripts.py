@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
-from testbed.fuzzing.campaign import Batch, Judged
+from testbed.fuzzing.campaign import Judged, Tally
 from testbed.fuzzing.draw import Draw, Space, draw
 from testbed.fuzzing.faults import Calm
 from testbed.fuzzing.oracles import ORACLES, Case
-from testbed.fuzzing.trial import Trial, carry_out, models_left, topology_of
+from testbed.fuzzing.reproduction import with_test
+from testbed.fuzzing.shrinking import shrink, smaller_runs
+from testbed.fuzzing.trial import MODULES, Trial, carry_out, models_left, topology_of
 
 NEVER_RAN = "runs_without_faults"
 """What is violated by a script that fails where nothing happens to it."""
@@ -43,11 +46,6 @@ def calm_of(chosen: Draw, trial: Trial) -> Calm:
     return Calm(topology_of(chosen), trial.time_ps, trial.iterations)
 
 
-def conditions_of(chosen: Draw, space: Space) -> tuple[object, ...]:
-    """Return the faults of *chosen* as conditions, for which the run without them is carried out."""
-    return chosen.conditions(calm_of(chosen, _without_faults(chosen.without_faults, space)))
-
-
 def _without_faults(calm: Draw, space: Space) -> Trial:
     """Return the trial of *calm*, or of one of other defaults of DDP if the script wraps nothing by it."""
     key = replace(calm, bucket_cap_mb=None, bucket_views=False, strategy=None), space
@@ -70,19 +68,32 @@ def _carried_out(calm: Draw, space: Space) -> Trial:
     return carry_out(calm, space)
 
 
-def judge_seeds(seeds: Iterable[int], space: Space) -> Batch:
-    """Carry out and judge the runs that *seeds* mean in *space*."""
-    endings: Counter[str] = Counter()
-    violated: list[Judged] = []
-    refusals: dict[str, None] = {}
-    for seed in seeds:
-        judged = judge(draw(seed, space), space)
-        endings[judged.ended] += 1
-        if judged.refusal:
-            refusals.setdefault(judged.refusal)
-        if judged.violations:
-            violated.append(judged)
-    for seed in models_left():
-        kept = {"no_memory_kept": "a model of it is still in memory when the run is over"}
-        violated.append(Judged(draw(seed, space), kept, "finished"))
-    return Batch(endings, tuple(violated), tuple(refusals))
+@dataclass(frozen=True)
+class Scripts:
+    """Runs of a script, drawn from a *space*, as the subject of a campaign."""
+
+    space: Space
+    batch_size: int = 10
+    modules: tuple[str, ...] = (__name__, *MODULES)
+
+    def judge_batch(self, seeds: Sequence[int]) -> Tally:
+        """Carry out and judge what *seeds* mean."""
+        tally = Tally.of(judge(draw(seed, self.space), self.space) for seed in seeds)
+        for seed in models_left():
+            kept = {"no_memory_kept": "a model of it is still in memory when the run is over"}
+            tally.violated.append(Judged(draw(seed, self.space), kept, "finished"))
+        return tally
+
+    def shrunk(self, judged: Judged) -> Judged:
+        """Return the smallest violation found from *judged* on, with its test."""
+        space, smallest = self.space, judged
+        if judge(judged.draw, space).violations:
+            candidates, again = partial(smaller_runs, space=space), partial(judge_smaller, space=space)
+            smallest = shrink(judged, candidates, again, attempts=60)
+        calm = _without_faults(smallest.draw.without_faults, space)
+        conditions = smallest.draw.conditions(calm_of(smallest.draw, calm))
+        script = space.script if space.is_module else str(Path(space.script).resolve())
+        kept = {"argv": space.argv, "is_module": space.is_module}
+        given = [repr(script), *(f"{name}={value!r}" for name, value in kept.items() if value)]
+        judging = f"judge(draw, Space({', '.join(given)}))"
+        return with_test(smallest, conditions, (draw.__module__, "Draw, Space"), (__name__, judging))

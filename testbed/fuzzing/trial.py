@@ -13,21 +13,26 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import ReferenceType, ref
 
+from collectives.program import Send
+from collectives.virtual import Module, VirtualRun, run
+from collectives.virtual.faults import VirtualCondition
+from collectives.virtual.parameters.record import ParameterRecord
+from collectives.virtual.world import VirtualWorld
+from sim import load_network
+from sim.cluster import RandomOrder
 from sim.cluster.raised import raise_in, settle
+from sim.errors import RankError, SimulationError
+from sim.topology import Topology
+from sim.topology.description import NetworkDescription
 from testbed.errors import UsageError
 from testbed.fuzzing.defaults import ddp_defaults
 from testbed.fuzzing.draw import Draw, Space
 from testbed.fuzzing.faults import Calm
 from testbed.fuzzing.values import digest, tensors_of, without_times
+from testbed.options.arguments import parse_compute_model
 
 if TYPE_CHECKING:
     import torch
-
-    from collectives.virtual import VirtualRun
-    from collectives.virtual.faults import VirtualCondition
-    from collectives.virtual.parameters.record import ParameterRecord
-    from sim.topology import Topology
-    from sim.topology.description import NetworkDescription
 
 PATIENCE_SECONDS = 120.0
 """Seconds of real time after which a run is taken to hang; a virtual run finds a deadlock at once."""
@@ -90,8 +95,6 @@ def topology_of(draw: Draw) -> Topology:
 
 @functools.lru_cache(maxsize=16)
 def _network(name: str) -> NetworkDescription:
-    from sim import load_network
-
     return load_network(name)
 
 
@@ -101,12 +104,6 @@ def carry_out(draw: Draw, space: Space, calm: Calm | None = None) -> Trial:
     Raises:
         UsageError: the script, or the module, cannot be read.
     """
-    from collectives.virtual import Module, run
-    from collectives.virtual.parameters.record import ParameterRecord
-    from sim.cluster import RandomOrder
-    from sim.errors import RankError, SimulationError
-    from testbed.options.arguments import parse_compute_model
-
     importlib.import_module(
         "torch._dynamo"
     )  # by the first optimizer, in a run, it would keep what that replaces
@@ -192,9 +189,6 @@ def _forget(outcome: VirtualRun) -> None:
 
 def _unfinished(outcome: VirtualRun) -> Iterator[str]:
     """Yield in words which messages and collectives were begun and never ended."""
-    from collectives.program import Send
-    from collectives.virtual.world import VirtualWorld
-
     world = VirtualWorld.of(outcome.cluster)
     for meeting_point in world.meeting_points.values():
         for rank, (step, position) in meeting_point.matching.waiting():

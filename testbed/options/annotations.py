@@ -7,23 +7,34 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-Jitter: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Mean of a random pause of each rank before each step.")
+from testbed.options.arguments import MAX_COUNT
+
+Script: TypeAlias = Annotated[str, typer.Argument(metavar="SCRIPT", help="An ordinary torchrun script.")]
+ScriptArguments: TypeAlias = Annotated[
+    list[str] | None, typer.Argument(metavar="[ARGS]…", help="What the script is given.")
 ]
-FailLink: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(metavar="LINK@TIME", help="A link that fails: 'rank 3 up@1ms'. May be repeated."),
+IsModule: TypeAlias = Annotated[
+    bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as for python -m.")
 ]
-Reroute: TypeAlias = Annotated[
-    bool, typer.Option("--reroute", help="Messages find a way round links that fail.")
+Network: TypeAlias = Annotated[
+    str, typer.Option(metavar="NAME|FILE", help="A preset (testbed network) or a network file.")
 ]
-DegradeLink: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(metavar="LINK@TIME:FACTOR", help="A link that changes: 'rank 3 up@1ms:0.5'."),
+CollectiveOf: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="By default all_reduce, or else the first it is shipped for."),
 ]
-HtmlFile: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--html", metavar="FILE", help="Write it as a page too: one file, to be read or printed."),
+SizeFactor: TypeAlias = Annotated[
+    int, typer.Option(metavar="N", max=MAX_COUNT, help="Step of a range of sizes.")
+]
+Port: TypeAlias = Annotated[
+    int | None,
+    typer.Option(metavar="PORT", help="Where ranks that are processes meet; by default one that is free."),
+]
+Scheduler: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="A Dask scheduler whose workers do it, such as tcp://10.0.0.1:8786."
+    ),
 ]
 TraceFile: TypeAlias = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write what happened when, for https://ui.perfetto.dev.")

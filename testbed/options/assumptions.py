@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 import typer
 
@@ -36,30 +35,8 @@ ALSO = {"device": "compute", "model": "timing"}
 """Options that stand for an assumption where a command has none of its name."""
 
 
-class ModelName(StrEnum):
-    """What a time follows from."""
-
-    LINKS = "links"
-    NCCL = "nccl"
-    MEASURED = "measured"
-    LIBRARY = "library"
-
-
-class ProtocolName(StrEnum):
-    """NCCL's protocols."""
-
-    LL = "LL"
-    LL128 = "LL128"
-    SIMPLE = "Simple"
-
-
-class TransportModelName(StrEnum):
-    """How a transport completes a step."""
-
-    IDEAL = "ideal"
-    GLOO = "gloo"
-    NCCL = "nccl"
-    SHM = "shm"
+TransportModelName: TypeAlias = Literal["ideal", "gloo", "nccl", "shm"]
+"""How a transport completes a step."""
 
 
 def _read(context: typer.Context, path: Path | None) -> Path | None:
@@ -112,66 +89,12 @@ def _assumptions_in(path: Path) -> dict[str, Any]:
     for key, value in found.items():
         if key not in (*KEYS, "on"):
             raise typer.BadParameter(f"{path}: there is no assumption {key!r}; {expected}")
-        plain = isinstance(value, str | int | float | None)
-        if key != "on" and not plain and not (isinstance(value, list) and all(map(_is_plain, value))):
+        words = value if isinstance(value, list) else [] if value is None else [value]
+        if key != "on" and not all(isinstance(word, str | int | float) for word in words):
             raise typer.BadParameter(f"{path}: {key}: expected a value or a list of some, got {value!r:.80}")
     return {key: value for key, value in found.items() if key != "on"}
 
 
-def _is_plain(value: object) -> bool:
-    return isinstance(value, str | int | float)
-
-
-Overhead: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="Software overhead of each message, on either side, such as 1us."),
-]
-ArrivalOverhead: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="From a message's last byte until its receiver knows, such as 50us."),
-]
-ReductionBandwidth: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="RATE", help="At which a rank reduces, such as 200GB/s; else at no cost."),
-]
-CallOverhead: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="Of a call on each rank, before its first step, such as 100us."),
-]
-CopyBandwidth: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RATE", help="At which a rank copies what calls copy around programs; else at no cost."
-    ),
-]
-Protocol: TypeAlias = Annotated[
-    ProtocolName | None,
-    typer.Option(help="NCCL protocol, which takes bandwidth from links and adds latency."),
-]
-TimedBy: TypeAlias = Annotated[
-    ModelName | None,
-    typer.Option(
-        "--model",
-        help="links: messages share links; nccl: what NCCL expects; measured: by the [[measured]] of the "
-        "network's file; library: one of these two of NCCL's own choice (nccl, native), and links of all "
-        "others.  [library where the network names GPUs, else links]",
-        show_default=False,
-    ),
-]
-TransportModel: TypeAlias = Annotated[
-    TransportModelName | None,
-    typer.Option(
-        help="How a step of a collective is completed (docs/modelling.md): by default as over what would "
-        "really run, nccl where the network names its hardware, shm on one host, else gloo."
-    ),
-]
-Symmetric: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--symmetric",
-        help="Buffers are registered as windows, so that NCCL takes its symmetric kernels where it has some.",
-    ),
-]
 Inefficiencies: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -218,23 +141,56 @@ class AssumptionOptions:
 
     PANEL: ClassVar = "Software"
 
-    model: TimedBy = None
-    transport_model: TransportModel = None
-    protocol: Protocol = None
-    overhead: Overhead = None
-    arrival_overhead: ArrivalOverhead = None
-    reduction_bandwidth: ReductionBandwidth = None
-    symmetric: Symmetric = False
+    model: Annotated[
+        Literal["links", "nccl", "measured", "library"] | None,
+        typer.Option(
+            "--model",
+            help="links: messages share links; nccl: what NCCL expects; measured: by the [[measured]] of the "
+            "network's file; library: one of these two of NCCL's own choice (nccl, native), and links of all "
+            "others.  [library where the network names GPUs, else links]",
+            show_default=False,
+        ),
+    ] = None
+    transport_model: Annotated[
+        TransportModelName | None,
+        typer.Option(
+            help="How a step of a collective is completed (docs/modelling.md): by default as over what would "
+            "really run, nccl where the network names its hardware, shm on one host, else gloo."
+        ),
+    ] = None
+    protocol: Annotated[
+        Literal["LL", "LL128", "Simple"] | None,
+        typer.Option(help="NCCL protocol, which takes bandwidth from links and adds latency."),
+    ] = None
+    overhead: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Software overhead of each message, on either side, such as 1us."),
+    ] = None
+    arrival_overhead: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="From a message's last byte until its receiver knows, such as 50us."
+        ),
+    ] = None
+    reduction_bandwidth: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="At which a rank reduces, such as 200GB/s; else at no cost."),
+    ] = None
+    symmetric: Annotated[
+        bool,
+        typer.Option(
+            "--symmetric",
+            help="Buffers are registered as windows, so that NCCL takes its symmetric kernels where it has "
+            "some.",
+        ),
+    ] = False
     ideal: Ideal = False
     assumptions: AssumptionsFile = None
 
     @property
     def asked(self) -> dict[str, Any]:
         """What is asked for by name; None where it is not."""
-        own = {name: value for name, value in vars(self).items() if name != "assumptions"}
-        return {
-            name: value.value if isinstance(value, StrEnum) else value or None for name, value in own.items()
-        }
+        return {name: value or None for name, value in vars(self).items() if name != "assumptions"}
 
     def on(self, topology: Topology, *, on_gpu: bool = False) -> Assumptions:
         """Return what they ask to be counted on *topology*; *on_gpu*: ranks of a run compute on a GPU."""
@@ -251,8 +207,16 @@ class AssumptionOptions:
 class CollectiveAssumptionOptions(AssumptionOptions):
     """The same of a collective by itself."""
 
-    call_overhead: CallOverhead = None
-    copy_bandwidth: CopyBandwidth = None
+    call_overhead: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Of a call on each rank, before its first step, such as 100us."),
+    ] = None
+    copy_bandwidth: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE", help="At which a rank copies what calls copy around programs; else at no cost."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,24 @@
-"""Options for the cluster on which a script runs, and for what is shown and written of it."""
+"""Options for the cluster on which a script runs, for checks of it, and for what is shown and written."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import typer
 
 from testbed.options.annotations import TraceFile
 from testbed.options.arguments import MAX_RANKS, parse_algorithm
-from testbed.output.folder import check_writable
 
 if TYPE_CHECKING:
     from collectives.catalogue.selectors import Choice
+    from collectives.virtual.parameters.record import ParameterRecord
+    from collectives.virtual.parameters.replicas import ReplicaCheck
     from sim import Topology
 
 DEFAULT_NETWORK = "switch-100g"
 DEFAULT_RANKS = 8
-
-
-class ClockName(StrEnum):
-    """The time that a script reads."""
-
-    VIRTUAL = "virtual"
-    REAL = "real"
 
 
 @dataclass(frozen=True)
@@ -61,16 +55,16 @@ class ClusterOptions:
     ] = None
 
     clock: Annotated[
-        ClockName,
+        Literal["virtual", "real"],
         typer.Option(
             help="Time that the script reads by time.time and its kin: virtual, or real: the machine's."
         ),
-    ] = ClockName.VIRTUAL
+    ] = "virtual"
 
     @property
     def given(self) -> dict[str, bool]:
         """Which of those were given that say what takes how long, by their names."""
-        return {"--compute": self.compute != "none", "--clock": self.clock is not ClockName.VIRTUAL}
+        return {"--compute": self.compute != "none", "--clock": self.clock != "virtual"}
 
     def choice(self, topology: Topology) -> Choice:
         """Return the algorithm that is asked for, or else that which goes by default on *topology*."""
@@ -111,11 +105,52 @@ class OutputOptions:
         """Which files were asked for, by the names of their options."""
         return {"--trace": self.trace is not None}
 
-    def check(self) -> None:
-        """Check, before any work is done, that what was asked for can be written.
 
-        Raises:
-            UsageError: it cannot.
-        """
-        if self.trace is not None:
-            check_writable(self.trace)
+class CheckName(StrEnum):
+    """What can be checked."""
+
+    REPLICAS = "replicas"
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """Options for checks of values, which need data and a thread for each rank."""
+
+    PANEL: ClassVar = "Checks"
+
+    check: Annotated[
+        list[CheckName] | None,
+        typer.Option(
+            help="replicas: ranks that hold the same parameters hold the same bits after every step; where "
+            "they part, the step, the parameter and the ranks are named, and the exit code is 1."
+        ),
+    ] = None
+
+    orders: Annotated[
+        Literal["all"] | None,
+        typer.Option(
+            help="all: run in every order of events that ranks can tell apart, whatever the speed of ranks "
+            "and messages; where it fails in one, or prints or trains something else, both orders are shown, "
+            "and the exit code is 1."
+        ),
+    ] = None
+    max_orders: Annotated[int, typer.Option(min=1, max=10_000_000, help="Give up beyond so many orders.")] = (
+        10_000
+    )
+
+    def record(self) -> ParameterRecord | None:
+        """Return what records the parameters of a run, if a check needs them."""
+        if not self.check:
+            return None
+        from collectives.virtual.parameters.record import ParameterRecord
+
+        return ParameterRecord()
+
+
+def checked(record: ParameterRecord | None) -> ReplicaCheck | None:
+    """Return what was found in *record*, if there is one."""
+    if record is None:
+        return None
+    from collectives.virtual.parameters.replicas import check_replicas
+
+    return check_replicas(record)

@@ -24,7 +24,6 @@ import typer
 
 from testbed.errors import CheckError, UsageError, drop_stdout, reporting_errors
 from testbed.options import ALSO
-from testbed.options.annotations import HtmlFile
 from testbed.options.foreign_files import naming_foreign_files
 from testbed.options.groups import grouped
 from testbed.options.outputs import CheckedCommand, check_outputs
@@ -43,7 +42,10 @@ class Outputs:
     PANEL: ClassVar = "Output"
 
     plot: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False)] = None
-    html: HtmlFile = None
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write it as a page too: one file, to be read or printed."),
+    ] = None
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the rows too, as CSV.", show_default=False)
     ] = None
@@ -52,31 +54,9 @@ class Outputs:
     ] = False
 
     @classmethod
-    def checked(cls, options: Mapping[str, Any]) -> Outputs:
-        """Return those among *options*, of which it is known that they can be written.
-
-        Raises:
-            UsageError: one cannot.
-        """
-        own = cls(**{field.name: options[field.name] for field in fields(cls) if field.name in options})
-        own.check()
-        return own
-
-    def check(self) -> None:
-        """Check, before any work is done, that what was asked for can be written.
-
-        Raises:
-            UsageError: it cannot.
-        """
-        from testbed.output.folder import check_writable
-
-        if self.html is not None:
-            from testbed.result.page import check_page
-
-            check_page(self.html)
-        for path in (self.csv, self.plot):
-            if path is not None:
-                check_writable(path)
+    def among(cls, options: Mapping[str, Any]) -> Outputs:
+        """Return those among *options*."""
+        return cls(**{field.name: options[field.name] for field in fields(cls) if field.name in options})
 
     def give(self, result: Result, console: Callable[[], Console] | None = None) -> None:
         """Give *result*: in files, and as JSON or on the terminal that *console* returns.
@@ -169,7 +149,7 @@ def command(
     def in_shell(**options: Any) -> None:
         from testbed.result.result import Interrupted
 
-        outputs = Outputs.checked(options)
+        outputs = Outputs.among(options)
         try:
             result = flat(**{"plot": None, **options})
         except Interrupted as interrupted:
@@ -191,7 +171,7 @@ def command(
         checked = _in_shell_alone(in_shell)
         check_values(checked, options)
         check_outputs(checked, options)
-        outputs = Outputs.checked(options)
+        outputs = Outputs.among(options)
         if outputs.as_json:
             raise UsageError("as_json=True is of the shell: a result has its JSON types by document()")
         result = flat(**{"plot": None, **options})
@@ -281,7 +261,9 @@ def _arguments(
 def _as_option(name: str, value: Any, annotation: Any) -> Any:
     """Return *value* as the type of an option: words for one word, a word for a number, a path for a word."""
     kinds = _kinds(annotation)
-    if value is None or any(isinstance(kind, type) and isinstance(value, kind) for kind in kinds):
+    if value is None or any(
+        isinstance(value, kind) if isinstance(kind, type) else value == kind for kind in kinds
+    ):
         return value
     for kind in kinds:
         if typing.get_origin(kind) is list:
@@ -306,11 +288,13 @@ def _as_option(name: str, value: Any, annotation: Any) -> Any:
 
 
 def _kinds(annotation: Any) -> list[Any]:
-    """Return the types that *annotation* admits."""
+    """Return the types that *annotation* admits, and the words."""
     if typing.get_origin(annotation) is Annotated:
         return _kinds(typing.get_args(annotation)[0])
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return [kind for own in typing.get_args(annotation) for kind in _kinds(own)]
+    if typing.get_origin(annotation) is typing.Literal:
+        return [*typing.get_args(annotation)]
     return [annotation]
 
 

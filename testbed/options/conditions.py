@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.annotations import DegradeLink, FailLink, Jitter, Reroute
 from testbed.options.arguments import is_number
 
 if TYPE_CHECKING:
     from collectives.virtual.faults import DeadRank, MessageDelay
     from sim.scenario.conditions import Condition, LinkChange, LinkFailure, Straggler
 
-_STRAGGLER = re.compile(r"(\d{1,20}):(\d{1,20}(?:\.\d{1,20})?)?(?:\+(.+))?", re.ASCII)
+_STRAGGLER = re.compile(r"(\d{1,20}):(?=.)(\d{1,20}(?:\.\d{1,20})?)?(?:\+(.+))?", re.ASCII)
+_FAILURE = re.compile(r"(.*\S)\s*@([^@]*\S)", re.DOTALL)
+_CHANGE = re.compile(r"(.*\S)\s*@([^@:]*[^@:\s])\s*:([^@]*\S)", re.DOTALL)
+_DEATH = re.compile(
+    r"(\d{1,20})\s*@\s*(?:iteration\s*=\s*(\d{1,20})|(?!iteration\s*=)(.+))", re.ASCII | re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,9 @@ class ConditionOptions:
 
     PANEL: ClassVar = "Faults"
 
-    jitter: Jitter = None
+    jitter: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Mean of a random pause of each rank before each step.")
+    ] = None
     seed: Annotated[
         int, typer.Option(metavar="N", min=0, max=2**63, help="Seed of jitter and message delays.")
     ] = 0
@@ -34,9 +40,17 @@ class ConditionOptions:
         list[str] | None,
         typer.Option(metavar="RANK:FACTOR", help="A slow rank: 3:2, or late: 3:+1ms. May be repeated."),
     ] = None
-    fail_link: FailLink = None
-    reroute: Reroute = False
-    degrade_link: DegradeLink = None
+    fail_link: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LINK@TIME", help="A link that fails: 'rank 3 up@1ms'. May be repeated."),
+    ] = None
+    reroute: Annotated[bool, typer.Option("--reroute", help="Messages find a way round links that fail.")] = (
+        False
+    )
+    degrade_link: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LINK@TIME:FACTOR", help="A link that changes: 'rank 3 up@1ms:0.5'."),
+    ] = None
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -50,14 +64,16 @@ class ConditionOptions:
             UsageError: one cannot be read.
             UnitError, ConditionError: a time that cannot be read, or a factor below 1.
         """
-        return parse_conditions(
-            self.jitter,
-            self.seed,
-            self.straggler or (),
-            self.fail_link or (),
-            self.reroute,
-            self.degrade_link or (),
-        )
+        from sim import Jitter
+
+        if self.reroute and not self.fail_link:
+            raise UsageError("--reroute is what messages do when a link fails: add --fail-link LINK@TIME")
+        if self.jitter is not None:
+            yield Jitter(self.jitter, seed=self.seed)
+        yield from map(parse_straggler, self.straggler or ())
+        for text in self.fail_link or ():
+            yield parse_failure(text, self.reroute)
+        yield from map(parse_change, self.degrade_link or ())
 
 
 @dataclass(frozen=True)
@@ -89,34 +105,6 @@ class FaultOptions:
             yield MessageDelay(self.delay_messages, seed)
 
 
-def parse_conditions(
-    jitter: str | None,
-    seed: int,
-    stragglers: Sequence[str],
-    fail_links: Sequence[str],
-    reroute: bool,
-    degrade_links: Sequence[str] = (),
-) -> Iterator[Condition]:
-    """Yield the conditions that the options of those names ask for.
-
-    Raises:
-        UsageError: one cannot be read.
-        UnitError, ConditionError: a time that cannot be read, or a factor below 1.
-    """
-    from sim import Jitter
-
-    if reroute and not fail_links:
-        raise UsageError("--reroute is what messages do when a link fails: add --fail-link LINK@TIME")
-    if jitter is not None:
-        yield Jitter(jitter, seed=seed)
-    for text in stragglers:
-        yield parse_straggler(text)
-    for text in fail_links:
-        yield parse_failure(text, reroute)
-    for text in degrade_links:
-        yield parse_change(text)
-
-
 def parse_straggler(text: str) -> Straggler:
     """Return the slow rank of *text*: ``3:2`` (half as fast), ``3:+1ms`` (late) or ``3:2+1ms``.
 
@@ -126,13 +114,10 @@ def parse_straggler(text: str) -> Straggler:
     """
     from sim import Straggler
 
-    match = _STRAGGLER.fullmatch(text.strip())
-    if match is None or not (match[2] or match[3]):
-        raise UsageError(
-            f"--straggler {text}: expected RANK:FACTOR, RANK:+DELAY or both, such as 3:2, 3:+1ms or 3:2+1ms"
-        )
-    factor = float(match[2] or 1)
-    return Straggler(int(match[1]), int(factor) if factor.is_integer() else factor, match[3] or 0)
+    expected = "RANK:FACTOR, RANK:+DELAY or both, such as 3:2, 3:+1ms or 3:2+1ms"
+    rank, slower, delay = _parted(_STRAGGLER, text, "--straggler", expected)
+    factor = float(slower or 1)
+    return Straggler(int(rank), int(factor) if factor.is_integer() else factor, delay or 0)
 
 
 def parse_failure(text: str, reroute: bool) -> LinkFailure:
@@ -144,17 +129,9 @@ def parse_failure(text: str, reroute: bool) -> LinkFailure:
     """
     from sim import LinkFailure
 
-    link, at, time = (part.strip() for part in text.rpartition("@"))
-    if not (link and at and time):
-        raise UsageError(
-            f"--fail-link {text}: expected LINK@TIME, such as 'rank 3 up@1ms' (--all-links lists the links)"
-        )
+    expected = "LINK@TIME, such as 'rank 3 up@1ms' (--all-links lists the links)"
+    link, time = _parted(_FAILURE, text, "--fail-link", expected)
     return LinkFailure(_link(link), time, reroute)
-
-
-def _link(text: str) -> int | str:
-    """Return the number of a link, or its name."""
-    return int(text) if is_number(text) else text
 
 
 def parse_change(text: str) -> LinkChange:
@@ -166,13 +143,11 @@ def parse_change(text: str) -> LinkChange:
     """
     from sim import LinkChange
 
-    link, at, when = (part.strip() for part in text.rpartition("@"))
-    time, colon, factor = (part.strip() for part in when.partition(":"))
-    if not (link and at and time and colon and factor):
-        raise UsageError(
-            f"--degrade-link {text}: expected LINK@TIME:FACTOR, such as 'rank 3 up@1ms:0.5' for half the "
-            "bandwidth from then on (testbed simulate --all-links lists the links)"
-        )
+    expected = (
+        "LINK@TIME:FACTOR, such as 'rank 3 up@1ms:0.5' for half the bandwidth from then on (testbed simulate "
+        "--all-links lists the links)"
+    )
+    link, time, factor = _parted(_CHANGE, text, "--degrade-link", expected)
     try:
         number = float(factor)
     except ValueError:
@@ -191,11 +166,23 @@ def parse_death(text: str) -> DeadRank:
     """
     from collectives.virtual.faults import DeadRank
 
-    rank, at, when = (part.strip() for part in text.partition("@"))
-    name, is_, number = (part.strip() for part in when.partition("="))
-    by_iteration = name == "iteration" and is_
-    if not (is_number(rank) and at and when) or (by_iteration and not is_number(number)):
-        raise UsageError(
-            f"--kill-rank {text}: expected RANK@iteration=N or RANK@TIME, such as 3@iteration=5 or 3@10ms"
-        )
-    return DeadRank(int(rank), iteration=int(number)) if by_iteration else DeadRank(int(rank), at=when)
+    expected = "RANK@iteration=N or RANK@TIME, such as 3@iteration=5 or 3@10ms"
+    rank, iteration, time = _parted(_DEATH, text, "--kill-rank", expected)
+    return DeadRank(int(rank), at=time) if time else DeadRank(int(rank), iteration=int(iteration))
+
+
+def _parted(pattern: re.Pattern[str], text: str, option: str, expected: str) -> tuple[str, ...]:
+    """Return the parts of *text*, the value of *option*, without the blanks around them.
+
+    Raises:
+        UsageError: it does not match *pattern*.
+    """
+    found = pattern.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"{option} {text}: expected {expected}")
+    return tuple((part or "").strip() for part in found.groups())
+
+
+def _link(text: str) -> int | str:
+    """Return the number of a link, or its name."""
+    return int(text) if is_number(text) else text

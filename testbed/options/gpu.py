@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 
@@ -13,14 +12,6 @@ from testbed.errors import UsageError
 
 if TYPE_CHECKING:
     from collectives.virtual.gpu.routing import RoutingRecord
-
-
-class FoldName(StrEnum):
-    """Whether one thread speaks for all ranks that do the same."""
-
-    AUTO = "auto"
-    ON = "on"
-    OFF = "off"
 
 
 @dataclass(frozen=True)
@@ -57,11 +48,11 @@ class GpuOptions:
         ),
     ] = False
     fold: Annotated[
-        FoldName,
+        Literal["auto", "on", "off"],
         typer.Option(
             help="Ranks that are found to do the same run as one; auto: with --fake, in all but small runs."
         ),
-    ] = FoldName.AUTO
+    ] = "auto"
     memory_limit: Annotated[
         str | None,
         typer.Option(
@@ -76,7 +67,7 @@ class GpuOptions:
         """Which of them were given, by their names."""
         return {
             "--fake": self.fake,
-            "--fold": self.fold is not FoldName.AUTO,
+            "--fold": self.fold != "auto",
             "--memory-limit": self.memory_limit is not None,
             "--strict": self.strict,
             "--routing": self.routing is not None,
@@ -86,7 +77,7 @@ class GpuOptions:
     @property
     def folds(self) -> bool:
         """Whether ranks that do the same run as one."""
-        return self.fold is FoldName.ON or (self.fake and self.fold is FoldName.AUTO)
+        return self.fold == "on" or (self.fake and self.fold == "auto")
 
     def record(self) -> RoutingRecord | None:
         """Return what records the routing of a run, if that is asked for.
@@ -106,7 +97,7 @@ class GpuOptions:
 
     def arguments(self) -> dict[str, Any]:
         """Return them as arguments of `collectives.virtual.run`."""
-        fold = {FoldName.AUTO: None, FoldName.ON: True, FoldName.OFF: False}[self.fold]
+        fold = {"auto": None, "on": True, "off": False}[self.fold]
         return {
             "fake": self.fake,
             "fold": fold,

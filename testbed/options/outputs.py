@@ -18,6 +18,7 @@ from typer.core import TyperCommand
 from testbed.errors import UsageError, reporting_errors
 from testbed.options.values import check_values, parts_of
 from testbed.output.figure import check_plot
+from testbed.output.folder import check_writable
 
 JSON = (".json",)
 PLOT = (
@@ -41,6 +42,7 @@ OUTPUTS: Mapping[str, Sequence[str]] = {
     "--html": (".html", ".htm"),
     "--csv": (".csv",),
     "--predictions": JSON,
+    "--record-routing": JSON,
     "show --plot": (".svg",),
     "bench --output": JSON,
     "profile --output": JSON,
@@ -49,7 +51,11 @@ OUTPUTS: Mapping[str, Sequence[str]] = {
     "calibrate --output": (".toml",),
 }
 """Suffixes of files, by option, or by command and option where commands differ."""
-INPUTS = ("--from", "--table", "--calibration", "--assumptions")
+FOLDERS = ("calibrate --output",)
+"""Outputs that may be a folder."""
+STDOUT = Path("-")
+"""What stands for no file."""
+INPUTS = ("--from", "--table", "--calibration", "--assumptions", "--measured")
 """Options with the path of a file that is read."""
 
 
@@ -119,8 +125,8 @@ def check_outputs(command: TyperCommand, values: Mapping[str, Any]) -> None:
         values: of all its parameters, by name.
 
     Raises:
-        UsageError: an output has a suffix that its kind does not have, or is an input or another output, or
-            matplotlib is not installed, which draws pictures.
+        UsageError: an output has a suffix that its kind does not have, cannot be written, or is an input or
+            another output, or what draws pictures or pages is not installed.
     """
     taken = dict.fromkeys(_inputs(command, values), "an input")
     for option, path, suffixes in _outputs(command, values):
@@ -131,6 +137,12 @@ def check_outputs(command: TyperCommand, values: Mapping[str, Any]) -> None:
             )
         if suffixes is PLOT:
             check_plot(path)
+        elif option == "--html":
+            from testbed.result.page import check_page
+
+            check_page(path)
+        elif is_file or f"{command.name} {option}" not in FOLDERS:
+            check_writable(path)
         for other, what in taken.items():
             if is_file and _are_same(path, other):
                 raise UsageError(f"{option} {path}: this is {what}, {other}; name another file")
@@ -141,7 +153,7 @@ def _outputs(command: TyperCommand, values: Mapping[str, Any]) -> Iterator[tuple
     for parameter in command.params:
         value = values.get(parameter.name or "")
         suffixes = suffixes_of(command.name or "", parameter.opts[0])
-        if suffixes is not None and isinstance(value, Path):
+        if suffixes is not None and isinstance(value, Path) and value not in (STDOUT, parameter.default):
             yield parameter.opts[0], value, suffixes
 
 

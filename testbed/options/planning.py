@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.annotations import WORLD_SIZES
+from testbed.options.annotations import WORLD_SIZES, Scheduler
 from testbed.options.arguments import MAX_RANKS, parse_ranks, parse_sizes, several
 from testbed.options.assumptions import (
     AssumptionsFile,
@@ -20,15 +19,6 @@ from testbed.options.assumptions import (
     TransportModelName,
     inefficiencies_of,
 )
-
-
-class TimingName(StrEnum):
-    """By what communication is timed."""
-
-    AUTO = "auto"
-    LINKS = "links"
-    LIBRARY = "library"
-    VENDOR = "vendor"
 
 
 @dataclass(frozen=True)
@@ -82,7 +72,7 @@ class QuestionOptions:
         ),
     ] = None
     timing: Annotated[
-        TimingName | None,
+        Literal["auto", "links", "library", "vendor"] | None,
         typer.Option(
             "--model",
             "--timing",
@@ -150,8 +140,8 @@ class QuestionOptions:
             "strategies": self.strategy,
             "bucket_caps_mb": self.bucket_cap_mb,
             "algorithms": self.algorithm,
-            "timing": self.timing and self.timing.value,
-            "transport": self.transport_model and self.transport_model.value,
+            "timing": self.timing,
+            "transport": self.transport_model,
             "inefficiencies": inefficiencies_of(self.inefficiencies),
             "device": self.device,
             "train_tokens": self.train_tokens,
@@ -205,12 +195,7 @@ class SweepOptions:
         int | None,
         typer.Option(min=1, max=MAX_RANKS, metavar="N", help="Processes here; by default one for each core."),
     ] = None
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", help="A Dask scheduler whose workers do it, such as tcp://10.0.0.1:8786."
-        ),
-    ] = None
+    scheduler: Scheduler = None
     cache: Annotated[
         str | None,
         typer.Option(

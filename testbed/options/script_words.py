@@ -2,8 +2,8 @@
 
     testbed same --ranks 1,8 train.py --global-batch-size 64
 
-Options of the command come before SCRIPT.  Where none but those of the output does, those behind it are the
-command's, up to the first word that is none of its options, or to ``--``.
+Options of the command come before SCRIPT.  Some commands forgive that none but those of the output does: then
+those behind it are the command's, up to the first word that is none of its options, or to ``--``.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ class ScriptCommand(CheckedCommand):
         place = self._options(ctx, args)
         before, rest = args[:place], args[place + 1 :]
         if place < len(args) and args[place] != END and self.names_script(args[place], before):
-            is_first = not any(word.startswith("-") and word not in OF_OUTPUT for word in before)
-            own = self._options(ctx, rest) if is_first or END in rest else 0
-            if own == len(rest) or rest[own] == END:
-                args = [*before, *rest[:own], args[place], END, *rest[own + 1 :]]
-            else:
-                own = own if is_first else 0
-                args = [*before, *rest[:own], args[place], END, *rest[own:]]
+            own, words = self.parted(ctx, before, rest)
+            args = [*before, *own, args[place], END, *words]
         return super().parse_args(ctx, args)
 
     def names_script(self, word: str, before: Sequence[str]) -> bool:
         """Return whether the first argument, *word*, is a script, after the options *before* it."""
         return True
+
+    def parted(
+        self, ctx: typer.Context, before: Sequence[str], rest: Sequence[str]
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        """Return which words behind the script are the command's, and which are the script's."""
+        return (), rest
 
     def _options(self, ctx: typer.Context, args: Sequence[str]) -> int:
         """Return how many of *args*, from the first, are options of this command and their values."""
@@ -58,7 +59,22 @@ class ScriptCommand(CheckedCommand):
         return min(place, len(args))
 
 
-class ScriptByNameCommand(ScriptCommand):
+class ForgivingScriptCommand(ScriptCommand):
+    """A command that takes its options behind the script, too, where only those of the output precede it."""
+
+    def parted(
+        self, ctx: typer.Context, before: Sequence[str], rest: Sequence[str]
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        """Return as the command's what comes before ``--`` or the first word that is none of its options."""
+        is_first = not any(word.startswith("-") and word not in OF_OUTPUT for word in before)
+        own = self._options(ctx, rest) if is_first or END in rest else 0
+        if own == len(rest) or rest[own] == END:
+            return rest[:own], rest[own + 1 :]
+        own = own if is_first else 0
+        return rest[:own], rest[own:]
+
+
+class ScriptByNameCommand(ForgivingScriptCommand):
     """A command whose first argument is a script if its name says so, else something without words."""
 
     def names_script(self, word: str, before: Sequence[str]) -> bool:

@@ -37,20 +37,20 @@ class Advance(Protocol):
         """Show *description*, and that *completed* units are done (None: one more)."""
 
 
-def stdout_console(*, quiet: bool = False) -> Console:
+def stdout_console() -> Console:
     """Return a console on stdout, plain and wide enough when stdout is no terminal."""
-    console = _Console(**_LITERAL, quiet=quiet)
-    if console.is_terminal:
-        return console
-    return _Console(**_LITERAL, quiet=quiet, width=max(console.width, MIN_WIDTH))
+    return _console()
 
 
 def stderr_console() -> Console:
     """Return a console on stderr, for what goes beside the output of somebody else's script."""
-    console = _Console(stderr=True, **_LITERAL)
-    if console.is_terminal:
-        return console
-    return _Console(stderr=True, **_LITERAL, width=max(console.width, MIN_WIDTH))
+    return _console(stderr=True)
+
+
+def _console(**options: Any) -> Console:
+    console = _Console(**options, **_LITERAL)
+    wide: dict[str, Any] = {} if console.is_terminal else {"width": max(console.width, MIN_WIDTH)}
+    return _Console(**options, **_LITERAL, **wide)
 
 
 class _Console(Console):
@@ -190,6 +190,17 @@ def spell_size(nbytes: int) -> str:
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return *number* and its noun: ``1 rank``, ``2 ranks``; *plural* where it takes more than an s."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def spans(numbers: Iterable[int]) -> list[str]:
+    """Return *numbers*, in ascending order, in words, those that follow each other as one: ``0–3``."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return [str(first) if first == last else f"{first}–{last}" for first, last in found]
 
 
 def percent(fraction: float) -> str:

@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from sim import Trace
+from sim.trace import Span
 from testbed.output.figure import COLOURS
-from testbed.output.table import counted, percent, seconds
+from testbed.output.table import counted, percent, seconds, spans
 from testbed.plots.figure import NoFigure
 
 if TYPE_CHECKING:
     from collectives.virtual import VirtualReport
-    from sim import Trace
-    from sim.trace import Span
-
 Piece: TypeAlias = tuple[int, int, str]
 """From when to when, in picoseconds since the timeline began, and what it is called."""
 Window: TypeAlias = tuple[int, int]
@@ -241,15 +240,9 @@ def spell_alike(ranks: Sequence[int]) -> str:
     """Return ranks that are alike in words: ``ranks 0–7 alike``."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    runs: list[list[int]] = []
-    for rank in ranks:
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1][1:] = [rank]
-        else:
-            runs.append([rank])
-    spelled = [str(run[0]) if len(run) == 1 else f"{run[0]}–{run[1]}" for run in runs]
+    spelled = spans(ranks)
     shown = ", ".join(spelled[:3]) + (", …" if len(spelled) > 3 else "")
-    return f"ranks {shown} alike ({len(ranks)})" if len(runs) > 1 else f"ranks {shown} alike"
+    return f"ranks {shown} alike ({len(ranks)})" if len(spelled) > 1 else f"ranks {shown} alike"
 
 
 def merged(pieces: Iterable[Piece], track: str, gap: int = 0) -> list[Piece]:

@@ -7,7 +7,7 @@ can be compared by their length.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,14 +16,13 @@ from testbed.benchmarking.candidates import BenchRequest, TransportName
 from testbed.benchmarking.measure import Row
 from testbed.options import evidence
 from testbed.output.table import counted, seconds, spell_size
-from testbed.report.over_sizes import over_sizes
+from testbed.report.over_sizes import curves, over_sizes
 from testbed.result import Fitted, Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from collectives.catalogue.admission import Evidence
-    from testbed.plots.figure import Lines
 
 PAGE_WIDTH = 130
 """Columns that a page has room for, by which tables are divided."""
@@ -76,7 +75,12 @@ def bench_result(request: BenchRequest, timings: Timings, *, interrupted: bool =
 
 def _parts(request: BenchRequest, timings: Timings, proved: Sequence[Evidence]) -> Iterator[Part]:
     yield Plot(
-        partial(_over_sizes, timings.rows),
+        partial(
+            over_sizes,
+            curves(sorted((row.algorithm, row.size_bytes, row.time_us / 1e6) for row in timings.rows)),
+            [(row.size_bytes, (row.floor_us or 0.0) / 1e6) for row in timings.rows],
+            quantity="time of a call",
+        ),
         "Time of a call",
         alone=title(request, timings),
         assumed=f"{'; '.join(timings.models)}.",
@@ -135,36 +139,28 @@ def _what_is_wrong(request: BenchRequest, rows: Sequence[Row]) -> str | None:
     return f"{spell(request.collective)} over {request.transport} came out wrong; {elements}"
 
 
-def _over_sizes(rows: Sequence[Row]) -> Lines:
-    times: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        times.setdefault(row.algorithm, []).append((row.size_bytes, row.time_us / 1e6))
-    floor = [(row.size_bytes, row.floor_us / 1e6) for row in rows if row.floor_us]
-    return over_sizes(dict(sorted(times.items())), floor, quantity="time of a call")
-
-
 def nccl_table(rows: Sequence[Row]) -> Grid:
     """Return the columns of nccl-tests, and those of ours that these rows have."""
-    rooted = any(row.root is not None for row in rows)
     more = [name for name in _MORE if any(getattr(row, name) is not None for row in rows)]
-    columns = ["size\n(B)", "count\n(elements)", "type\n", "redop\n"]
-    if rooted:
-        columns.append("root\n")
-    columns.append("time\n(us)")
-    columns += ["algbw\n(GB/s)", "busbw\n(GB/s)", "#wrong\n", *[_MORE[name] for name in more]]
-    lines = []
-    for row in rows:
-        line = [str(row.size_bytes), str(row.count), row.type, row.redop]
-        if rooted:
-            line.append(str(row.root))
-        line += [f"{row.time_us:.2f}", f"{row.algbw_gbs:.3f}", f"{row.busbw_gbs:.3f}"]
-        line.append("N/A" if row.wrong is None else str(row.wrong))
-        line += [_spelled(name, getattr(row, name)) for name in more]
-        lines.append(line)
-    return Grid(columns, lines, text_columns=0)
+    columns: dict[str, Callable[[Row], str]] = {
+        "size\n(B)": lambda row: str(row.size_bytes),
+        "count\n(elements)": lambda row: str(row.count),
+        "type\n": lambda row: row.type,
+        "redop\n": lambda row: row.redop,
+        "root\n": lambda row: str(row.root),
+        "time\n(us)": lambda row: f"{row.time_us:.2f}",
+        "algbw\n(GB/s)": lambda row: f"{row.algbw_gbs:.3f}",
+        "busbw\n(GB/s)": lambda row: f"{row.busbw_gbs:.3f}",
+        "#wrong\n": lambda row: "N/A" if row.wrong is None else str(row.wrong),
+        **{_MORE[name]: partial(_spelled, name) for name in more},
+    }
+    if all(row.root is None for row in rows):
+        del columns["root\n"]
+    return Grid.of(rows, columns, text_columns=0)
 
 
-def _spelled(name: str, value: str | float) -> str:
+def _spelled(name: str, row: Row) -> str:
+    value = getattr(row, name)
     if isinstance(value, str):
         return value
     return f"{value:+.1f}" if name == "error_percent" else f"{value:.2f}"

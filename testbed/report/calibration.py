@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.units import SECOND
-from testbed.calibration.live.calibration import MOST_REDUCTION
+from testbed.calibration.live.calibration import MOST_REDUCTION, Calibration, Estimate, Fit, SoftwareCosts
+from testbed.calibration.live.fit import SEED, Fitted
+from testbed.calibration.tables.calibration import TableCalibration
 from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.report.calibration_fit import fit_figure
 from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
     from testbed.calibration.device.calibration import DeviceCalibration
-    from testbed.calibration.live.calibration import Calibration, Estimate, SoftwareCosts
-    from testbed.calibration.live.fit import Fitted
-    from testbed.calibration.tables.calibration import TableCalibration
-
+    from testbed.calibration.device.fitting import FittedKernels
 INTERVAL = "95 % interval"
 
 MODEL = (
@@ -63,8 +62,6 @@ def calibration_result(calibration: Calibration, fitted: Fitted, written: Path |
         fitted: the fit behind it.
         written: the network file.
     """
-    from testbed.calibration.live.fit import SEED
-
     return Result(
         question=f"What do links of {calibration.origin.network} carry, and what does software take?",
         answer=_answer(calibration, fitted),
@@ -98,37 +95,30 @@ def _answer(calibration: Calibration, fitted: Fitted) -> str:
 
 
 def _parts(calibration: Calibration) -> list[Part]:
-    origin = calibration.origin
+    origin, classes = calibration.origin, calibration.classes.values()
     software = _software("ours", calibration.programs)
     if calibration.native is not None:
         software += _software("native", calibration.native)
-    fits = [
-        (
-            spell_size(fit.nbytes),
-            str(fit.num_rows),
-            percent(fit.median_error),
-            percent(fit.worst_error),
-            percent(fit.spread),
-        )
-        for fit in calibration.fits
-    ]
+    fits: dict[str, Callable[[Fit], str]] = {
+        "about": lambda fit: spell_size(fit.nbytes),
+        "rows": lambda fit: str(fit.num_rows),
+        "median error": lambda fit: percent(fit.median_error),
+        "worst error": lambda fit: percent(fit.worst_error),
+        "spread of repetitions": lambda fit: percent(fit.spread),
+    }
     return [
         Text(title=f"{calibration.name}: {origin.network}"),
         Grid(("links", "constant", "value", INTERVAL), _links(calibration), text_columns=2, gap=False),
         Grid(("software", "constant", "value", INTERVAL), software, text_columns=2),
-        Grid(("about", "rows", "median error", "worst error", "spread of repetitions"), fits),
+        Grid.of(calibration.fits, fits),
         quiet(
             f"Measured: {counted(origin.num_rows, 'pattern')} of {spell_size(origin.smallest)} to "
             f"{spell_size(origin.largest)} among {counted(origin.num_ranks, 'rank')} over "
             f"{origin.transport}, in {origin.seconds:.0f} s; errors are those of the fit.  Other sizes and "
-            f"more flows on a link than {_most_flows(calibration)} are not measured: predictions of them "
-            "carry the last constants on."
+            f"more flows on a link than {max(len(own.both_ways) for own in classes)} are not measured: "
+            "predictions of them carry the last constants on."
         ),
     ]
-
-
-def _most_flows(calibration: Calibration) -> int:
-    return max(len(own.both_ways) for own in calibration.classes.values())
 
 
 def _links(calibration: Calibration) -> list[tuple[str, ...]]:
@@ -145,7 +135,7 @@ def _links(calibration: Calibration) -> list[tuple[str, ...]]:
         rows.append((name, "latency of a path", *_shown(shares.latency, seconds)))
         for way, parts in (("one way", shares.one_way), ("both ways", shares.both_ways)):
             for k, part in enumerate(parts, 1):
-                rows.append((name, f"share of {counted(k, 'flow')}, {way}", *_shown(part, _part)))
+                rows.append((name, f"share of {counted(k, 'flow')}, {way}", *_shown(part, "{:.3f}".format)))
     return rows
 
 
@@ -171,10 +161,6 @@ def _shown(estimate: Estimate, spell: Callable[[float], Any]) -> tuple[str, str]
 
 def _rate(value: float) -> str:
     return "free" if value >= MOST_REDUCTION else f"{value / 1e9:.3g} GB/s"
-
-
-def _part(value: float) -> str:
-    return f"{value:.3f}"
 
 
 def curves_result(path: Path, calibrations: Sequence[TableCalibration], written: Sequence[Path]) -> Result:
@@ -265,20 +251,16 @@ def device_result(calibrated: DeviceCalibration, written: Path | None) -> Result
 
 def _device_parts(calibrated: DeviceCalibration, fastest: str) -> Iterator[Part]:
     yield Text([fastest], calibrated.machine)
-    cells = [
-        (
-            own.operation,
-            own.dtype,
-            str(len(own.rates)),
-            seconds(own.launch_ps / SECOND),
-            f"{max(own.rates) / 1e9:,.3g}",
-            "GFLOP/s" if own.work == "arithmetic" else "GB/s",
-            percent(own.spread),
-        )
-        for own in calibrated.fitted.kernels
-    ]
-    heads = ("kernel", "type", "shapes", "launch", "fastest", "of", "spread")
-    yield Grid(heads, cells, text_columns=2, gap=False)
+    columns: dict[str, Callable[[FittedKernels], str]] = {
+        "kernel": lambda own: own.operation,
+        "type": lambda own: own.dtype,
+        "shapes": lambda own: str(len(own.rates)),
+        "launch": lambda own: seconds(own.launch_ps / SECOND),
+        "fastest": lambda own: f"{max(own.rates) / 1e9:,.3g}",
+        "of": lambda own: "GFLOP/s" if own.work == "arithmetic" else "GB/s",
+        "spread": lambda own: percent(own.spread),
+    }
+    yield Grid.of(calibrated.fitted.kernels, columns, text_columns=2, gap=False)
     yield Text([f"Not carried out here: {name}" for name in calibrated.refused], gap=False)
     yield quiet(
         "Spread: how far a shape's rounds lie above the fastest, which counts; the median over shapes.",

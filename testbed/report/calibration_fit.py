@@ -7,15 +7,13 @@ lines predicted.  Below, predicted over measured, less one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from testbed.calibration.live.fit import Fitted
+from testbed.calibration.live.plan import Row
 from testbed.output.table import seconds
 from testbed.plots.figure import Axis, Level, Line, Lines, Panel, numbered
 from testbed.report.over_sizes import size_axis
-
-if TYPE_CHECKING:
-    from testbed.calibration.live.fit import Fitted
-    from testbed.calibration.live.plan import Row
 
 LEAST_RANGE = 20.0
 """Per cent that the axis of residuals shows at least, either way."""

@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from testbed.output.table import spell_size
 from testbed.result import Grid, Rows, asked, found
-
-if TYPE_CHECKING:
-    from testbed.studies.carriers import Carrier
+from testbed.studies.carriers import Carrier
 
 COLUMNS = (
     *asked("network", "ranks", "collective", "smallest_bytes", "largest_bytes"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from testbed.output.table import counted, seconds
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found
-from testbed.result.comparison import Comparison, Difference, Pair, ResultFile
+from testbed.result.comparison import Comparison, Difference, Pair, ResultFile, is_number, relative
 from testbed.result.comparison.rows import Scalar, is_asked
 
 MODEL = (
@@ -79,8 +79,8 @@ def figures(comparison: Comparison) -> list[str]:
         field: None
         for pair in comparison.pairs
         for field, value in pair.first.items()
-        if _is_number(value)
-        and _is_number(pair.second.get(field))
+        if is_number(value)
+        and is_number(pair.second.get(field))
         and not is_asked(field, comparison.asked.get(pair.table, ()))
     }
     return list(found)
@@ -113,14 +113,14 @@ def _parts(comparison: Comparison, figure: str | None) -> Iterator[Part]:
     if comparison.answer:
         columns = ("figure", "most in", "differs in", "least", "most")
         yield from _grid(columns, list(_by_figure(comparison)), 2, "The answer: B beside A")
-    beside = [pair for pair in comparison.pairs if figure is not None and _both(pair, figure)]
-    if figure is not None and beside:
+    beside = [pair for pair in comparison.pairs if figure and _both(pair, figure)]
+    if figure and beside:
         lines = [
             (
                 _where(pair.table, pair.row),
                 _spell(pair.first[figure], figure),
                 _spell(pair.second[figure], figure),
-                _change(_of(pair, figure)),
+                _change(relative(pair.first[figure], pair.second[figure])),
             )
             for pair in beside
         ]
@@ -178,23 +178,12 @@ def _by_figure(comparison: Comparison) -> Iterator[tuple[str, ...]]:
 
 
 def _ratios(comparison: Comparison, figure: str) -> list[float]:
-    return [1.0 + relative for pair in comparison.pairs if (relative := _of(pair, figure)) is not None]
-
-
-def _of(pair: Pair, figure: str) -> float | None:
-    """Return the relative difference of *figure*."""
-    if not _both(pair, figure):
-        return None
-    first, second = float(pair.first[figure] or 0.0), float(pair.second[figure] or 0.0)
-    return 0.0 if first == second else (second - first) / abs(first) if first else None
+    found = (relative(pair.first.get(figure), pair.second.get(figure)) for pair in comparison.pairs)
+    return [1.0 + own for own in found if own is not None]
 
 
 def _both(pair: Pair, figure: str) -> bool:
-    return _is_number(pair.first.get(figure)) and _is_number(pair.second.get(figure))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number(pair.first.get(figure)) and is_number(pair.second.get(figure))
 
 
 def _where(name: str, row: str) -> str:

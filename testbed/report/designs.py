@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from testbed.planning.answers.answer import MAX_WORKS
+from testbed.planning.answers.answer import MAX_WORKS, Answer
 from testbed.planning.answers.crossings import designs
 from testbed.planning.answers.figures import HOUR, expense, pace, seconds_of
+from testbed.planning.row import Row
 from testbed.plots.figure import Axis, Design, Line, Lines, Panel, Shares, front, numbered
 from testbed.report.over_sizes import over_sizes
 from testbed.result import Plot
-
-if TYPE_CHECKING:
-    from testbed.planning.answers.answer import Answer
-    from testbed.planning.row import Row
 
 _DAY = 24 * HOUR
 
@@ -81,11 +77,8 @@ def _over_ranks(answer: Answer) -> Lines:
     }
     ranks = [count for points in named.values() for count, _ in points]
     axis = Axis("ranks", log=True, spell="{:.0f}".format, at=ranks)
-    return Lines(axis, [[Panel(Axis("efficiency (%)", spell="{:.3g}".format), _lines(named))]])
-
-
-def _lines(named: Mapping[str, Sequence[tuple[float, float]]]) -> list[Line]:
-    return [Line(name, points, **numbered(number)) for number, (name, points) in enumerate(named.items())]
+    lines = [Line(name, points, **numbered(number)) for number, (name, points) in enumerate(named.items())]
+    return Lines(axis, [[Panel(Axis("efficiency (%)", spell="{:.3g}".format), lines)]])
 
 
 def _causes(answer: Answer) -> Shares:

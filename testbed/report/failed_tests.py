@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from collectives.formats.whole_file import write_whole
+from sim import Trace
 from testbed.output.table import counted
 from testbed.plots.timeline import RankRow, Timeline, timeline_of
 from testbed.result import Part, Plot, Result, Rows, Text, asked, found, quiet
-
-if TYPE_CHECKING:
-    from sim import Trace
 
 COLUMNS = (*asked("test"), *found("said"))
 MAX_PIECES = 40_000

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from testbed.fuzzing.campaign import Judged, Tally
-from testbed.fuzzing.subjects import Shrunk
 from testbed.output.table import counted
 from testbed.result import Part, Result, Rows, Text, asked, found, warning
 
@@ -27,7 +26,7 @@ _MEANING = {
 }
 
 
-def fuzzing_result(what: str, tally: Tally, smallest: Shrunk | None) -> Result:
+def fuzzing_result(what: str, tally: Tally, smallest: Judged | None) -> Result:
     """Return what came of a campaign.
 
     Args:
@@ -104,10 +103,10 @@ def _violation(judged: Judged) -> Text:
     return Text(lines, title=f"seed {judged.draw.seed}:")
 
 
-def _shrunk(shrunk: Shrunk) -> Iterator[Part]:
+def _shrunk(smallest: Judged) -> Iterator[Part]:
     """Yield the smallest violation as a test."""
-    yield Text([f"seed {shrunk.judged.draw.seed}, made as small as it stays wrong, for pytest:"])
-    yield Text([shrunk.test.removesuffix("\n")])
+    yield Text([f"seed {smallest.draw.seed}, made as small as it stays wrong, for pytest:"])
+    yield Text([smallest.test.removesuffix("\n")])
 
 
 def _as_json(tally: Tally) -> dict[str, Any]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from collectives.timing.links import Links, LinkUse
+from sim.units import format_bandwidth
 from testbed.output.table import percent, seconds, spell_size
 from testbed.plots.network_layers import spell_names
 from testbed.result import Grid
-
-if TYPE_CHECKING:
-    from collectives.timing.links import Links, LinkUse
 
 TOP = 20
 """Links that are shown unless all are asked for."""
@@ -86,6 +84,4 @@ def _bar(part: float) -> str:
 
 def bandwidth(bytes_per_second: float) -> str:
     """Return a bandwidth in words."""
-    from sim.units import format_bandwidth
-
     return format_bandwidth(round(bytes_per_second))

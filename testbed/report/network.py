@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sim import load_network, preset_names
+from sim.topology import Topology
+from sim.topology.description import NetworkDescription
+from sim.units import format_bandwidth, format_time
 from testbed.output.table import counted, spell_size
+from testbed.plots.drawn_network import drawn_network
+from testbed.plots.network_sketch import sketch
 from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
-
-if TYPE_CHECKING:
-    from sim.topology import Topology
-    from sim.topology.description import NetworkDescription
-    from testbed.plots.drawn_network import DrawnNetwork
+from testbed.studies.network_survey import (
+    bisection,
+    diameter,
+    fabric,
+    link_classes,
+    oversubscription,
+    pairs_of,
+)
 
 MODEL = (
     "links and routes as the network describes them; bandwidths are those for payload, after the "
@@ -25,8 +34,6 @@ LINKS = (*asked("ends"), *found("count", "bandwidth", "latency_ps", "sharing"))
 
 def listing_result() -> Result:
     """Return the networks that ship, with a row for each."""
-    from sim import load_network, preset_names
-
     presets = [load_network(name) for name in preset_names()]
     listed = [
         {"name": own.name, "kind": own.kind, "description": own.description, "source": own.source.strip()}
@@ -63,7 +70,7 @@ def network_result(description: NetworkDescription, topology: Topology) -> Resul
         body={name: value for name, value in facts.items() if name != "links"},
         parts=[
             Plot(
-                partial(_drawn, topology),
+                partial(drawn_network, topology),
                 "The network",
                 description.description and f"{description.description}.",
                 alone=f"{topology.name}, {topology.num_ranks} ranks",
@@ -73,23 +80,8 @@ def network_result(description: NetworkDescription, topology: Topology) -> Resul
     )
 
 
-def _drawn(topology: Topology) -> DrawnNetwork:
-    from testbed.plots.drawn_network import drawn_network
-
-    return drawn_network(topology)
-
-
 def _facts(description: NetworkDescription, topology: Topology) -> dict[str, Any]:
     """Return what is known of the network, as JSON types."""
-    from testbed.studies.network_survey import (
-        bisection,
-        diameter,
-        fabric,
-        link_classes,
-        oversubscription,
-        pairs_of,
-    )
-
     switches = fabric(topology)
     pairs = pairs_of(topology)
     worst = oversubscription(topology)
@@ -116,8 +108,6 @@ def _facts(description: NetworkDescription, topology: Topology) -> dict[str, Any
 
 def _answer(facts: dict[str, Any]) -> str:
     """Return in a sentence how far and how narrow it is."""
-    from sim.units import format_bandwidth, format_time
-
     far, half = facts["diameter"], facts["bisection"]["bandwidth"]
     apart = f"at most {counted(far['hops'], 'link')} and {format_time(far['latency_ps'])} apart"
     narrow = "" if half is None else f", and one half sends the other {format_bandwidth(half)} at most"
@@ -125,9 +115,6 @@ def _answer(facts: dict[str, Any]) -> str:
 
 
 def _parts(topology: Topology, facts: dict[str, Any]) -> Iterator[Part]:
-    from sim.units import format_bandwidth, format_time
-    from testbed.plots.network_sketch import sketch
-
     rows = [
         (own["ends"], str(own["count"]), format_bandwidth(own["bandwidth"]), format_time(own["latency_ps"]))
         for own in facts["links"]
@@ -180,8 +167,6 @@ def _cached(cache: dict[str, Any] | None) -> dict[str, str]:
 
 def _lines(facts: dict[str, Any]) -> dict[str, str]:
     """Return the facts in words, by name."""
-    from sim.units import format_bandwidth, format_time
-
     far, half, worst = facts["diameter"], facts["bisection"], facts["oversubscription"]
     flow = "" if half["bandwidth"] is None else f"{format_bandwidth(half['bandwidth'])}, one way: "
     return {

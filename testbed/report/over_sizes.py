@@ -17,6 +17,14 @@ FLOOR_LOOK: Mapping[str, Any] = {"colour": "#9A9A9A", "mark": None, "width": 1.0
 NATIVE_LOOK: Mapping[str, Any] = {"colour": INK, "width": 2.4}
 
 
+def curves(points: Iterable[tuple[str, float, float]]) -> Curves:
+    """Return *points*, each with its name, size and value, as a curve for each name."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for name, size, value in points:
+        found.setdefault(name, []).append((size, value))
+    return found
+
+
 def over_sizes(
     times: Curves,
     floor: Iterable[tuple[float, float]],

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from testbed.options.assumptions import NONE, assumptions_json
 from testbed.output.table import counted, percent, seconds, spell_size
-from testbed.planning.answers.answer import MAX_WORKS
+from testbed.planning.answers.answer import MAX_WORKS, Answer
+from testbed.planning.answers.causes import Cause, LostTime
+from testbed.planning.answers.crossings import BreakEven, Crossing
 from testbed.planning.answers.figures import input_of, label, seconds_of, varying, work_of
+from testbed.planning.answers.gains import Gain
+from testbed.planning.answers.target import Target
 from testbed.planning.evaluation import AUTO, assumed_at, topology_at
+from testbed.planning.plan import Plan
 from testbed.planning.question import DEFAULT
+from testbed.planning.row import Row
 from testbed.report.designs import designs_plots
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, found_by, quiet
-
-if TYPE_CHECKING:
-    from testbed.planning.answers.answer import Answer
-    from testbed.planning.answers.causes import Cause, LostTime
-    from testbed.planning.answers.crossings import BreakEven, Crossing
-    from testbed.planning.answers.gains import Gain
-    from testbed.planning.answers.target import Target
-    from testbed.planning.plan import Plan
-    from testbed.planning.row import Row
 
 COLUMNS = (
     *asked("kind", "work", "profile", "script", "model", "network", "label", "collective", "ranks", "nbytes"),

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ddp import Profile
 from testbed.output.table import seconds, spell_size
 from testbed.result import Result, Rows, Text, asked, found
-
-if TYPE_CHECKING:
-    from ddp import Profile
 
 COLUMNS = (*asked("name"), *found("numel", "dtype", "nbytes", "ready_seconds"))
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from collectives.catalogue.admission import Evidence
+from ddp import Profile
+from ddp.profiles import load_profile
 from testbed.options import evidence
 from testbed.options.assumptions import assumptions_json
 from testbed.output.figure import COLOURS
 from testbed.output.table import counted, percent, seconds
 from testbed.planning.answers.figures import seconds_of
+from testbed.planning.evaluation import topology_at
 from testbed.planning.question import DEFAULT
+from testbed.planning.row import Row
 from testbed.planning.scaling import algorithm_in, assumed_on, carriers_in, in_words
 from testbed.plots.figure import NUM_DASHES, Axis, Line, Lines, NoFigure, Panel
 from testbed.report.carriers import carrier_rows, carrier_table, faster_lines
 from testbed.report.over_sizes import spell_time
 from testbed.result import Grid, Part, Plot, Result, Rows, asked, found, found_by, quiet, warning
-
-if TYPE_CHECKING:
-    from collectives.catalogue.admission import Evidence
-    from ddp import Profile
-    from testbed.planning.row import Row
-    from testbed.studies.carriers import Carrier
+from testbed.studies.carriers import Carrier
 
 COLUMNS = (
     *asked("profile", "network", "strategy", "ranks", "scaling"),
@@ -51,9 +51,6 @@ def scaling_result(rows: Sequence[Row], networks: Sequence[str], wanted: Mapping
         networks: by the names under which they were asked for.
         wanted: assumptions that were asked for, by name.
     """
-    from ddp.profiles import load_profile
-    from testbed.planning.evaluation import topology_at
-
     points = [row.point for row in rows]
     algorithm = None if points[0].algorithm == DEFAULT else points[0].algorithm
     topologies = evidence.nodes_of(*dict.fromkeys(map(topology_at, points)))

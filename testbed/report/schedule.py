@@ -10,18 +10,18 @@ from functools import partial
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from collectives import Algorithm, ProgramError, Proof
+from collectives.program.render import draw
 from testbed.output.table import counted
 from testbed.plots.figure import Drawing
 from testbed.reference.description import Description, describe, plain
+from testbed.reference.schedule import ProgramSchedule
 from testbed.reference.schedule_svg import schedule_svg
 from testbed.result import Facts, Fitted, Part, Plot, Result, Rows, Text, asked, found, quiet
 from testbed.studies.proofs import MODEL
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from collectives import Algorithm, ProgramError, Proof
-    from testbed.reference.schedule import ProgramSchedule
 
 LEGEND = (
     "c>r sends chunk c to rank r; c+r reduces into chunk c what r sends; c<r overwrites chunk c by what r "
@@ -47,8 +47,6 @@ def schedule_result(
         schedule: what happens in a run.
         others: collectives that it is there for, too.
     """
-    from collectives.program.render import draw
-
     description, drawn = describe(algorithm), asdict(schedule)
     grid = draw(algorithm, proof.world_size)
     return Result(
@@ -69,20 +67,14 @@ def schedule_result(
         parts=[
             Fitted(partial(_heading, proof, description, others)),
             Fitted(partial(_grid, grid)),
-            Plot(partial(_drawn, schedule), "The schedule"),
+            Plot(lambda: Drawing(schedule_svg(schedule)), "The schedule"),
             quiet(LEGEND),
         ],
     )
 
 
-def _drawn(schedule: ProgramSchedule) -> Drawing:
-    return Drawing(schedule_svg(schedule))
-
-
 def fault_result(algorithm: Algorithm, ranks: int, error: ProgramError) -> Result:
     """Return the schedule of an algorithm that is wrong, as far as it goes, and what *error* says of it."""
-    from collectives.program.render import draw
-
     parts: list[Part] = []
     with suppress(Exception):  # what is wrong with the program may also keep it from being drawn
         parts = [Fitted(partial(_grid, draw(algorithm, ranks)))]

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import groupby
 
+from collectives.catalogue.admission import Evidence
 from collectives.timing.assumptions import AUTO
+from sim.topology import Topology
 from testbed.options import evidence
 from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.plots.any_figure import Figure
+from testbed.plots.drawn_network import drawn_network
 from testbed.plots.figure import NoFigure
 from testbed.report.links import bandwidth, links_table
-from testbed.report.over_sizes import over_sizes
+from testbed.report.over_sizes import curves, over_sizes
 from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet
-
-if TYPE_CHECKING:
-    from collectives.catalogue.admission import Evidence
-    from sim.topology import Topology
-    from testbed.studies.simulation import Simulated, SimulationRequest
+from testbed.studies.simulation import Simulated, SimulationRequest
 
 MODELS = {
     "links": "a message waits for the latency of its way, then shares its links max-min",
@@ -48,7 +47,7 @@ def simulation_result(
     """Return *results*: one run as facts, several as a table; then links, if wanted, and what is assumed."""
     topology, placement = request.topology, request.placement
     where = [(results[0].run.num_ranks, topology.ranks_per_node)]
-    programs = [own.algorithm for own in request.entries]
+    programs = [own.simulated_as for own in request.entries]
     proved = evidence.evidence_for(programs, where, request.collective)
     return Result(
         question=title(request, results),
@@ -99,7 +98,7 @@ def answer(results: Sequence[Simulated]) -> str:
     if len(results) == 1:
         run = best.run
         limit = ""
-        if best.has_links and (link := run.links.bottleneck):
+        if link := best.bottleneck:
             limit = f"; the fullest link, {link.name}, is {percent(link.utilisation)} full"
         above = f", {best.above_floor:.2f} times the floor" if best.above_floor is not None else ""
         return f"It takes {seconds(run.seconds)}{above}{limit}."
@@ -133,7 +132,7 @@ def facts_of(own: Simulated) -> dict[str, str]:
     facts["algbw"] = bandwidth(run.algbw)
     facts["busbw"] = bandwidth(run.busbw)
     facts["engine"] = run.engine
-    if own.has_links and (fullest := run.links.bottleneck):
+    if fullest := own.bottleneck:
         full = (
             ""
             if fullest.saturated_seconds is None
@@ -150,36 +149,26 @@ def comparison(results: Sequence[Simulated]) -> Grid:
     least: dict[int, int] = {}
     for own in results:
         least[own.run.nbytes] = min(own.run.time_ps, least.get(own.run.nbytes, own.run.time_ps))
-
-    several_sizes = len(least) > 1
-    rows, bold = [], set()
-
-    for number, own in enumerate(results):
-        run, bottleneck = own.run, own.run.links.bottleneck if own.has_links else None
-        best = run.time_ps == least[run.nbytes] and len(results) > len(least)
-        first = number == 0 or results[number - 1].run.nbytes != run.nbytes
-        cells = [
-            *([spell_size(run.nbytes) if first else ""] if several_sizes else []),
-            _with_choice(own),
-            "" if bottleneck is None else bottleneck.name,
-            "–" if bottleneck is None else percent(bottleneck.utilisation),
-            seconds(run.seconds),
-            "–" if own.above_floor is None else f"{own.above_floor:.2f}",
-            f"{run.algbw / 1e9:.2f}",
-            f"{run.busbw / 1e9:.2f}",
-            run.engine,
-        ]
-        rows.append(cells)
-        if best:
-            bold.add(number)
-
-    heads = (
-        "algorithm\n", "bottleneck\n", "used\n", "time\n", "time /\nfloor", "algbw\n(GB/s)", "busbw\n(GB/s)",
-        "engine\n",
-    )  # fmt: skip
-    lead = ("size\n",) if several_sizes else ()
-
-    return Grid((*lead, *heads), rows, text_columns=2 + len(lead), bold=frozenset(bold))
+    heads = {id(next(own)) for _, own in groupby(results, lambda own: own.run.nbytes)}
+    columns: dict[str, Callable[[Simulated], str]] = {
+        "size\n": lambda own: spell_size(own.run.nbytes) if id(own) in heads else "",
+        "algorithm\n": _with_choice,
+        "bottleneck\n": lambda own: own.bottleneck.name if own.bottleneck else "",
+        "used\n": lambda own: percent(own.bottleneck.utilisation) if own.bottleneck else "–",
+        "time\n": lambda own: seconds(own.run.seconds),
+        "time /\nfloor": lambda own: "–" if own.above_floor is None else f"{own.above_floor:.2f}",
+        "algbw\n(GB/s)": lambda own: f"{own.run.algbw / 1e9:.2f}",
+        "busbw\n(GB/s)": lambda own: f"{own.run.busbw / 1e9:.2f}",
+        "engine\n": lambda own: own.run.engine,
+    }
+    if len(least) == 1:
+        del columns["size\n"]
+    bold = {
+        number
+        for number, own in enumerate(results)
+        if own.run.time_ps == least[own.run.nbytes] and len(results) > len(least)
+    }
+    return Grid.of(results, columns, text_columns=2 + (len(least) > 1), bold=frozenset(bold))
 
 
 def _with_choice(own: Simulated) -> str:
@@ -226,13 +215,16 @@ def assumptions(request: SimulationRequest) -> str:
 def _plots(request: SimulationRequest, results: Sequence[Simulated]) -> Iterator[Plot]:
     """Yield time and bandwidth over sizes, or of one size the load of the links under the fastest."""
     if len({own.run.nbytes for own in results}) > 1:
-        describe = partial(_over_sizes, results)
-        yield Plot(
-            describe, "Time and bus bandwidth", "", title(request, results), assumed=assumptions(request)
+        over = partial(
+            over_sizes,
+            curves((own.name, own.run.nbytes, own.run.seconds) for own in results),
+            [(own.run.nbytes, own.run.floor_seconds) for own in results],
+            busbw=curves((own.name, own.run.nbytes, own.run.busbw) for own in results if own.run.seconds),
         )
+        yield Plot(over, "Time and bus bandwidth", "", title(request, results), assumed=assumptions(request))
         return
     own = min(results, key=lambda own: own.run.seconds)
-    fullest = own.run.links.bottleneck if own.has_links else None
+    fullest = own.bottleneck
     what = "" if fullest is None else f"Fullest: {fullest.name}, {percent(fullest.utilisation)}. "
     note = (
         f"{what}The half of a line at a vertex is what leaves it. Utilisation: bytes over what the link "
@@ -244,21 +236,8 @@ def _plots(request: SimulationRequest, results: Sequence[Simulated]) -> Iterator
 
 
 def _load(own: Simulated, topology: Topology) -> Figure:
-    from testbed.plots.drawn_network import drawn_network
-
     if not own.has_links:
         raise NoFigure(
             f"of one size the load of links is drawn, of which a closed form says nothing: {own.name}"
         )
     return drawn_network(topology, own.run.links)
-
-
-def _over_sizes(results: Sequence[Simulated]) -> Figure:
-    times: dict[str, list[tuple[float, float]]] = {}
-    busbw: dict[str, list[tuple[float, float]]] = {}
-    for own in results:
-        if own.run.seconds:
-            times.setdefault(own.name, []).append((own.run.nbytes, own.run.seconds))
-            busbw.setdefault(own.name, []).append((own.run.nbytes, own.run.busbw))
-    floor = [(own.run.nbytes, own.run.floor_seconds) for own in results if own.run.floor_seconds]
-    return over_sizes(times, floor, busbw=busbw)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from testbed.output.table import counted, percent, seconds, spell_size
+from collectives.synthesis import Synthesis
+from sim.topology import Topology
+from testbed.output.table import counted, percent, seconds, spans, spell_size
 from testbed.result import Facts, Result, Rows, Text, asked, found, quiet
-
-if TYPE_CHECKING:
-    from collectives.synthesis import Synthesis
-    from sim.topology import Topology
 
 MODEL = (
     "every message takes the network's own route and shares its links fairly (max-min); the optimum is that "
@@ -173,20 +171,9 @@ def _of_cut(made: Synthesis, topology: Topology) -> str:
     named = ", ".join(topology.link_name(link) for link in cut.links[:_NAMED_LINKS])
     more = ", …" if len(cut.links) > _NAMED_LINKS else ""
     way = "out of" if cut.outward else "into"
+    who = f"{'rank' if len(cut.ranks) == 1 else 'ranks'} {', '.join(spans(cut.ranks))}"
     amount = "the whole buffer" if share == 1 else f"{share} {'times' if share > 1 else 'of'} the buffer"
     return (
-        f"{amount} must go {way} {_ranks(cut.ranks)} over {counted(len(cut.links), 'link')} of "
+        f"{amount} must go {way} {who} over {counted(len(cut.links), 'link')} of "
         f"{rate / 1e9:.4g} GB/s together ({named}{more})"
     )
-
-
-def _ranks(ranks: tuple[int, ...]) -> str:
-    """Return *ranks* in ascending order, those on end as a range."""
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    text = ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in spans)
-    return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"

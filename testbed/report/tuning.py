@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from collectives.catalogue.admission import Evidence
+from collectives.timing import Assumptions
+from ddp import Profile
 from ddp.reduction.bucketing import DEFAULT_CAP_MB
+from ddp.reduction.overlap import resolve_strategy
+from ddp.reduction.strategies.strategy import Barrier
+from ddp.tuning.trials import StepOptions, Trial, Tuning
+from sim import Topology
 from testbed.options import evidence
 from testbed.output.table import percent, seconds
 from testbed.report.carriers import carrier_rows, carrier_table, faster_lines
 from testbed.report.scaling import profile_line, profile_rows
 from testbed.report.tuning_curve import over_caps
 from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet, warning
-
-if TYPE_CHECKING:
-    from collectives.catalogue.admission import Evidence
-    from collectives.timing import Assumptions
-    from ddp import Profile
-    from ddp.tuning.trials import StepOptions, Trial, Tuning
-    from sim import Topology
-    from testbed.studies.carriers import Carrier
+from testbed.studies.carriers import Carrier
 
 OPTIMIZER_NOTE = "  # with ddp.OverlappedOptimizer"
 MAX_CURVE_ROWS = 14
@@ -161,9 +161,6 @@ def paste(tuning: Tuning, carriers: Sequence[Carrier] = ()) -> list[str]:
     On real processes nobody has described the network, so what NCCL chooses is called ``native`` there, and
     of what is cheapest here the program that carries the largest buckets is named.
     """
-    from ddp.reduction.overlap import resolve_strategy
-    from ddp.reduction.strategies.strategy import Barrier
-
     torch_ddp = "torch.nn.parallel.DistributedDataParallel(module{})"
     lines = [torch_ddp.format(_after_comma(arguments(tuning.one_cap().options)))]
     if tuning.torch.options.bucket_cap_mb_list:

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from ddp.reduction.bucketing import DEFAULT_CAP_MB
+from ddp.tuning.trials import Trial, Tuning
 from testbed.output.figure import COLOURS, INK
 from testbed.plots.figure import NUM_DASHES, Axis, Level, Line, Lines, NoFigure, Panel
 
 if TYPE_CHECKING:
-    from ddp.tuning.trials import Trial, Tuning
-
     Curves: TypeAlias = Mapping[tuple[str, str], Sequence[tuple[float, Trial]]]
 
 TORCH_NOTE = " (torch's DDP)"

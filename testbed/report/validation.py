@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,6 @@ STEPS_MODEL = (
     "the roofline of a device file: each operation at the rate of its kind, type and shape; measured with "
     "freed memory kept by the process"
 )
-STEP_HEADS = ("step of", "predicted", "measured", "spread", "error", "memory by default", "product beside")
 STEP_COLUMNS = (
     *asked("case", "description"),
     *found("predicted_seconds", "measured_seconds", "spread", "error", "default_seconds", "reference"),
@@ -107,19 +106,15 @@ def _parts(judged: Sequence[Judged], refused: Sequence[Refusal]) -> Iterator[Par
 
 def worst_cases(rows: Sequence[Judged]) -> Grid:
     """Return the rows that are furthest off, and what most of their prediction is."""
-    heads = ("case", "bottleneck of the prediction", "predicted", "measured", "error", "interval")
-    cells = [
-        (
-            f"{row.family}, {spell_size(row.row.nbytes)}",
-            f"{row.bottleneck} {row.beyond}".strip(),
-            seconds(row.predicted),
-            seconds(row.measured),
-            signed(row.error),
-            {None: "–", True: "holds", False: "missed"}[row.held],
-        )
-        for row in worst(rows, WORST)
-    ]
-    return Grid(heads, cells, text_columns=2, gap=False)
+    columns: dict[str, Callable[[Judged], str]] = {
+        "case": lambda row: f"{row.family}, {spell_size(row.row.nbytes)}",
+        "bottleneck of the prediction": lambda row: f"{row.bottleneck} {row.beyond}".strip(),
+        "predicted": lambda row: seconds(row.predicted),
+        "measured": lambda row: seconds(row.measured),
+        "error": lambda row: signed(row.error),
+        "interval": lambda row: {None: "–", True: "holds", False: "missed"}[row.held],
+    }
+    return Grid.of(worst(rows, WORST), columns, text_columns=2, gap=False)
 
 
 def errors_of_large(rows: Iterable[Judged]) -> Errors | None:
@@ -192,19 +187,16 @@ def device_result(validated: ValidatedDevice, predictions: Path) -> Result:
 
 def steps_table(rows: Sequence[StepRow], *, described: bool = False) -> Grid:
     """Return predicted beside measured steps, *described* with what each is of."""
-    cells = [
-        (
-            f"{row.case}: {row.description}" if described else row.case,
-            seconds(row.predicted),
-            seconds(row.measured),
-            percent(row.spread),
-            signed(row.error),
-            seconds(row.default_seconds),
-            f"{row.reference:.2f}",
-        )
-        for row in rows
-    ]
-    return Grid(STEP_HEADS, cells, gap=False)
+    columns: dict[str, Callable[[StepRow], str]] = {
+        "step of": lambda row: f"{row.case}: {row.description}" if described else row.case,
+        "predicted": lambda row: seconds(row.predicted),
+        "measured": lambda row: seconds(row.measured),
+        "spread": lambda row: percent(row.spread),
+        "error": lambda row: signed(row.error),
+        "memory by default": lambda row: seconds(row.default_seconds),
+        "product beside": lambda row: f"{row.reference:.2f}",
+    }
+    return Grid.of(rows, columns, gap=False)
 
 
 def steps_summary(errors: Errors | None) -> str:

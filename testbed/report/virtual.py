@@ -7,8 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collectives.catalogue.admission import Evidence
+from sim import Trace
+from sim.scenario.rank_overhead import RankOverhead
+from sim.topology import Topology
+from sim.units import format_bandwidth, format_time
 from testbed.options import evidence
 from testbed.output.table import counted, percent, seconds, spell_size
+from testbed.plots.drawn_network import drawn_network
 from testbed.plots.timeline import last_iteration, timeline_title
 from testbed.report.gpu import (
     device_facts,
@@ -21,17 +27,12 @@ from testbed.report.gpu import (
 from testbed.report.links import alike_links, link_cells
 from testbed.report.simulation import MODELS
 from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, quiet, warning
+from testbed.studies.carriers import faster_than
 
 if TYPE_CHECKING:
-    from collectives.catalogue.admission import Evidence
     from collectives.virtual import VirtualReport
     from collectives.virtual.carried import Carried
     from collectives.virtual.parameters.replicas import ReplicaCheck
-    from sim import Trace
-    from sim.scenario.rank_overhead import RankOverhead
-    from sim.topology import Topology
-    from testbed.plots.any_figure import Figure
-
 _SPENT = found("seconds", "compute_seconds", "exposed_seconds", "host_seconds")
 _OF_ITERATION = (*_SPENT, *found("slowest_rank_seconds", "median_rank_seconds"))
 ITERATIONS = (*asked("iteration"), *_OF_ITERATION)
@@ -146,13 +147,7 @@ def _plots(script: str, report: VirtualReport, trace: Trace | None, topology: To
         describe = partial(last_iteration, trace, report)
         yield Plot(describe, "Timeline", note, alone, assumptions(report))
     note = "The half of a line at a vertex is what leaves it; utilisation over the whole run."
-    yield Plot(partial(_load, report, topology), "Load of the links", note)
-
-
-def _load(report: VirtualReport, topology: Topology) -> Figure:
-    from testbed.plots.drawn_network import drawn_network
-
-    return drawn_network(topology, report.links)
+    yield Plot(partial(drawn_network, topology, report.links), "Load of the links", note)
 
 
 def _figures(report: VirtualReport) -> Iterator[Part]:
@@ -197,8 +192,6 @@ def faster_programs(report: VirtualReport, topology: Topology) -> list[str]:
 
     Nothing is said of those of NCCL itself, for which our programs only stand.
     """
-    from testbed.studies.carriers import faster_than
-
     if report.timed_by == "library":
         return []
 
@@ -270,8 +263,6 @@ def _assumptions(report: VirtualReport) -> Iterator[str]:
 
 def _software(rank_overhead: RankOverhead) -> Iterator[str]:
     """Yield what ranks add to the time of the network."""
-    from sim.units import format_bandwidth, format_time
-
     if rank_overhead.overhead_ps:
         yield f"overhead of {format_time(rank_overhead.overhead_ps)} per message and side"
     if rank_overhead.arrival_overhead_ps:

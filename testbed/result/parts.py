@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from testbed.plots.any_figure import Figure
 
+T = TypeVar("T")
 Tone = Literal["plain", "quiet", "warning", "verbatim"]
 
 
@@ -72,6 +73,11 @@ class Grid:
     bold: frozenset[int | tuple[int, int]] = frozenset()
     narrow: Grid | None = None
     gap: bool = True
+
+    @classmethod
+    def of(cls, rows: Iterable[T], columns: Mapping[str, Callable[[T], str]], **look: Any) -> Grid:
+        """Return a table of *rows*: by the head of each of its *columns*, what a row says there."""
+        return cls([*columns], [[cell(row) for cell in columns.values()] for row in rows], **look)
 
 
 @dataclass(frozen=True)

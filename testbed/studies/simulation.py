@@ -6,37 +6,28 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from testbed.benchmarking.candidates import SIMULATED, choose_candidates
+import collectives
+from collectives import Job, NotExactError
+from collectives.program import Algorithm
+from collectives.program.stand_in import standing_for
+from collectives.timing import NVLS, Assumptions, Engine, observation, plan
+from collectives.timing.assumptions import Model
+from collectives.timing.closed_forms import OF_LIBRARY
+from collectives.timing.links import LinkUse, Traffic
+from collectives.timing.run import Run
+from sim.scenario import Scenario
+from sim.scenario.conditions import Condition
+from sim.topology import Topology
+from sim.topology.placement import Placement
+from testbed.benchmarking.candidates import SIMULATED, Candidate, choose_candidates
+from testbed.calibration.live.calibration import Origin
 from testbed.errors import UsageError
 from testbed.options.arguments import split_names
 from testbed.output.table import Advance, counted, seconds, spell_size
 
-if TYPE_CHECKING:
-    from collectives.program import Algorithm
-    from collectives.timing import Assumptions, Engine
-    from collectives.timing.assumptions import Model
-    from collectives.timing.run import Run
-    from sim.scenario.conditions import Condition
-    from sim.topology import Topology
-    from sim.topology.placement import Placement
-    from testbed.calibration.live.calibration import Origin
-
 _SHOWN_EVERY = 0.2  # seconds between two words on how far a run is
-
-
-@dataclass(frozen=True)
-class Entry:
-    """An algorithm that is to be simulated.
-
-    Attributes:
-        name: as it was written.
-        algorithm: what that means; the name itself where only a model knows.
-    """
-
-    name: str
-    algorithm: str | Algorithm
 
 
 @dataclass(frozen=True)
@@ -44,7 +35,7 @@ class SimulationRequest:
     """What is to be simulated.
 
     Attributes:
-        entries: the algorithms.
+        entries: the algorithms; where a name alone is known to a model, without a program.
         sizes: bytes of the buffer, as nccl-tests counts it.
         collective: what is carried out.
         topology: the network.
@@ -58,7 +49,7 @@ class SimulationRequest:
         calibrated: what the links' constants are from; None where the network's file does not say.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[Candidate, ...]
     sizes: tuple[int, ...]
     collective: str
     topology: Topology
@@ -74,9 +65,7 @@ class SimulationRequest:
     @property
     def timed_by(self) -> Model:
         """The model that times at least one of the algorithms, ``links`` where it times all."""
-        from collectives.timing.closed_forms import OF_LIBRARY
-
-        of_library = any(entry.algorithm in OF_LIBRARY for entry in self.entries)
+        of_library = any(entry.name in OF_LIBRARY for entry in self.entries)
         return "links" if self.assumed.model == "library" and not of_library else self.assumed.model
 
 
@@ -97,10 +86,15 @@ class Simulated:
         """Whether it is known what crossed which link."""
         return not self.run.no_links
 
+    @property
+    def bottleneck(self) -> LinkUse | None:
+        """The fullest link; None where nothing is known of links, or crosses any."""
+        return self.run.links.bottleneck if self.has_links else None
+
     def as_json(self, *, with_links: bool) -> dict[str, Any]:
         """Return the run as JSON types; figures are in seconds and bytes per second."""
         run = self.run
-        bottleneck = run.links.bottleneck if self.has_links else None
+        bottleneck = self.bottleneck
         return {
             "algorithm": self.name,
             "chosen": run.algorithm,
@@ -130,22 +124,19 @@ def entries_of(
     num_ranks: int,
     ranks_per_node: int,
     assumed: Assumptions,
-) -> tuple[Entry, ...]:
+) -> tuple[Candidate, ...]:
     """Return the algorithms that *texts* name, each a name or several with commas between.
 
     Raises:
         UsageError, UnknownAlgorithmError, NotSupportedError: see `choose_candidates`; several that are
             named must all run on *num_ranks*.
     """
-    from collectives.timing import NVLS
-    from collectives.timing.closed_forms import OF_LIBRARY
-
     names = list(dict.fromkeys(name for text in texts for name in split_names(text)))
     if assumed.model not in ("links", "library"):
-        return tuple(Entry(name, name) for name in names)
+        return tuple(Candidate(name, None) for name in names)
     known = [NVLS, *(OF_LIBRARY if assumed.model == "library" else ())]
     programs = [name for name in names if name not in known]
-    found: dict[str, Entry] = {name: Entry(name, name) for name in known}
+    found = {name: Candidate(name, None) for name in known}
     if programs:
         candidates, refusals = choose_candidates(
             ",".join(programs),
@@ -157,7 +148,7 @@ def entries_of(
         )
         if named := [own for own in refusals if own.algorithm in programs]:
             raise UsageError(str(named[0]))
-        found |= {own.name: Entry(own.name, own.algorithm or own.name) for own in candidates}
+        found |= {own.name: own for own in candidates}
     ordered = [name for name in names if name in found]
     return tuple(found[name] for name in [*ordered, *(n for n in found if n not in [*names, *known])])
 
@@ -170,7 +161,7 @@ def simulated(request: SimulationRequest, advance: Advance, *, watched: bool) ->
             what = f"{entry.name}, {spell_size(nbytes)}"
             advance(what, completed=done)
             watch = _ProgressOfRun(what, partial(advance, completed=done)) if watched else None
-            run = _run(request, entry.algorithm, nbytes, watch)
+            run = _run(request, entry.simulated_as, nbytes, watch)
             if request.calibrated is not None and run.model == "links":
                 run = replace(run, beyond=request.calibrated.beyond(nbytes))
             yield Simulated(entry.name, run)
@@ -178,18 +169,18 @@ def simulated(request: SimulationRequest, advance: Advance, *, watched: bool) ->
 
 
 def _run(
-    request: SimulationRequest, algorithm: str | Algorithm, nbytes: int, watch: _ProgressOfRun | None
+    request: SimulationRequest,
+    algorithm: str | Algorithm,
+    nbytes: int,
+    watch: _ProgressOfRun | None,
 ) -> Run:
-    from collectives import NotExactError, simulate
-    from sim.scenario import Scenario
-
     if watch is not None and not isinstance(algorithm, str):
         algorithm = watch.counting(algorithm)
     reroutes = Scenario(request.topology, request.conditions).reroutes
     wanted = request.links or reroutes
     observe = request.observe or (wanted and _can_observe(request, algorithm, nbytes))
     try:
-        return simulate(
+        return collectives.simulate(
             algorithm,
             nbytes=nbytes,
             topology=request.topology,
@@ -206,13 +197,6 @@ def _run(
 
 
 def _can_observe(request: SimulationRequest, algorithm: str | Algorithm, nbytes: int) -> bool:
-    from collectives import Job
-    from collectives.timing import NVLS, plan
-    from collectives.timing.closed_forms import OF_LIBRARY
-    from collectives.timing.links import Traffic
-    from collectives.timing.observation import MAX_MESSAGES
-    from sim.scenario import Scenario
-
     by_formula = request.assumed.model in ("nccl", "measured") or algorithm in (NVLS, *OF_LIBRARY)
     if request.engine == "makespan" or by_formula:
         return False
@@ -223,7 +207,7 @@ def _can_observe(request: SimulationRequest, algorithm: str | Algorithm, nbytes:
         placement=request.placement,
         software=request.assumed.software,
     )
-    return Traffic.of(plan(job, Scenario(request.topology))).num_messages <= MAX_MESSAGES
+    return Traffic.of(plan(job, Scenario(request.topology))).num_messages <= observation.MAX_MESSAGES
 
 
 class _ProgressOfRun:
@@ -238,8 +222,6 @@ class _ProgressOfRun:
 
     def counting(self, algorithm: Algorithm) -> Algorithm:
         """Return *algorithm* as one that counts the steps taken: of all ranks at once, or of each."""
-        from collectives.program.stand_in import standing_for
-
         program: Callable[..., Iterator[Any]] = algorithm.program
 
         @wraps(program)

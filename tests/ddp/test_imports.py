@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 import collectives.errors
 import ddp.errors
 
@@ -47,17 +45,3 @@ def test_what_is_not_supported_is_caught_as_an_error_of_either_package() -> None
 
     assert isinstance(refusal, ddp.errors.DDPError)
     assert isinstance(refusal, collectives.errors.NotSupportedError)
-
-
-def test_every_public_name_can_be_imported() -> None:
-    names: dict[str, object] = {}
-
-    exec("from ddp import *", names)
-
-    assert {*ddp.__all__} <= names.keys()
-    assert dir(ddp) == ddp.__all__
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        ddp.Nothing  # noqa: B018

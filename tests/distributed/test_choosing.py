@@ -74,6 +74,7 @@ def keep_the_contract(rank: int, world_size: int, choice: str) -> Any:
     return play(communicator, [*SCENARIOS, *tensor_contract.SCENARIOS])
 
 
+@pytest.mark.costly
 def test_it_keeps_the_contract_of_a_communicator(pool: WorkerPool, tmp_path: Path) -> None:
     pool.run(keep_the_contract, 3, write_table(tmp_path / "table.json", ranks=3))
 

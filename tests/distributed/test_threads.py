@@ -24,6 +24,9 @@ pytestmark = pytest.mark.distributed
 LONG = 200.0  # seconds for many calls on a machine that is busy with other things
 
 CARRIERS = pytest.mark.parametrize("carrier", ["shm", "gloo"])
+SHM = pytest.mark.parametrize("carrier", ["shm", pytest.param("gloo", marks=pytest.mark.costly)])
+GLOO = pytest.mark.parametrize("carrier", [pytest.param("shm", marks=pytest.mark.costly), "gloo"])
+"""What also holds of the other is tried there where there is more time."""
 
 
 def threads_on_groups(
@@ -113,7 +116,7 @@ def received_from_any(rank: int, world_size: int, carrier: str) -> list[float]:
     return sorted(first + second)
 
 
-@CARRIERS
+@GLOO
 def test_threads_that_receive_from_any_source_get_every_message_once(pool: WorkerPool, carrier: str) -> None:
     assert pool.run(received_from_any, 2, carrier)[0] == [float(number) for number in range(40)]
 
@@ -143,7 +146,7 @@ def waited_elsewhere(rank: int, world_size: int, carrier: str) -> list[float]:
     return sorted(total for of_thread in totals for total in of_thread)
 
 
-@CARRIERS
+@SHM
 def test_works_are_waited_for_in_other_threads_than_those_that_started_them(
     pool: WorkerPool, carrier: str
 ) -> None:
@@ -170,7 +173,7 @@ def left_alone(rank: int, world_size: int, carrier: str) -> list[float]:
     return [first.unique().item(), second.unique().item()]
 
 
-@CARRIERS
+@GLOO
 def test_what_a_thread_starts_and_leaves_goes_on_while_another_one_waits(
     pool: WorkerPool, carrier: str
 ) -> None:
@@ -190,7 +193,7 @@ def received_beside(rank: int, world_size: int, carrier: str) -> list[float]:
     return [received.unique().item(), total.unique().item()]
 
 
-@CARRIERS
+@SHM
 def test_a_message_that_is_expected_on_one_group_is_taken_while_the_rank_waits_in_another(
     pool: WorkerPool, carrier: str
 ) -> None:
@@ -218,7 +221,7 @@ def one_thread_missing(rank: int, world_size: int, carrier: str) -> list[Any]:
     return in_threads([misses, Caller(other, 0, 60).run])
 
 
-@CARRIERS
+@GLOO
 def test_a_thread_whose_peer_does_not_call_names_it_in_time_and_another_thread_goes_on(
     pool: WorkerPool, carrier: str
 ) -> None:
@@ -251,7 +254,7 @@ def impatient(rank: int, world_size: int, carrier: str) -> list[Any]:
     return [*said, time.monotonic() - began]
 
 
-@CARRIERS
+@SHM
 def test_a_wait_ends_in_time_while_another_thread_drives_what_it_waits_for(
     pool: WorkerPool, carrier: str
 ) -> None:
@@ -272,7 +275,7 @@ def killed_beside_threads(rank: int, world_size: int, carrier: str) -> list[Any]
     return [*said, time.monotonic() - began]
 
 
-@CARRIERS
+@GLOO
 def test_every_thread_of_a_survivor_names_the_rank_that_was_killed(pool: WorkerPool, carrier: str) -> None:
     outcomes = pool.run_outcomes(killed_beside_threads, 3, carrier)
 
@@ -289,7 +292,7 @@ def failing_beside(rank: int, world_size: int, carrier: str) -> list[Any]:
     return in_threads(waited)
 
 
-@CARRIERS
+@SHM
 def test_a_failure_of_one_group_is_raised_to_who_waits_for_it_and_to_nobody_else(
     pool: WorkerPool, carrier: str
 ) -> None:
@@ -312,7 +315,7 @@ def groups_made_in_a_thread(rank: int, world_size: int, carrier: str) -> list[An
     return in_threads([Caller(trained, 2, 100).run, evaluate])
 
 
-@CARRIERS
+@GLOO
 def test_a_thread_makes_groups_while_another_one_calls(pool: WorkerPool, carrier: str) -> None:
     (digest, total), (other_digest, other_total) = pool.run(groups_made_in_a_thread, 2, carrier)
 
@@ -348,7 +351,7 @@ def trained_beside_checkpoints(rank: int, world_size: int, carrier: str) -> tupl
     return [parameter.tolist() for parameter in network.parameters()], saved
 
 
-@CARRIERS
+@SHM
 def test_torchs_ddp_trains_as_over_gloo_beside_a_thread_that_writes_checkpoints(
     pool: WorkerPool, carrier: str
 ) -> None:

@@ -37,9 +37,9 @@ TOLERANCES = {
 }
 LAYOUTS_OF_LLAMA = (
     pytest.param("", marks=pytest.mark.slow),
-    pytest.param("--fsdp 2 --ac", marks=pytest.mark.slow),
+    "--fsdp 2 --ac",
     pytest.param("--tp 2 --batch 2", marks=pytest.mark.slow),
-    "--pp 2 --tp 2 --batch 4",
+    pytest.param("--pp 2 --tp 2 --batch 4", marks=pytest.mark.slow),
     pytest.param("--pp 4 --schedule gpipe", marks=pytest.mark.slow),
 )
 LAYOUTS_OF_EXPERTS = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -88,7 +88,12 @@ def fluid(
             if flow.stop is not None and flow.stop <= now and flow.end is None:
                 flow.end = flow.stop
         active = [flow for flow in [*flows, *others] if flow.end is None and flow.route and flow.start <= now]
-        rates = _max_min(active, _shared(topology, capacity, active))
+        rates_of = max_min(
+            [dict.fromkeys(flow.route, 1) for flow in active],
+            _shared(topology, capacity, active),
+            [flow.cap for flow in active],
+        )
+        rates = {id(flow): rate for flow, rate in zip(active, rates_of, strict=True)}
         ends = {id(flow): now + math.ceil(flow.rest / rates[id(flow)]) for flow in active if flow.rest}
         times = [
             *ends.values(),
@@ -125,19 +130,23 @@ def _shared(topology: Topology, capacity: list[Fraction], active: list[_Flow]) -
     return left
 
 
-def _max_min(active: list[_Flow], capacity: list[Fraction]) -> dict[int, Fraction]:
-    rate = {id(flow): Fraction(0) for flow in active}
-    rising = list(active)
+def max_min(
+    flows: Sequence[Mapping[int, Fraction | int]],
+    capacity: Sequence[Fraction | int],
+    caps: Sequence[Fraction | None] | None = None,
+) -> list[Fraction]:
+    """Return the rates of flows that put parts of themselves on links, raised till links or caps are full."""
+    rates = [Fraction(0)] * len(flows)
+    rising = set(range(len(flows)))
     while rising:
-        steps = {}
-        for link in {link for flow in rising for link in flow.route}:
-            used = sum((rate[id(flow)] for flow in active if link in flow.route), Fraction(0))
-            steps[link] = (capacity[link] - used) / sum(link in flow.route for flow in rising)
-        room = {id(flow): flow.cap - rate[id(flow)] for flow in rising if flow.cap is not None}
-        step = min([*steps.values(), *room.values()])
+        room = {}
+        for link in {link for flow in rising for link in flows[flow]}:
+            used = [parts[link] * rate for parts, rate in zip(flows, rates, strict=True) if link in parts]
+            room[link] = (capacity[link] - sum(used)) / sum(flows[flow].get(link, 0) for flow in rising)
+        below = {flow: caps[flow] - rates[flow] for flow in rising if caps and caps[flow] is not None}
+        step = min([*room.values(), *below.values()])
         for flow in rising:
-            rate[id(flow)] += step
-        full = {link for link, value in steps.items() if value == step}
-        capped = {number for number, value in room.items() if value == step}
-        rising = [flow for flow in rising if not full & set(flow.route) and id(flow) not in capped]
-    return rate
+            rates[flow] += step
+        full = {link for link, left in room.items() if left == step}
+        rising = {flow for flow in rising if not full & flows[flow].keys() and below.get(flow) != step}
+    return rates

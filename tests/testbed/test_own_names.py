@@ -175,16 +175,12 @@ def test_the_command_says_in_one_line_what_stands_in_its_way(tmp_path: Path) -> 
 ON_RANKS = "from testbed.testing import on_ranks\n"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("name", "text", "options", "said"),
     [
         ("testbed", ON_RANKS, "", "if ours is meant: */testbed.py stands*"),
-        (
-            "sim",
-            f"{ON_RANKS}@on_ranks(2)\ndef test_it(): pass\n",
-            "",
-            "*InTheWayError: */sim.py stands*",
-        ),
+        ("sim", f"{ON_RANKS}@on_ranks(2)\ndef test_it(): pass\n", "", "*InTheWayError: */sim.py stands*"),
         ("sim", "def test_it(virtual_cluster): pass\n", "", "*/sim.py stands in the way*"),
         ("testbed", "", "--testbed-html page.html", "*--testbed-html: */testbed.py stands in the way*"),
     ],
@@ -201,6 +197,7 @@ def test_pytest_says_what_stands_in_the_way_where_a_test_asks_for_us(
     assert fnmatch.filter((tested.stdout + tested.stderr).splitlines(), said), tested.stdout
 
 
+@pytest.mark.costly
 @pytest.mark.distributed
 def test_a_run_of_processes_starts_beside_our_names_and_says_which_it_cannot_find(tmp_path: Path) -> None:
     a_user_has(tmp_path, ["testbed"], "file")

@@ -12,21 +12,22 @@ import testbed
 from collectives.docstrings import docstring_of
 from testbed.cli import COMMANDS
 
-HELP = "from testbed.cli import app; app(['--help'], standalone_mode=False)"
-NETWORK = "from testbed.cli import app; app(['network', 'dgx-h100'], standalone_mode=False)"
+RUN = "from testbed.cli import app; app({}, standalone_mode=False)"
+HELP = RUN.format(["--help"])
+NETWORK = RUN.format(["network", "dgx-h100"])
+PROVED = RUN.format(["verify", "direct", "--collective", "gather", "--ranks", "2"])
 SPREAD = "from testbed.tasks.spread import results; list(results(abs, [1, 2], workers=2))"
-PROVED = "from testbed.cli import app; app(['verify', 'ring', '--ranks', '2'], standalone_mode=False)"
+HEAVY = {"distributed", "matplotlib", "networkx", "numpy", "pydantic", "rich", "simpy", "torch"}
 
 
 @pytest.mark.parametrize(
     ("code", "heavy"),
     [
-        *((f"import {name}", {"torch"}) for name in ("collectives", "sim", "ddp", "testbed")),
+        ("import collectives, sim, ddp, testbed", {"torch"}),
         ("import sim", {"numpy", "pydantic", "simpy"}),
         ("from sim import Topology", {"pydantic", "simpy"}),
-        (HELP, {"distributed", "matplotlib", "networkx", "numpy", "pydantic", "rich", "simpy", "torch"}),
+        (HELP, HEAVY | {f"testbed.commands.{name}" for name in COMMANDS}),
         (NETWORK, {"networkx", "simpy", "torch"}),
-        (HELP, {f"testbed.commands.{name}" for name in COMMANDS}),
         (PROVED, {"torch"}),
         (SPREAD, {"dask", "distributed", "torch"}),
     ],

@@ -237,7 +237,7 @@ PREPARED = """
 @pytest.mark.parametrize(
     ("text", "options", "found"),
     [
-        ("an optimizer", [], (True, True)),
+        pytest.param("an optimizer", [], (True, True), marks=pytest.mark.costly),
         ("none", [], (True, False)),
         ("optim", ["-k", "other"], (False, False)),
     ],

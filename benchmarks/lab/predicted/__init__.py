@@ -6,9 +6,7 @@ products    matrix products, in short runs and long ones
 attention   fused attention
 experts     layers of routed experts
 nodes       NCCL's collectives inside a node
-model       Llama-like models, and their layout over GPUs
-memory      what their training steps hold
-steps       how long those take, composed of kernels, collectives and the host
+steps       training steps of Llama-like models: how long they take, what they hold
 fitting     constants of device files, fitted to such tables
 
 What predicts is what ``testbed run`` charges: kernels are asked of `Launches` on the device's file,

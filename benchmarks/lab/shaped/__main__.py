@@ -83,10 +83,10 @@ def _of_shaped(files: list[Path], calibration: Path | None, output: Path) -> tup
     """
     from benchmarks.lab.report.shaped import shaped_result, shaped_section
     from benchmarks.lab.report.truth_plot import plot_truth
+    from benchmarks.lab.result_folder import ResultFolder
     from benchmarks.lab.shaped.built import check_possible
     from benchmarks.lab.shaped.validation import validate as validate_network
     from testbed.output.figure import NOT_INSTALLED, check_plot, has_matplotlib
-    from testbed.output.folder import ResultFolder
 
     networks = [_network(path) for path in files]
     names = [network.name for network in networks]

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from benchmarks.lab.shaped import cases, steps
+from benchmarks.lab.shaped.applied import applied_to
 from benchmarks.lab.shaped.built import BuiltNetwork, built
 from benchmarks.lab.shaped.cases import Case
 from benchmarks.lab.shaped.hosts import HostError, Hosts, started
@@ -22,7 +23,6 @@ from sim import Topology
 from sim.scenario.conditions import LinkChange
 from sim.topology.files.network_file import NetworkFile
 from testbed.calibration.live.calibration import Calibration
-from testbed.calibration.live.networks import applied_to
 from testbed.output.table import Advance
 
 SECONDS_A_PASS = 5.0

@@ -27,8 +27,7 @@ from collectives.virtual.computation.cuda import bytes_moved, multi_tensor
 from collectives.virtual.computation.cuda.arithmetic import Arithmetic
 from collectives.virtual.computation.cuda.launch import KernelLaunch
 from collectives.virtual.computation.kernels import measured_ps
-from collectives.virtual.computation.operations import Operation
-from collectives.virtual.computation.tensors import tensors_in
+from collectives.virtual.computation.operations import Operation, tensors_in
 from collectives.virtual.diagnosis.places import current_place
 from sim.hardware import Clocks, Device
 from sim.units import SECOND

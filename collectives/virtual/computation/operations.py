@@ -16,14 +16,36 @@ is read only where it is selected, and what is a view although its schema has a 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
-from collectives.virtual.computation.tensors import nbytes_of
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Yield *value* if it is a tensor, or the tensors in the lists and dictionaries that it is made of."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from tensors_in(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from tensors_in(part)
+
+
+def nbytes_of(value: Any) -> int:
+    """Return how many bytes all tensors in *value* hold; sparse ones, what they say is there."""
+    if isinstance(value, torch.Tensor):
+        if value.is_sparse:
+            return nbytes_of((value._indices(), value._values()))
+        return value.numel() * value.element_size()
+    if isinstance(value, (list, tuple)):
+        return sum(map(nbytes_of, value))
+    return 0
+
 
 _aten = torch.ops.aten
 

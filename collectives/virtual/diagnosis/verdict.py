@@ -11,6 +11,7 @@ from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.virtual.diagnosis.places import place_of
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.notices import Notices
+from collectives.virtual.time_outs import Pauses
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster, RankThread
 from sim.units import format_time
@@ -33,9 +34,10 @@ class Diagnosis:
         self.cluster.explain = lambda: [*self.verdicts(), *self.mistakes()]
 
     def remark(self, rank_thread: RankThread) -> str:
-        """Return in which iteration a rank is, once some rank has finished one."""
+        """Return in which iteration a rank is, once some rank has finished one, and its latest long pause."""
         finished = Iterations.of(self.cluster).finished
-        return f", in iteration {finished[rank_thread.rank]}" if any(finished) else ""
+        iteration = f", in iteration {finished[rank_thread.rank]}" if any(finished) else ""
+        return iteration + Pauses.of(self.cluster).remark(rank_thread.rank)
 
     def places(self) -> Iterator[str]:
         """Yield which ranks wait at which line of the user's code."""

@@ -59,13 +59,13 @@ class Folding:
         self._join_equal()
         folded = sorted(ranks for ranks in self._classes if len(ranks) > 1)
         return Classes(
-            [self._class(ranks, len(folded)) for ranks in folded],
+            [self._class(ranks, sum(map(len, folded))) for ranks in folded],
             self._ranks_per_node,
         )
 
-    def _class(self, ranks: tuple[int, ...], num_classes: int) -> RankClass:
+    def _class(self, ranks: tuple[int, ...], num_folded: int) -> RankClass:
         wanted = [
-            rank for rank in probes_of(ranks, self._ranks_per_node, num_classes) if rank not in self.known
+            rank for rank in probes_of(ranks, self._ranks_per_node, num_folded) if rank not in self.known
         ]
         return RankClass(ranks, wanted, [rank for rank in ranks if rank in self.known])
 

@@ -18,7 +18,7 @@ MOST_PROBES = 7
 """Probes of one class."""
 
 ALL_PROBES = 14
-"""Probes of all classes together, of which each class has at least one, the last of its ranks."""
+"""Probes of all classes together, by how many ranks they have; each has at least one, its last rank."""
 
 Alike: TypeAlias = tuple[tuple[int, ...], ...]
 """Ranks of one class that were compared, by what they do: those that do the same are together."""
@@ -26,15 +26,16 @@ Alike: TypeAlias = tuple[tuple[int, ...], ...]
 Key: TypeAlias = Callable[[int], Hashable]
 
 
-def probes_of(ranks: Sequence[int], ranks_per_node: int, num_classes: int = 1) -> tuple[int, ...]:
+def probes_of(ranks: Sequence[int], ranks_per_node: int, num_folded: int | None = None) -> tuple[int, ...]:
     """Return which of *ranks*, a class in order, are compared with its first.
 
     Args:
         ranks: in order, at least one.
         ranks_per_node: of the topology.
-        num_classes: with which the class shares what all together may have.
+        num_folded: ranks of all classes, which share what all together may have; by default of this one.
     """
-    most = max(1, min(MOST_PROBES, ALL_PROBES // num_classes))
+    share = ALL_PROBES * len(ranks) // (num_folded or len(ranks))
+    most = max(1, min(MOST_PROBES, share))
     wanted = dict.fromkeys(rank for rank in _candidates(ranks, ranks_per_node) if rank != ranks[0])
     return tuple(sorted(list(wanted)[:most]))
 

@@ -23,8 +23,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from collectives.virtual.gpu import copies
 from collectives.virtual.gpu.accelerator import number_of
+from collectives.virtual.gpu.data_dependent import refuse_if_sparse
 from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
-from collectives.virtual.gpu.sparse import refuse_if_sparse
 from collectives.virtual.gpu.values import fake_tensors
 
 _DENSE = torch._C.DispatchKey.CompositeExplicitAutograd

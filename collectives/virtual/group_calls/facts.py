@@ -21,6 +21,7 @@ class CallFacts:
         splits: where an all-to-all is of parts of any size: elements of each part that this rank receives,
             and of each that it sends.
         delay_ps: from a rank's coming until its first step.
+        limit_ps: how long the first rank that comes waits for the others; None: for ever.
     """
 
     call: Call
@@ -28,3 +29,4 @@ class CallFacts:
     chunking: Chunking
     splits: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     delay_ps: int = 0
+    limit_ps: int | None = None

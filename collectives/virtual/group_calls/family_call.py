@@ -19,6 +19,7 @@ from collectives.virtual.group_calls.facts import CallFacts
 from collectives.virtual.group_calls.family import Family, Hosts
 from collectives.virtual.group_calls.footprint import Footprint
 from collectives.virtual.group_calls.on_network import SplitsOfRank
+from collectives.virtual.time_outs import too_late
 from sim.units import Int64Array
 
 Through: TypeAlias = Callable[[Sequence[int]], None]
@@ -74,10 +75,25 @@ class FamilyCall:
         self._listeners.append((through, ranks, len(places)))
         groups = places // self.family.group_size
         self._num_come += np.bincount(groups, minlength=self.family.num_groups)
+        if facts.limit_ps is not None:
+            self._check_in_time(now_ps, places, facts.limit_ps)
         self.unsettled[groups] = True
         if facts.splits is not None:
             for place in places.tolist():
                 self._splits[place] = facts.splits
+
+    def _check_in_time(self, now_ps: int, places: Int64Array, limit_ps: int) -> None:
+        """Check that nobody has waited longer than *limit_ps* for the ranks at *places*, which come now."""
+        size = self.family.group_size
+        starts_ps = self.starts_ps.reshape(-1, size)
+        first_ps = np.where(starts_ps < 0, now_ps, starts_ps).min(axis=1)
+        late = places[now_ps - first_ps[places // size] > limit_ps]
+        if len(late):
+            group, place = divmod(int(late[0]), size)
+            members = self.family.members[group * size :][:size].tolist()
+            first = members[int(np.argmax(starts_ps[group] == first_ps[group]))]
+            late_ps = now_ps - int(first_ps[group])
+            raise too_late(self.facts.call.at(members), first, members[place], late_ps, limit_ps)
 
     @property
     def complete(self) -> Int64Array:

@@ -11,6 +11,7 @@ import simpy
 from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.virtual.group_calls.facts import CallFacts
 from collectives.virtual.group_calls.on_network import SplitsOfRank, execution_on
+from collectives.virtual.time_outs import TimeOut
 from sim.scenario.step_overheads import StepOverheads
 from sim.units import Int64Array
 
@@ -37,6 +38,9 @@ class Instance:
         self._through: dict[int, Callable[[Sequence[int]], None]] = {}
         self._splits: list[SplitsOfRank | None] = [None] * len(meeting_point.hosts)
         self._coming: list[int] = []
+        self._time_out: TimeOut | None = None
+        if facts.limit_ps is not None:
+            self._time_out = TimeOut(meeting_point.hosts, facts.limit_ps)
         self._execution = execution_on(
             meeting_point, facts, self._overheads(), self._finish, self._splits.__getitem__
         )
@@ -50,12 +54,14 @@ class Instance:
 
     def begin(self, hosts: Sequence[int], facts: CallFacts, through: Callable[[Sequence[int]], None]) -> None:
         """Let the ranks at *hosts* come now; *through* is told of each when it is through."""
+        env = self._meeting_point.network.env
         for host in hosts:
             rank = self._place[host]
             self._through[rank] = through
             self._splits[rank] = facts.splits
             self._coming.append(rank)
-        env = self._meeting_point.network.env
+            if self._time_out is not None:
+                self._time_out.come(rank, int(env.now), facts.call)
         if len(self._coming) == len(hosts):
             env.timeout(0).callbacks.append(self._begin)
 

@@ -64,6 +64,7 @@ class Group:
         host_waits: to wait for a call makes the host wait.
         device_type: of the tensors.
         before_call: called before every call with its number of elements.
+        limit_ps: how long the first rank that comes to a call waits for the others.
     """
 
     hosts: tuple[int, ...]
@@ -73,6 +74,7 @@ class Group:
     host_waits: bool = False
     device_type: str = "cpu"
     before_call: Callable[[int], None] = lambda count: None
+    limit_ps: int | None = None
 
 
 @calls_hidden_from_modes
@@ -126,7 +128,7 @@ class StreamLauncher:
         self._recent.append(call)
         self._meeting_point.reports[self.rank] = Report(call, "posted", tuple(self._recent))
 
-        facts = self._facts(request, call, algorithm)
+        facts = replace(self._facts(request, call, algorithm), limit_ps=group.limit_ps)
         timed = self._calls.call(group.hosts, group.ordinal, facts)
         if self._exchanges.classes.folded and may_be_objects(request):
             timed.objects = self._objects(request, call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from collectives.virtual.isolation import per_rank, shardings, torchrun
+from collectives.virtual.isolation import per_rank, shardings
 from collectives.virtual.isolation.loggers import loggers_of_ranks
 from collectives.virtual.isolation.once_per_process import OncePerProcess
 from collectives.virtual.isolation.own_threads import threads_of_ranks
@@ -29,6 +30,9 @@ _CLASSES_MADE = (
     ("torch.distributed._composable.replicate_with_fsdp", "cls_to_replicate_cls"),
 )
 """Where torch keeps, for the life of the process, a class for each class of module that it has sharded."""
+_FULL_COLLECTION = 1000
+"""Collections of young objects before the garbage collector looks through all: each rank's are many, and live
+as long as the run, so that looking through them again and again would take a fifth of its time."""
 
 
 class Isolation:
@@ -46,7 +50,7 @@ class Isolation:
     def __init__(
         self, topology: Topology, streams: Callable[[int], per_rank.Streams] | None, ranks: Sequence[int]
     ) -> None:
-        self._environment = per_rank.environment(ranks, lambda rank: torchrun.variables_of(rank, topology))
+        self._environment = per_rank.environment(ranks, lambda rank: per_rank.variables_of(rank, topology))
         self.contexts: list[RankContext] = [
             OncePerProcess(),
             *per_rank.torch_globals(ranks),
@@ -61,6 +65,7 @@ class Isolation:
         """Replace what ranks may not share while the body runs, and put everything back at its end."""
         with (
             process_restored(),
+            collected_seldom(),
             process_groups_on_rank_threads(),
             only_workers(),
             loggers_of_ranks(),
@@ -95,6 +100,18 @@ def process_restored() -> Iterator[None]:
         redistribution: Any = sys.modules.get("torch.distributed.tensor._redistribute")
         if hasattr(redistribution, "clear_redistribute_planner_cache"):
             redistribution.clear_redistribute_planner_cache()  # by device meshes, whose groups hold the run
+
+
+@contextlib.contextmanager
+def collected_seldom() -> Iterator[None]:
+    """Let the garbage collector look through what has lived long more seldom; ranks may switch it off."""
+    is_enabled, thresholds = gc.isenabled(), gc.get_threshold()
+    gc.set_threshold(*thresholds[:2], max(thresholds[2], _FULL_COLLECTION))
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        (gc.enable if is_enabled else gc.disable)()
 
 
 def _classes_made(module: str, name: str) -> dict[type, type]:

@@ -6,8 +6,9 @@ follows from the operation, its arguments' placements and shapes, and the shape 
 rank, but for operations of which torch makes arguments local: theirs are found each time.  What is kept
 knows no mesh, as that holds the process groups of a rank; a rank gets it with its own.
 
-Operations with rules of others than torch's own `_ops`, placements that are not torch's, and ranks with GPUs
-are left alone: to find a sharding there tells, too, which ranks are alike (`collectives.virtual.folding`).
+On meshes of GPUs they are found once for an attempt, as that tells, too, which of its ranks are alike
+(`collectives.virtual.folding`).  Operations with rules of others than torch's own `_ops`, placements that are
+not torch's, and meshes of the host's where GPUs are modelled, are left alone.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from typing import Any
 import torch
 
 from collectives.virtual.isolation.patching import Replacement
+from collectives.virtual.streams.gpu import current_gpu
+from sim.cluster import Cluster
 
-_FIND = "propagate_op_sharding_non_cached"
+FIND = "propagate_op_sharding_non_cached"
 _RULES = "torch.distributed.tensor._ops."
 _PLACEMENTS = "torch.distributed.tensor.placement_types"
 _PLAIN = frozenset(
@@ -38,22 +41,28 @@ _shardings: dict[Any, _Sharding] = {}
 def replacements() -> Iterator[Replacement]:
     """Yield what stands in DTensor while ranks run; nothing where nobody has imported it."""
     module: Any = sys.modules.get("torch.distributed.tensor._sharding_prop")
-    propagator = getattr(module, "ShardingPropagator", None)
-    if hasattr(propagator, _FIND):
-        yield propagator, _FIND, _found_once(getattr(propagator, _FIND), module)
+    if hasattr(getattr(module, "ShardingPropagator", None), FIND):
+        yield module.ShardingPropagator, FIND, _found_once(module)
 
 
-def _found_once(find: Callable[[Any, Any], Any], module: Any) -> Callable[[Any, Any], Any]:
-    """Return *find*, a method of ``ShardingPropagator``, which is asked once for what is alike."""
+def of_gpus(module: Any) -> Callable[[Any, Any], Any]:
+    """Return what finds a sharding, given torch's *module*, for meshes of GPUs."""
+    return _found_once(module, "cuda")
+
+
+def _found_once(module: Any, device_type: str = "cpu") -> Callable[[Any, Any], Any]:
+    """Return a method of ``ShardingPropagator`` that asks torch's once for what is alike."""
+    find = getattr(module.ShardingPropagator, FIND)
 
     @functools.wraps(find)
     def found(propagator: Any, schema: Any) -> Any:
-        if torch.cuda.is_available():  # as it is for ranks with modelled GPUs
+        kept = _kept_for(device_type)
+        if kept is None:
             return find(propagator, schema)
-        question = _Question(module)
+        question = _Question(module, device_type)
         try:
             key = question.key_of(propagator, schema)
-            known = _shardings.get(key)
+            known = kept.get(key)
         except (_NotAlikeError, TypeError):  # a symbol has no hash
             return find(propagator, schema)
         if known is None:
@@ -64,12 +73,20 @@ def _found_once(find: Callable[[Any, Any], Any], module: Any) -> Callable[[Any, 
                 known = question.kept(sharding)
             except _NotAlikeError:
                 return sharding
-            if len(_shardings) >= _KEPT:
-                _shardings.clear()
-            _shardings[key] = known
+            if len(kept) >= _KEPT:
+                kept.clear()
+            kept[key] = known
         return question.answered(known)
 
     return found
+
+
+def _kept_for(device_type: str) -> dict[Any, _Sharding] | None:
+    """Return the shardings that have been found for meshes of *device_type*; None on ranks of others."""
+    if device_type == "cpu":
+        return _shardings if current_gpu() is None else None
+    here = Cluster.current()
+    return None if here is None else here.cluster.shared.setdefault(FIND, {})
 
 
 class _NotAlikeError(Exception):
@@ -96,10 +113,12 @@ class _Question:
 
     Args:
         module: torch's, of sharding propagation.
+        device_type: of meshes that are alike on all ranks.
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, device_type: str) -> None:
         self._module = module
+        self._device_type = device_type
         self._mesh: Any = None
 
     def key_of(self, propagator: Any, schema: Any) -> Any:
@@ -116,7 +135,7 @@ class _Question:
         compared = self._alike(schema._comparison_key, only_kinds=False)
         given = self._alike([schema.args_schema, *schema.kwargs_schema.items()], only_kinds=True)
         mesh = self._mesh
-        if mesh is None or mesh.device_type != "cpu":
+        if mesh is None or mesh.device_type != self._device_type:
             raise _NotAlikeError
         takes_part = mesh.get_coordinate() is not None
         return functions, compared, given, tuple(mesh.shape), mesh.mesh_dim_names, takes_part

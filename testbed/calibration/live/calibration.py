@@ -6,8 +6,8 @@ get, by how many share it and in which directions, and how long a message of a p
 least.  Those of the software (`SoftwareCosts`) say what a message costs on either side, for our programs
 and for the vendor's own collectives.
 
-Both carry over to other networks of the same machines and the same software (`applied_to` in
-`testbed.calibration.live.networks`): to the rates and the wiring of a network that nobody has measured.
+Both carry over to other networks of the same machines and the same software: to the rates and the wiring of a
+network that nobody has measured.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from collectives.errors import NotSupportedError
 from collectives.formats.json_document import parse_json, problems, read_bytes, spell
+from sim.topology.description import NetworkDescription
 from testbed.errors import UsageError
-
-if TYPE_CHECKING:
-    from sim.topology.description import NetworkDescription
 
 SCHEMA = 1
 

@@ -1,27 +1,21 @@
-"""Networks of calibrations: their fields, as a file with all that was found, and other networks with TCP.
+"""Networks of calibrations: their fields, and a file with all that was found.
 
 The constants of links are the fields of a network of the kind that was measured.  A network file has them,
-and the whole calibration as a table beside them.  `applied_to` puts what TCP makes of links on others.
+and the whole calibration as a table beside them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from collectives.errors import NotSupportedError
+from sim.topology.sharing_table import Sharing
 from testbed.calibration import toml_text
 from testbed.calibration.live.calibration import Calibration, LinkClass, LinkShares, SoftwareCosts
 from testbed.calibration.live.plan import Wiring
 from testbed.output.table import spell_size
-
-if TYPE_CHECKING:
-    from sim import Topology
-    from sim.topology.sharing_table import Sharing
 
 _PS = 1e12
 
@@ -107,7 +101,7 @@ def _link_fields(calibration: Calibration) -> dict[LinkClass, LinkFields]:
     """Return the fields of each class of links; of trunks the latency that they add."""
     found: dict[LinkClass, LinkFields] = {}
     for kind, shares in calibration.classes.items():
-        table, latency = _sharing_of(shares), shares.latency.value
+        table, latency = sharing_of(shares), shares.latency.value
         if kind == "trunk":
             latency = max(0.0, latency - calibration.classes["between_nodes"].latency.value)
         found[kind] = LinkFields(round(shares.rate.value), latency, table.one_way, table.both_ways)
@@ -119,56 +113,9 @@ def _options(costs: SoftwareCosts) -> str:
     return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in costs.options("ns").items())
 
 
-def applied_to(topology: Topology, calibration: Calibration) -> Topology:
-    """Return *topology* with the shares and latencies of *calibration*; rates and wiring stay its own.
-
-    Of a topology whose nodes have several ranks, links at the ranks are inside nodes, all others between
-    them; of another, links at the ranks are between nodes, all others trunks.  Trunks that were not measured
-    share as links between nodes do, and add no latency.  A path's latency is that of its links at the ends.
-
-    Raises:
-        NotSupportedError: nothing was measured of a class of links that *topology* has.
-    """
-    from sim.topology.link_sharing import LinkSharing
-
-    wiring = topology.routing.wiring()
-    at_rank = (np.asarray(wiring.tail) < topology.num_ranks) | (np.asarray(wiring.head) < topology.num_ranks)
-    several = topology.ranks_per_node > 1
-    ends: LinkClass = "inside_node" if several else "between_nodes"
-    middle: LinkClass = "between_nodes" if several else "trunk"
-    near = _measured(calibration, ends)
-    if at_rank.all():
-        far, extra = near, 0.0
-    elif several:
-        far = _measured(calibration, middle)
-        extra = far.latency.value
-    else:
-        far = calibration.classes.get(middle, near)
-        extra = max(0.0, far.latency.value - near.latency.value)
-
-    half = np.where(at_rank, near.latency.value / 2, extra / 2)
-    tables = [_sharing_of(near) if own else _sharing_of(far) for own in at_rank.tolist()]
-    return replace(
-        topology,
-        link_latency=np.rint(half * _PS).astype(np.int64),
-        sharing=LinkSharing.of([(1, table) for table in tables], topology.routing),
-    )
-
-
-def _sharing_of(shares: LinkShares) -> Sharing:
+def sharing_of(shares: LinkShares) -> Sharing:
     """Return *shares* as a sharing table."""
-    from sim.topology.sharing_table import Sharing
-
     one_way, both_ways = (
         tuple(round(min(1.0, own.value), 4) for own in ways) for ways in (shares.one_way, shares.both_ways)
     )
     return Sharing(one_way, both_ways)
-
-
-def _measured(calibration: Calibration, kind: LinkClass) -> LinkShares:
-    if kind not in calibration.classes:
-        raise NotSupportedError(
-            f"{calibration.name}: nothing was measured of links {kind.replace('_', ' ')}, only of links "
-            f"{', '.join(own.replace('_', ' ') for own in calibration.classes)}; calibrate where such are"
-        )
-    return calibration.classes[kind]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from testbed.benchmarking.payload import num_parts
 from testbed.calibration.live.calibration import LinkClass
 
 SIZES = (4, 1 << 12, 1 << 14, 1 << 16, 1 << 19, 1 << 22)
@@ -98,8 +99,6 @@ class Row:
 
 def pattern_of(collective: str, native: bool, nbytes: int, *groups: tuple[int, ...]) -> Pattern:
     """Return *collective* among *groups* of equally many ranks, of about *nbytes* bytes of `ITEM_SIZE`."""
-    from testbed.benchmarking.payload import num_parts
-
     unit = ITEM_SIZE * num_parts(collective, len(groups[0]))
     algorithm = NATIVE if native else _OURS.get(collective, "ring")
     return Pattern(collective, algorithm, max(1, round(nbytes / unit)) * unit, groups)

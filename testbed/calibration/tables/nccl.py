@@ -8,13 +8,12 @@ tags in brackets, wherever they stand, and lines of NCCL itself.
 | file | written by | says |
 |---|---|---|
 | an object with ``results`` and ``config`` | nccl-tests, option ``-J`` | all |
-| an object with ``identifier`` and ``benchmark`` | nccl-tests, as proposed before | sizes and times alone |
 | a list of objects, or a CSV, with ``numCycle`` and ``busBw`` | rccl-tests, option ``-x`` | all |
 
 Times are microseconds, those out of place.
 
 Source: NVIDIA/nccl-tests, src/util.cu, writeDeviceReport, writeResultHeader, jsonOutputInit to
-writeBenchmarkLineBody; NVIDIA/nccl-tests#318; ROCm/rccl-tests#93.
+writeBenchmarkLineBody; ROCm/rccl-tests#93.
 """
 
 from __future__ import annotations
@@ -164,18 +163,6 @@ class _Document(BaseModel):
     results: list[_Result]
 
 
-class _Structured(BaseModel):
-    """A size of the structured output that was proposed."""
-
-    oop_time: float
-
-
-class _StructuredDocument(BaseModel):
-    """The structured output that was proposed: objects with a size as their key."""
-
-    benchmark: list[dict[Annotated[int, Field(ge=0)], _Structured]]
-
-
 class _RcclRow(BaseModel):
     """A line of rccl-tests."""
 
@@ -192,9 +179,7 @@ def is_nccl_document(content: Any) -> bool:
     """Return whether the JSON value *content* is a file of nccl-tests or rccl-tests."""
     if isinstance(content, list):
         return bool(content) and isinstance(content[0], dict) and content[0].keys() >= RCCL_COLUMNS
-    return isinstance(content, dict) and (
-        content.keys() >= {"results", "config"} or content.keys() >= {"identifier", "benchmark"}
-    )
+    return isinstance(content, dict) and content.keys() >= {"results", "config"}
 
 
 def document_rows(table: Table, content: Any) -> Iterator[MeasuredRow]:
@@ -206,11 +191,6 @@ def document_rows(table: Table, content: Any) -> Iterator[MeasuredRow]:
     file = str(table.path)
     if isinstance(content, list):
         yield from rccl_rows(table, content)
-    elif "benchmark" in content:
-        structured = _valid(_StructuredDocument, content, file, "structured output of nccl-tests")
-        sizes = [pair for sizes in structured.benchmark for pair in sizes.items()]
-        for number, (nbytes, timing) in enumerate(sizes, start=1):
-            yield table.row(number, MICRO, size_bytes=nbytes, time=timing.oop_time)
     else:
         document = _valid(_Document, content, file, "a file of nccl-tests (-J)")
         devices = document.devices or document.config.devices or []

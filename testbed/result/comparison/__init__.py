@@ -5,7 +5,17 @@ Any two documents that commands write with ``--json`` can be compared (`testbed.
 which row of the other, `compare` holds them against each other.
 """
 
-from testbed.result.comparison.compare import Comparison, Difference, Pair, compare
+from testbed.result.comparison.compare import Comparison, Difference, Pair, compare, is_number, relative
 from testbed.result.comparison.result_file import ResultError, ResultFile, read_result
 
-__all__ = ["Comparison", "Difference", "Pair", "ResultError", "ResultFile", "compare", "read_result"]
+__all__ = [
+    "Comparison",
+    "Difference",
+    "Pair",
+    "ResultError",
+    "ResultFile",
+    "compare",
+    "is_number",
+    "read_result",
+    "relative",
+]

@@ -173,15 +173,22 @@ def _differences(
         mine, theirs = first.get(field), second.get(field)
         if mine == theirs and isinstance(mine, bool) == isinstance(theirs, bool):
             continue
-        yield Difference(table, row, field, mine, theirs, _relative(mine, theirs))
+        yield Difference(table, row, field, mine, theirs, relative(mine, theirs))
 
 
-def _relative(first: Any, second: Any) -> float | None:
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (first, second))
-    if not numbers or not first:
+def is_number(value: object) -> bool:
+    """Return whether *value* is a number, and no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def relative(first: Any, second: Any) -> float | None:
+    """Return ``(second - first) / |first|``, 0 of equal numbers; None where that is no finite number."""
+    if not (is_number(first) and is_number(second)):
         return None
+    if first == second:
+        return 0.0
     try:
-        relative = float((second - first) / abs(first))
-    except OverflowError:
+        found = float((second - first) / abs(first))
+    except (OverflowError, ZeroDivisionError):
         return None
-    return relative if isfinite(relative) else None
+    return found if isfinite(found) else None

@@ -11,9 +11,9 @@ import pytest
 
 from benchmarks.lab.fit import fit
 from benchmarks.lab.predict import SETS, predict
-from benchmarks.lab.predicted.model import Layout
 from benchmarks.lab.predicted.products import product_us
 from benchmarks.lab.predicted.rows import is_kept_back
+from benchmarks.lab.predicted.steps import training_of
 from collectives.errors import NotSupportedError
 from testbed.errors import UsageError
 
@@ -87,11 +87,11 @@ def test_a_step_that_does_not_fit_or_leaves_stages_empty_has_no_speed(tmp_path: 
 
 def test_stages_are_cut_at_equal_parts_of_the_cost_and_hold_all_layers() -> None:
     for stages in (1, 2, 4, 8):
-        layout = Layout.of({name: str(value) for name, value in LLAMA.items()} | {"pp": str(stages)})
+        training = training_of({name: str(value) for name, value in LLAMA.items()} | {"pp": str(stages)})
 
-        assert sum(layout.stages) == 16
-        assert not layout.leaves_stages_empty
-    assert layout.stages == (2, 3, 2, 3, 2, 3, 1, 0)  # the head costs as much as four layers
+        assert sum(training.stages) == 16
+        assert not training.leaves_stages_empty
+    assert training.stages == (2, 3, 2, 3, 2, 3, 1, 0)  # the head costs as much as four layers
 
 
 def test_a_fit_finds_constants_that_say_what_rows_have_measured_and_never_sees_a_quarter(

@@ -3,8 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from collectives import NotSupportedError, resolve_algorithm, simulate, verify
 from sim import Topology
@@ -35,27 +33,6 @@ def test_the_orders_differ_in_who_exchanges_the_largest_messages() -> None:
 
     assert first_peers("far") == [4, 5, 6, 7, 0, 1, 2, 3]
     assert first_peers("near") == [1, 0, 3, 2, 5, 4, 7, 6]
-
-
-@given(
-    level=st.integers(1, 5),
-    chunk=st.integers(1, 10**5),
-    bandwidth=st.integers(100, 10**12),
-    order=st.sampled_from(["far", "near"]),
-    engine=st.sampled_from(["makespan", "events"]),
-)
-def test_on_a_switch_it_takes_exactly_its_closed_form(
-    level: int, chunk: int, bandwidth: int, order: str, engine: Any
-) -> None:
-    world_size = 1 << level
-    topology = Topology.switch(num_ranks=world_size, bandwidth=bandwidth, latency="3us")
-
-    run = simulate(
-        f"halving_doubling:order={order}", nbytes=chunk * world_size, topology=topology, engine=engine
-    )
-
-    transfers_ps = sum(-(-(chunk << step) * 10**12 // bandwidth) for step in range(level))
-    assert run.time_ps == 2 * (level * 2 * 3_000_000 + transfers_ps)
 
 
 @pytest.mark.parametrize(("world_size", "far", "near"), [(8, 5.25, 3.0), (32, 21.3125, 5.0)])

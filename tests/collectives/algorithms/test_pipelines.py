@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from collectives import resolve_algorithm, simulate
 from collectives.algorithms.double_binary_tree import two_trees
 from sim import Topology
-
-
-@pytest.mark.parametrize("collective", ["broadcast", "reduce"])
-@given(
-    world_size=st.integers(2, 12),
-    segments=st.integers(1, 8),
-    segment=st.integers(1, 10**6),
-    engine=st.sampled_from(["makespan", "events"]),
-)
-def test_a_chain_on_a_switch_takes_exactly_its_closed_form(
-    collective: str, world_size: int, segments: int, segment: int, engine: Any
-) -> None:
-    chain = resolve_algorithm("chain", collective).with_parameters(segments=segments)
-    topology = Topology.switch(num_ranks=world_size, bandwidth=10**9, latency="2us")
-
-    run = simulate(chain, nbytes=segments * segment, topology=topology, engine=engine)
-
-    assert run.time_ps == (world_size - 2 + segments) * (4_000_000 + 1000 * segment)
 
 
 def test_both_directions_of_a_ring_of_links_are_busy_at_once() -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from collectives import resolve_algorithm, simulate
-from collectives.algorithms.shared.butterfly import follow
-from collectives.algorithms.swing import swing_peer
 from collectives.program import Recv, RecvReduce, Send
 from sim import Topology
 from tests.collectives.sends import sends
@@ -26,20 +23,6 @@ def test_for_a_power_of_two_each_step_is_one_message_each_way(collective: str) -
     for step in resolve_algorithm("swing", collective).steps(5, 32):
         assert sum(isinstance(operation, Send) for operation in step) <= 1
         assert sum(isinstance(operation, (Recv, RecvReduce)) for operation in step) <= 1
-
-
-@pytest.mark.parametrize("world_size", [2, 6, 8, 10, 24, 50, 64])
-def test_every_rank_parts_once_with_every_chunk_but_its_own(world_size: int) -> None:
-    num_steps = (world_size - 1).bit_length()
-    ranks = np.arange(world_size)
-    peers = np.array([swing_peer(ranks, step, world_size) for step in range(num_steps)])  # type: ignore[arg-type]
-
-    butterfly = follow(peers)
-
-    for rank in range(world_size):
-        num_parted = np.bincount(butterfly.parting[rank], minlength=num_steps + 1)
-        assert num_parted[:num_steps].sum() == world_size - 1
-        assert num_parted[num_steps] == 1
 
 
 def test_of_an_odd_number_the_last_rank_exchanges_with_each_other_one_once() -> None:

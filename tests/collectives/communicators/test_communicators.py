@@ -14,7 +14,6 @@ from collectives.communicators.communicator import Communicator
 from collectives.communicators.connection import connect
 from collectives.communicators.on_one_host import OnOneHost
 from collectives.communicators.programs import ProgramLauncher
-from collectives.program.chunking import Splits
 from collectives.program.contracts import CONTRACTS
 from collectives.transports.threaded import run_threads
 from collectives.virtual import run_virtual
@@ -96,15 +95,6 @@ def test_one_that_gives_sizes_and_one_that_does_not_are_named() -> None:
     for text in run_threads(mixed, 2, timeout=0.5):
         assert "all_to_all #0 (direct, 1 × float32, by parts)" in text
         assert "all_to_all #0 (direct, 4 × float32)" in text
-
-
-def test_splits_count_the_chunks_of_the_buffer_and_then_those_of_the_scratch() -> None:
-    splits = Splits((0, 2, 2, 5, 6, 9, 9), num_chunks=3, itemsize=4)
-
-    assert splits.count == 5
-    assert [splits.span(chunk) for chunk in range(6)] == [(0, 2), (2, 2), (2, 5), (5, 6), (6, 9), (9, 9)]
-    assert splits.span(0, 3) == (0, 5)
-    assert splits.nbytes(2) == 12
 
 
 @given(st.integers(2**23, 2**45))

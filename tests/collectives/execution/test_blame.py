@@ -53,78 +53,43 @@ OTHER = report(collective="broadcast")
 ABSENT = "CollectiveTimeoutError: rank 1 did not take part"
 
 
-@pytest.mark.parametrize(
-    ("said", "reports", "fates"),
-    [
-        # The first difference counts, also where ranks have gone on.
-        (
-            "MismatchError: rank 2 called something else: broadcast #3",
-            [report(), AHEAD, OTHER, AHEAD],
-            {},
-        ),
-        # Where no call is that of most ranks, all are laid side by side.
-        (
-            r"MismatchError: .*rank 0 all_reduce #3 \(ring, 1024 × float32, sum\), rank 1 all_reduce #3 "
-            r"\(ring, 7 ×.*no report from rank 2$",
-            [report(), report(count=7), None],
-            {},
-        ),
-        # Those that wait at an earlier call for a rank without a report are not named, unless all report.
-        (ABSENT, [report(), None, report(sequence=2)], {}),
-        (ABSENT, [report(), report(sequence=2), report()], {}),
-        (
-            "CollectiveTimeoutError: ranks 1, 2 did not take part: killed at 5 s; finished at 3 s$",
-            [report(), None, None],
-            {1: "killed at 5 s", 2: "finished at 3 s"},
-        ),
-        # Only the two ranks of a message are to blame for it.
-        (f"{ABSENT}: killed", [None, None, WAITS], {}),
-        (f"{ABSENT}: killed", [None, WAITS, WAITS], {0: "", 1: ""}),
-        ("CollectiveTimeoutError: every rank called it", [None, WAITS, WAITS], {}),
-        (
-            rf"{ABSENT} in message #4 from rank 2 to rank 1 \(tag 5, 1024 × float32\): killed",
-            [report(), NOT_AT_THE_MESSAGE, Report(MESSAGE, "step 0", (EARLIER, MESSAGE, CALL))],
-            {},
-        ),
-        # Messages and collectives in flight are compared number by number.
-        (
-            r"MismatchError: .*rank 1 message #4 from rank 2 to rank 1 \(tag 5, 7 × float32\)",
-            [report(), BESIDE_ANOTHER_MESSAGE, Report(MESSAGE, "step 0", (MESSAGE,))],
-            {},
-        ),
-        (
-            r"MismatchError: rank 1 called something else: all_reduce #3 \(ring, 7 ×",
-            [report(), BESIDE_ANOTHER_CALL, report()],
-            {},
-        ),
-        # What was sent and has not arrived is lost; who waits in an earlier call for it is not to blame.
-        (
-            "CollectiveTimeoutError: messages were sent and did not arrive, from rank 1 to rank 2, "
-            "from rank 2 to rank 3: look at the network of rank 2$",
-            [
-                in_ring(0, sent=3, awaited=3),
-                in_ring(1, sent=3),
-                *(in_ring(n, sent=2, awaited=2) for n in (2, 3)),
-            ],
-            {},
-        ),
-        (
-            "CollectiveTimeoutError: .*from rank 1 to rank 2, from rank 2 to rank 3: look at",
-            [
-                in_ring(0, sent=3, awaited=3),
-                in_ring(1, sequence=4, sent=1, awaited=1),
-                in_ring(2, sent=3, awaited=3),
-                in_ring(3, sent=2, awaited=3),
-            ],
-            {},
-        ),
-        (
-            "CollectiveTimeoutError: every rank called it, yet its messages did not arrive$",
-            [in_ring(rank, sent=rank, awaited=4) for rank in range(4)],
-            {},
-        ),
-    ],
-)
+MISMATCH, TIMEOUT = "MismatchError: ", "CollectiveTimeoutError: "
+VERDICTS = [
+    # The first difference counts, also where ranks have gone on.
+    (MISMATCH + "rank 2 called something else: broadcast #3", [report(), AHEAD, OTHER, AHEAD], {}),
+    # Where no call is that of most ranks, all are laid side by side.
+    (MISMATCH + r".*rank 0 all_reduce #3 \(ring, 1024 × float32, sum\), rank 1 all_reduce #3 "
+     r"\(ring, 7 ×.*no report from rank 2$", [report(), report(count=7), None], {}),
+    # Those that wait at an earlier call for a rank without a report are not named, unless all report.
+    (ABSENT, [report(), None, report(sequence=2)], {}),
+    (ABSENT, [report(), report(sequence=2), report()], {}),
+    (TIMEOUT + "ranks 1, 2 did not take part: killed at 5 s; finished at 3 s$", [report(), None, None],
+     {1: "killed at 5 s", 2: "finished at 3 s"}),
+    # Only the two ranks of a message are to blame for it.
+    (f"{ABSENT}: killed", [None, None, WAITS], {}),
+    (f"{ABSENT}: killed", [None, WAITS, WAITS], {0: "", 1: ""}),
+    (TIMEOUT + "every rank called it", [None, WAITS, WAITS], {}),
+    (rf"{ABSENT} in message #4 from rank 2 to rank 1 \(tag 5, 1024 × float32\): killed",
+     [report(), NOT_AT_THE_MESSAGE, Report(MESSAGE, "step 0", (EARLIER, MESSAGE, CALL))], {}),
+    # Messages and collectives in flight are compared number by number.
+    (MISMATCH + r".*rank 1 message #4 from rank 2 to rank 1 \(tag 5, 7 × float32\)",
+     [report(), BESIDE_ANOTHER_MESSAGE, Report(MESSAGE, "step 0", (MESSAGE,))], {}),
+    (MISMATCH + r"rank 1 called something else: all_reduce #3 \(ring, 7 ×",
+     [report(), BESIDE_ANOTHER_CALL, report()], {}),
+    # What was sent and has not arrived is lost; who waits in an earlier call for it is not to blame.
+    (TIMEOUT + "messages were sent and did not arrive, from rank 1 to rank 2, from rank 2 to rank 3: "
+     "look at the network of rank 2$",
+     [in_ring(0, sent=3, awaited=3), in_ring(1, sent=3),
+      *(in_ring(rank, sent=2, awaited=2) for rank in (2, 3))], {}),
+    (TIMEOUT + ".*from rank 1 to rank 2, from rank 2 to rank 3: look at",
+     [in_ring(0, sent=3, awaited=3), in_ring(1, sequence=4, sent=1, awaited=1),
+      in_ring(2, sent=3, awaited=3), in_ring(3, sent=2, awaited=3)], {}),
+    (TIMEOUT + "every rank called it, yet its messages did not arrive$",
+     [in_ring(rank, sent=rank, awaited=4) for rank in range(4)], {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "reports", "fates"), VERDICTS)
 def test_the_verdict_names_who_or_what_is_to_blame(
     said: str, reports: list[Report | None], fates: dict[int, str]
 ) -> None:

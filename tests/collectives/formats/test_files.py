@@ -175,7 +175,6 @@ TIMES = {
     "swing:dims=2": {1024: 10.0, 4096: 40.0},
 }
 
-
 ROWS = [
     TunerTiming("all_reduce", name, size, time)
     for name, times in TIMES.items()

@@ -33,7 +33,6 @@ from collectives.formats.msccl_xml import to_msccl_xml
 from collectives.program import Algorithm
 from collectives.transports.threaded import ThreadedTransport, run_threads
 from sim import Topology
-from tests.collectives import reference
 from tests.collectives.formats.msccl_files import all_pairs, block, file_of, fused_ring, step
 from tests.collectives.formats.msccl_runtime import StuckError, fulfils, why_not
 from tests.collectives.sends import sends
@@ -48,13 +47,6 @@ SHIPPED = [
 
 def chunks_sent(own: Algorithm, world_size: int) -> list[int]:
     return [sum(send.num_chunks for *_, send in sends(own, world_size, [rank])) for rank in range(world_size)]
-
-
-def is_fulfilled(own: Algorithm, world_size: int) -> bool:
-    """Run the program on numbers, by a reading of the rules that `verify` shares nothing with."""
-    sizes = own.num_chunks(world_size), own.num_scratch_chunks(world_size)
-    programs = [list(own.steps(rank, world_size)) for rank in range(world_size)]
-    return reference.fulfils(programs, reference.Setting(own.collective, world_size, *sizes))
 
 
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
@@ -77,7 +69,6 @@ def test_a_file_does_what_the_program_does_however_little_connections_hold_and_i
     assert proof.num_messages >= verify(shipped, world_size).num_messages
     assert imported.num_chunks(world_size) == shipped.num_chunks(world_size)
     assert chunks_sent(imported, world_size) == chunks_sent(shipped, world_size)
-    assert is_fulfilled(imported, world_size)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +104,6 @@ def test_chunks_that_stand_elsewhere_in_scratch_are_followed(num_ranks: int) -> 
 
     assert fulfils(text, slots=1)
     assert verify(imported, num_ranks).num_steps == 2
-    assert is_fulfilled(imported, num_ranks)
 
 
 def test_an_imported_program_reduces_tensors_that_do_not_divide(tmp_path: Path) -> None:
@@ -191,26 +181,17 @@ def test_a_name_is_spelled_so_that_the_runtimes_can_read_it() -> None:
     assert verify(from_msccl_xml(text), 2)
 
 
-def test_a_wrong_program_is_not_exported() -> None:
+def test_what_cannot_be_written_is_refused() -> None:
     def silent(rank: int, world_size: int) -> Any:
         yield ()
 
     with pytest.raises(CollectiveError, match="chunk 0 is never written"):
         to_msccl_xml(resolve_algorithm(silent), 2)
-
-
-def test_a_protocol_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValueError, match="protocol must be one of Simple, LL, LL128, got 'll'"):
         to_msccl_xml(resolve_algorithm("ring"), 2, protocol="ll")
 
 
 RING = to_msccl_xml(resolve_algorithm("ring"), 2)
-
-
-@pytest.mark.parametrize("world_size", [1, 3])
-def test_a_file_is_for_one_world_size(world_size: int) -> None:
-    with pytest.raises(NotSupportedError, match=f"is for 2 ranks .ngpus., got {world_size}"):
-        verify(from_msccl_xml(RING), world_size)
 
 
 @pytest.mark.parametrize(
@@ -252,9 +233,19 @@ def test_a_file_that_makes_no_sense_is_refused_with_the_line(
         load_msccl_xml(path)
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_file_is_for_one_world_size_and_must_be_there_and_not_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for world_size in (1, 3):
+        with pytest.raises(NotSupportedError, match=f"is for 2 ranks .ngpus., got {world_size}"):
+            verify(from_msccl_xml(RING), world_size)
     with pytest.raises(AlgorithmFileError, match=r"nowhere\.xml: no such file"):
         load_msccl_xml(tmp_path / "nowhere.xml")
+    monkeypatch.setattr("collectives.formats.msccl_trace.MAX_CLOCK_ENTRIES", 10)
+    with pytest.raises(
+        AlgorithmFileError, match="4 thread blocks with 6 steps that others wait for are more"
+    ):
+        from_msccl_xml(RING)
 
 
 def two_gpus(first: Iterable[str], second: Iterable[str]) -> str:
@@ -319,12 +310,3 @@ def test_a_file_with_a_dependency_too_few_is_refused_unless_it_is_right_without_
         assert all(fulfils(changed, slots=slots, seed=seed) for slots in (1, 1000) for seed in range(5))
 
     assert refused > 0
-
-
-def test_more_than_can_be_followed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collectives.formats.msccl_trace.MAX_CLOCK_ENTRIES", 10)
-
-    with pytest.raises(
-        AlgorithmFileError, match="4 thread blocks with 6 steps that others wait for are more"
-    ):
-        from_msccl_xml(RING)

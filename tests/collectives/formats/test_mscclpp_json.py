@@ -70,19 +70,15 @@ def test_a_rank_that_serves_a_later_step_of_a_peer_first_does_not_deadlock() -> 
     assert all(fulfils(plan, seed) for seed in range(10))
 
 
-def test_a_plan_longer_than_a_thread_block_goes_on_in_the_next() -> None:
-    plan = to_mscclpp_json(resolve_algorithm("ring"), 16)
+@pytest.mark.parametrize(
+    ("name", "world_size"), [("ring", 16), ("direct", 12)], ids=["operations", "channels"]
+)
+def test_a_plan_with_more_than_a_thread_block_takes_goes_on_in_the_next(name: str, world_size: int) -> None:
+    plan = to_mscclpp_json(resolve_algorithm(name), world_size)
 
     blocks = plan["gpus"][0]["threadblocks"]
     assert len(blocks) > 1
     assert len(plan["gpus"][0]["semaphores"]) == len(blocks) - 1
-    assert fulfils(plan, 0)
-
-
-def test_more_than_eight_channels_take_several_operations_and_more_than_sixteen_several_blocks() -> None:
-    plan = to_mscclpp_json(resolve_algorithm("direct"), 12)
-
-    assert len(plan["gpus"][0]["threadblocks"]) > 1
     assert fulfils(plan, 0)
 
 
@@ -94,33 +90,22 @@ def test_a_plan_that_no_thread_blocks_could_hold_is_refused_with_the_limit() -> 
         to_mscclpp_json(resolve_algorithm("chain:segments=200"), 3)
 
 
-def test_a_plan_has_the_fields_that_the_executor_reads() -> None:
+def test_a_plan_has_the_fields_that_the_executor_reads_besides_those_of_the_interpreter() -> None:
     @algorithm(num_chunks=1)
     def exchange(rank: int, world_size: int) -> Any:
         yield Send(1 - rank, 0), RecvReduce(1 - rank, 0)
 
     plan = to_mscclpp_json(exchange, 2, reduction="max")
 
-    assert {key: plan[key] for key in ("name", "collective", "protocol", "inplace")} == {
-        "name": "exchange",
-        "collective": "allreduce",
-        "protocol": "Simple",
-        "inplace": True,
-    }
     gpu = plan["gpus"][1]
-    assert (gpu["id"], gpu["input_chunks"], gpu["output_chunks"], gpu["scratch_chunks"]) == (1, 1, 1, 2)
+    (block,) = gpu["threadblocks"]
+    assert (plan["name"], plan["protocol"], plan["inplace"]) == ("exchange", "Simple", True)
     assert gpu["channels"] == [{"channel_type": "memory", "connected_to": [0, 0]}]
     assert gpu["remote_buffers"] == [{"rank": 0, "type": "s", "access_channel_types": ["memory"]}]
-    (block,) = gpu["threadblocks"]
     assert [op["name"] for op in block["ops"]] == [
         "copy", "nop", "signal", "wait", "nop", "put", "nop", "signal", "wait", "nop", "re",
     ]  # fmt: skip
-    assert block["ops"][-1] == {
-        "name": "re",
-        "src_buff": [{"type": "i", "index": 0, "size": 1}, {"type": "s", "index": 1, "size": 1}],
-        "dst_buff": [{"type": "i", "index": 0, "size": 1}],
-        "reduce_op": "max",
-    }
+    assert block["ops"][-1]["reduce_op"] == "max"
 
 
 def test_a_reduction_that_mscclpp_has_not_is_refused() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import operator
 import random
-from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -20,31 +20,18 @@ from collectives.errors import NotExactError, ProgramError
 from collectives.program import Algorithm
 from collectives.program.channels import in_channels
 from collectives.program.chunking import Chunking
-from collectives.program.rank_array import Deferred, RankArray
+from collectives.program.rank_array import RankArray
 from collectives.proof import estimate_work
 from collectives.timing.rows.pattern import patterned_rows
-from collectives.timing.rows.repeated_rows import kept_rows, repeated_rows
+from collectives.timing.rows.repeated_rows import repeated_rows
 from collectives.timing.rows.sizes import of_each
 
 SHIPPED = [pytest.param(shipped, id=f"{shipped.collective}-{shipped.name}") for shipped in ALGORITHMS]
 
-
 OCTAVES = (128, 1024)
 
-
 BUDGET = 100_000
-
-
 """Operations of one proof: about half a second."""
-
-
-@pytest.fixture(scope="module")
-def tally(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
-    counts: Counter[str] = Counter()
-    yield counts
-    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        said = ", ".join(f"{counts[what]} {what}" for what in ("proved", "refused", "over the budget"))
-        print(f"\nshipped algorithms at world sizes sampled from 65 to 1024: {said}")
 
 
 def sample(shipped: Algorithm) -> Iterator[int]:
@@ -57,20 +44,11 @@ def sample(shipped: Algorithm) -> Iterator[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shipped", SHIPPED)
-def test_every_shipped_algorithm_is_proved_as_far_as_the_budget_allows(
-    shipped: Any, tally: Counter[str]
-) -> None:
+def test_every_shipped_algorithm_is_proved_as_far_as_the_budget_allows(shipped: Any) -> None:
     for world_size in sample(shipped):
-        if estimate_work(shipped, world_size) > BUDGET:
-            tally["over the budget"] += 1
-            continue
-        try:
-            proof = verify(shipped, world_size, root=world_size // 2)
-        except NotSupportedError:
-            tally["refused"] += 1
-            continue
-        tally["proved"] += 1
-        assert proof.cost_declared
+        if estimate_work(shipped, world_size) <= BUDGET:
+            with suppress(NotSupportedError):
+                assert verify(shipped, world_size, root=world_size // 2).cost_declared
 
 
 def test_the_work_of_a_proof_grows_with_operations_and_with_chunks() -> None:
@@ -123,24 +101,6 @@ def test_rows_of_one_kind_have_the_messages_of_one_and_their_sizes(
                     for one, own in [(row, pattern), (kind.row, kind.pattern)]
                 ]
                 assert sizes[0] == sizes[1]
-
-
-@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])
-def test_a_ring_on_channels_is_one_kind_of_row_however_its_parts_divide(collective: str) -> None:
-    algorithm = in_channels(resolve_algorithm("ring", collective), 8).with_parameters(ranks_per_node=8)
-
-    (kind,) = repeated_rows(algorithm, 64) or ()
-
-    assert kind.count == 63
-    assert kind.has_same_sizes(Chunking.of(algorithm, 64, 64 * 1001, 2))
-
-
-def test_all_rows_of_a_small_program_are_kept_and_those_of_a_large_one_come_anew() -> None:
-    ring = resolve_algorithm("ring", "all_gather")
-
-    assert kept_rows(ring, 8) is kept_rows(ring, 8)
-    assert str(list(kept_rows(ring, 8))[3][0]) == str(list(patterned_rows(ring, 8))[3][0])
-    assert kept_rows(ring, 2048) is not kept_rows(ring, 2048)
 
 
 OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lt", "le", "gt", "ge", "eq", "ne"]
@@ -202,26 +162,14 @@ def test_it_mixes_with_arrays_and_indexes_tables() -> None:
     assert (np.minimum(ranks, 2) == [0, 1, 2, 2]).all()
     assert (ranks[table] == table).all()
     assert ranks.max() == 3
-
-
-def test_a_program_that_branches_on_it_is_told_so() -> None:
     with pytest.raises(ProgramError, match="must not branch on rank"):
-        bool(RankArray(3))
+        bool(ranks)
 
 
-def test_what_is_deferred_is_worked_out_once_and_only_if_asked_for() -> None:
-    asked: list[int] = []
-    deferred: Any = Deferred(lambda: asked.append(1) or np.arange(3))
-
-    assert asked == []
-    assert (deferred + 1 == [1, 2, 3]).all()
-    assert (2 - deferred).tolist() == [2, 1, 0]
-    assert np.asarray(deferred)[deferred].tolist() == [0, 1, 2]
-    assert asked == [1]
-
-
-@given(count=st.integers(0, 200), num_chunks=st.integers(1, 20))
-def test_chunks_are_those_of_torch_chunk_with_empty_ones_at_the_end(count: int, num_chunks: int) -> None:
+@given(count=st.integers(0, 200), num_chunks=st.integers(1, 20), data=st.data())
+def test_chunks_are_those_of_torch_chunk_with_empty_ones_at_the_end_and_then_come_those_of_scratch(
+    count: int, num_chunks: int, data: st.DataObject
+) -> None:
     chunking = Chunking(count, num_chunks, itemsize=4)
     spans = [chunking.span(chunk) for chunk in range(num_chunks)]
     expected = [len(part) for part in torch.arange(count).chunk(num_chunks)] if count else []
@@ -229,23 +177,10 @@ def test_chunks_are_those_of_torch_chunk_with_empty_ones_at_the_end(count: int, 
     assert [stop - start for start, stop in spans if stop > start] == expected
     assert [start for start, _ in spans] == sorted(start for start, _ in spans)
     assert sum(chunking.nbytes(chunk) for chunk in range(num_chunks)) == 4 * count
-
-
-@given(count=st.integers(0, 200), num_chunks=st.integers(1, 20), data=st.data())
-def test_a_range_of_chunks_is_their_concatenation(count: int, num_chunks: int, data: st.DataObject) -> None:
-    chunking = Chunking(count, num_chunks)
     first = data.draw(st.integers(0, num_chunks - 1))
     length = data.draw(st.integers(1, num_chunks - first))
-
-    assert chunking.span(first, length) == (chunking.span(first)[0], chunking.span(first + length - 1)[1])
-
-
-@given(count=st.integers(0, 200), num_chunks=st.integers(1, 20), place=st.integers(0, 60))
-def test_scratch_chunks_follow_the_buffer_and_are_as_long_as_its_chunks(
-    count: int, num_chunks: int, place: int
-) -> None:
-    chunking = Chunking(count, num_chunks, itemsize=2)
-
+    assert chunking.span(first, length) == (spans[first][0], spans[first + length - 1][1])
+    place = data.draw(st.integers(0, 60))
     assert chunking.span(num_chunks)[0] == count
     assert chunking.span(place + 1)[0] == chunking.span(place)[1]
     assert chunking.nbytes(num_chunks + place) == chunking.nbytes(place % num_chunks)

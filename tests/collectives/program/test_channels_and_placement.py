@@ -67,15 +67,8 @@ def test_two_rings_use_both_directions_of_a_ring_of_links() -> None:
 
 
 def test_a_ring_per_network_card_uses_all_cards_of_a_node() -> None:
-    topology = Topology.nodes(
-        num_nodes=4,
-        ranks_per_node=4,
-        intra_bandwidth="1TB/s",
-        intra_latency="0s",
-        nics_per_node=4,
-        nic_bandwidth="1GB/s",
-        nic_latency="0s",
-    )
+    rates = {"intra_bandwidth": "1TB/s", "nic_bandwidth": "1GB/s"}
+    topology = nodes(4, 4, 4, intra_latency="0s", nic_latency="0s", **rates)
     one, four = (
         simulate(f"ring:channels={channels},ranks_per_node=4", nbytes=2**24, topology=topology)
         for channels in (1, 4)

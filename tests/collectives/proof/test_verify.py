@@ -82,118 +82,66 @@ def branches(rank: Any, world_size: int) -> Any:
     yield from resolve_algorithm("ring", "all_gather")(rank, world_size, shift=shift)
 
 
-BOTH_RECEIVE_FIRST = steps_of(lambda rank, peer: RecvReduce(peer, 0), lambda rank, peer: Send(peer, 0))
-THROUGH_SCRATCH = steps_of(lambda rank, peer: (Send(peer, 0), Recv(peer, 1)), lambda rank, peer: Reduce(1, 0))
+def refused(said: str, *steps: Any, then: Any = steps_of, **declared: Any) -> Any:
+    """Return a program of these steps that is declared so, and what is said of it."""
+    return pytest.param(algorithm(name="wrong", **declared)(then(*steps)), said, id=said[:40])
+
+
+BOTH_RECEIVE_FIRST = (lambda rank, peer: RecvReduce(peer, 0), lambda rank, peer: Send(peer, 0))
+THROUGH_SCRATCH = (lambda rank, peer: (Send(peer, 0), Recv(peer, 1)), lambda rank, peer: Reduce(1, 0))
 GRID = "        rank 0  rank 1\nstep 0  [0+1]   0+0\nstep 1  0>1     0>0"
 UNMARKED_GRID = "        rank 0   rank 1\nstep 0  0>1 0+1  0>0 0+0"
 IN_SCRATCH = {"num_chunks": 2, "scratch_chunks": 2}
+SHIFTED = "as the last may be shorter than others"
+UNDEFINED = "holds something undefined, made of a chunk"
+WRONG = [
+    refused("rank 1, step 0: RecvReduce(peer=0, chunk=0)", *BOTH_RECEIVE_FIRST),
+    refused(GRID, *BOTH_RECEIVE_FIRST),
+    refused("rank 0, chunk 1 is never written",
+            lambda rank, peer: (Send(0, 0, when=rank == 1), RecvReduce(1, 0, when=rank == 0))),
+    refused("more than once (since step 2)", *[swapped(0), swapped(1)] * 2),
+    refused("the two sides of a message differ in the chunks",
+            lambda rank, peer: (Send(peer, 0), RecvReduce(peer, 1)),
+            lambda rank, peer: (Send(peer, 1), RecvReduce(peer, 0))),
+    refused(f"chunk 0 may not go to chunk 1, {SHIFTED}\n  Copy(source=0,", lambda rank, peer: Copy(0, 1)),
+    refused("chunk 1 is never written", swapped(0)),
+    refused(UNMARKED_GRID, swapped(0)),
+    refused("chunk 0 is also written by RecvReduce(peer=1, chunk=0)",
+            lambda rank, peer: (Send(peer, 0), RecvReduce(peer, 0), Copy(0, 0))),
+    refused("there is no rank 2", lambda rank, peer: (Send(2, 0), Recv(2, 0))),
+    refused("a rank cannot be its own peer", lambda rank, peer: (Send(rank, 0), Recv(rank, 0))),
+    refused("out of range, the buffer has chunks 0 to 1",
+            lambda rank, peer: (Send(peer, 1, num_chunks=2), RecvReduce(peer, 1, num_chunks=2))),
+    refused("the two sides of a message differ in length",
+            lambda rank, peer: (Send(peer, 0, 1 + rank), RecvReduce(peer, 0, 1 + rank))),
+    refused("a step is a tuple of Send, Recv, RecvReduce, Copy and Reduce", lambda rank, peer: ["send", 1]),
+    refused("rank 0, step 1: the program raised IndexError: list index out of range",
+            lambda rank, peer: (), then=then_fails),
+    refused("there is no rank 2\n  Send(peer=2, chunk=0)\n", lambda rank, peer: Send(2, 0), then=then_fails),
+    refused("rank 0, chunk 0 holds contributions to different chunks",
+            lambda rank, peer: (Send(peer, rank), RecvReduce(peer, rank)), collective="reduce_scatter"),
+    refused(f"rank 1, chunk 0 {UNDEFINED}",
+            lambda rank, peer: (Send(1, 0, when=rank == 0), RecvReduce(0, 0, when=rank == 1)),
+            lambda rank, peer: (Send(1, 1, when=rank == 0), Recv(0, 1, when=rank == 1)),
+            collective="broadcast"),
+    refused("out of range, the buffer has chunks 0 to 0", *THROUGH_SCRATCH, num_chunks=1),
+    refused(UNDEFINED, lambda rank, peer: Reduce(1, 0), num_chunks=1, scratch_chunks=1),
+    refused("half in the buffer, half in scratch, which begins with chunk 2",
+            lambda rank, peer: Reduce(3, 1, num_chunks=2), **IN_SCRATCH),
+    refused("out of range, the buffer has chunks 0 to 1, and scratch chunks 2 to 3",
+            lambda rank, peer: Copy(4, 0), **IN_SCRATCH),
+    refused(f"chunk 2 may not go to chunk 1, {SHIFTED}", lambda rank, peer: Reduce(2, 1), **IN_SCRATCH),
+    refused("into 0 chunks; expected at least 1", lambda rank, peer: (), num_chunks=0),
+    refused("expected a multiple of 2", lambda rank, peer: (), num_chunks=3, collective="all_gather"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("program", "declared", "said"),
-    [
-        (BOTH_RECEIVE_FIRST, {}, "rank 1, step 0: RecvReduce(peer=0, chunk=0)"),
-        (BOTH_RECEIVE_FIRST, {}, GRID),
-        (
-            steps_of(lambda rank, peer: (Send(0, 0, when=rank == 1), RecvReduce(1, 0, when=rank == 0))),
-            {},
-            "rank 0, chunk 1 is never written",
-        ),
-        (steps_of(*[swapped(0), swapped(1)] * 2), {}, "more than once (since step 2)"),
-        (
-            steps_of(
-                lambda rank, peer: (Send(peer, 0), RecvReduce(peer, 1)),
-                lambda rank, peer: (Send(peer, 1), RecvReduce(peer, 0)),
-            ),
-            {},
-            "the two sides of a message differ in the chunks",
-        ),
-        (
-            steps_of(lambda rank, peer: Copy(0, 1)),
-            {},
-            "chunk 0 may not go to chunk 1, as the last may be shorter than others\n  Copy(source=0,",
-        ),
-        (steps_of(swapped(0)), {}, "chunk 1 is never written"),
-        (steps_of(swapped(0)), {}, UNMARKED_GRID),
-        (
-            steps_of(lambda rank, peer: (Send(peer, 0), RecvReduce(peer, 0), Copy(0, 0))),
-            {},
-            "chunk 0 is also written by RecvReduce(peer=1, chunk=0)",
-        ),
-        (steps_of(lambda rank, peer: (Send(2, 0), Recv(2, 0))), {}, "there is no rank 2"),
-        (steps_of(lambda rank, peer: (Send(rank, 0), Recv(rank, 0))), {}, "a rank cannot be its own peer"),
-        (
-            steps_of(lambda rank, peer: (Send(peer, 1, num_chunks=2), RecvReduce(peer, 1, num_chunks=2))),
-            {},
-            "out of range, the buffer has chunks 0 to 1",
-        ),
-        (
-            steps_of(lambda rank, peer: (Send(peer, 0, 1 + rank), RecvReduce(peer, 0, 1 + rank))),
-            {},
-            "the two sides of a message differ in length",
-        ),
-        (
-            steps_of(lambda rank, peer: ["send", 1]),
-            {},
-            "a step is a tuple of Send, Recv, RecvReduce, Copy and Reduce",
-        ),
-        (
-            then_fails(lambda rank, peer: ()),
-            {},
-            "rank 0, step 1: the program raised IndexError: list index out of range",
-        ),
-        (then_fails(lambda rank, peer: Send(2, 0)), {}, "there is no rank 2\n  Send(peer=2, chunk=0)\n"),
-        (
-            steps_of(lambda rank, peer: (Send(peer, rank), RecvReduce(peer, rank))),
-            {"collective": "reduce_scatter"},
-            "rank 0, chunk 0 holds contributions to different chunks",
-        ),
-        (
-            steps_of(
-                lambda rank, peer: (Send(1, 0, when=rank == 0), RecvReduce(0, 0, when=rank == 1)),
-                lambda rank, peer: (Send(1, 1, when=rank == 0), Recv(0, 1, when=rank == 1)),
-            ),
-            {"collective": "broadcast"},
-            "rank 1, chunk 0 holds something undefined, made of a chunk",
-        ),
-        (THROUGH_SCRATCH, {"num_chunks": 1}, "out of range, the buffer has chunks 0 to 0"),
-        (
-            steps_of(lambda rank, peer: Reduce(1, 0)),
-            {"num_chunks": 1, "scratch_chunks": 1},
-            "holds something undefined, made of a chunk",
-        ),
-        (
-            steps_of(lambda rank, peer: Reduce(3, 1, num_chunks=2)),
-            IN_SCRATCH,
-            "half in the buffer, half in scratch, which begins with chunk 2",
-        ),
-        (
-            steps_of(lambda rank, peer: Copy(4, 0)),
-            IN_SCRATCH,
-            "out of range, the buffer has chunks 0 to 1, and scratch chunks 2 to 3",
-        ),
-        (
-            steps_of(lambda rank, peer: Reduce(2, 1)),
-            IN_SCRATCH,
-            "chunk 2 may not go to chunk 1, as the last may be shorter than others",
-        ),
-        (steps_of(lambda rank, peer: ()), {"num_chunks": 0}, "into 0 chunks; expected at least 1"),
-        (
-            steps_of(lambda rank, peer: ()),
-            {"num_chunks": 3, "collective": "all_gather"},
-            "expected a multiple of 2",
-        ),
-    ],
-)
-def test_a_wrong_program_is_refused_with_the_evidence(
-    program: Any, declared: dict[str, Any], said: str
-) -> None:
-    wrong = algorithm(name="wrong", **declared)(program)
-
+@pytest.mark.parametrize(("wrong", "said"), WRONG)
+def test_a_wrong_program_is_refused_with_the_evidence(wrong: Any, said: str) -> None:
     with pytest.raises(ProgramError) as refusal:
         verify(wrong, 2)
 
-    assert f"wrong, {declared.get('collective', 'all_reduce')}, world size 2: " in str(refusal.value)
+    assert f"wrong, {wrong.collective}, world size 2: " in str(refusal.value)
     assert said in str(refusal.value)
     if said in (GRID, UNMARKED_GRID):
         assert str(refusal.value).endswith(said)
@@ -215,7 +163,7 @@ def test_a_wrong_declaration_is_refused(program: Any, said: str) -> None:
 
 
 def test_scratch_takes_what_is_received_until_it_is_reduced() -> None:
-    assert verify(algorithm(num_chunks=1, scratch_chunks=1)(THROUGH_SCRATCH), 2).num_steps == 1
+    assert verify(algorithm(num_chunks=1, scratch_chunks=1)(steps_of(*THROUGH_SCRATCH)), 2).num_steps == 1
 
 
 def test_the_grid_of_an_error_fits_on_a_line_of_100_characters() -> None:

@@ -30,8 +30,8 @@ from sim.topology.kinds.graph import LinkSpec
 pytest.importorskip("scipy")
 pytest.importorskip("z3")
 
-HALVES = ("reduce_scatter", "all_gather")
-"""Of an all-reduce, which is made of both."""
+MIRRORED = ("reduce_scatter", "all_gather", "reduce")
+"""Halves of an all-reduce, and a broadcast the other way round."""
 
 
 def two_racks() -> Topology:
@@ -46,7 +46,7 @@ def two_racks() -> Topology:
 
 @pytest.mark.parametrize(
     "collective",
-    [pytest.param(name, marks=pytest.mark.costly if name in HALVES else ()) for name in COLLECTIVES],
+    [pytest.param(name, marks=pytest.mark.costly if name in MIRRORED else ()) for name in COLLECTIVES],
 )
 def test_a_program_is_proved_and_no_faster_than_the_optimum(collective: str) -> None:
     topology = two_racks() if collective.startswith("all") else graph_of(1)
@@ -146,7 +146,6 @@ def test_ranks_that_are_alike_are_packed_as_one(name: str, order: int) -> None:
 
 
 FIRST_SCRATCH = 6
-
 
 CHUNKS = st.integers(0, 11)
 

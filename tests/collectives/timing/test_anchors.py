@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from benchmarks.anchors import (
-    ANCHORS,
-    GIB,
-    MIB,
-    NIC,
-    ring_on_a_switch,
-    step,
-    switch,
-    two_rings_on_a_switch,
-)
+from benchmarks.anchors import ANCHORS, GIB, MIB, NIC, ring_on_a_switch, step, switch, two_rings_on_a_switch
 from collectives import NotExactError, simulate, simulate_jobs
 from ddp import Profile, simulate_step
 from sim import transfer_times
@@ -116,14 +105,3 @@ def test_large_rings_and_sizes_that_do_not_divide_take_the_time_of_their_closed_
     run = simulate("ring", nbytes=nbytes, topology=switch(n), engine="makespan")
 
     assert run.time_ps == ring_on_a_switch(n, nbytes)
-
-
-def test_simulating_imports_no_torch() -> None:
-    code = (
-        "import sys, collectives.timing.simulation as s; from sim import Topology;"
-        "network = Topology.switch(num_ranks=4, bandwidth='100Gbps', latency='2us');"
-        "[s.simulate('ring', nbytes=64, topology=network, engine=e) for e in ('makespan', 'events')];"
-        "sys.exit('torch' in sys.modules)"
-    )
-
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import NotExactError, NotSupportedError, simulate
+from collectives import NotExactError, simulate
 from collectives.timing import simulate_jobs
 from collectives.timing.job import Job
 from sim import (
@@ -66,31 +66,6 @@ def test_a_ring_on_a_switch_ends_as_much_later_as_its_last_rank_begins(
     assert late == 14 * STEP_PS + delay_us * 10**6
 
 
-@given(
-    name=st.sampled_from(["ring", "tree", "chain"]),
-    rank=st.integers(0, 7),
-    delays=st.tuples(st.integers(0, 10**4), st.integers(0, 10**4)).map(sorted),
-    factors=st.tuples(st.fractions(1, 9), st.fractions(1, 9)).map(sorted),
-    nbytes=st.integers(0, MIB),
-)
-def test_a_slower_or_later_rank_never_makes_a_collective_on_a_switch_faster(
-    name: str, rank: int, delays: list[int], factors: list[Any], nbytes: int
-) -> None:
-    earlier, later = (
-        simulate(
-            name,
-            nbytes=nbytes,
-            topology=switch(8),
-            overhead="100ns",
-            reduction_bandwidth="50GB/s",
-            conditions=[Straggler(rank, factor, f"{delay}ns")],
-        ).time_ps
-        for factor, delay in zip(factors, delays, strict=True)
-    )
-
-    assert earlier <= later
-
-
 @pytest.mark.parametrize("name", ["ring", "halving_doubling", "direct"])
 def test_conditions_that_change_nothing_change_nothing(name: str) -> None:
     tree = leaf_spine()
@@ -118,7 +93,7 @@ def test_a_link_at_half_its_rate_takes_its_messages_twice_as_long_from_then_on()
 
 
 def test_the_floor_counts_what_links_carry_at_best() -> None:
-    changes = [LinkChange(link, 0, 10) for link in range(16)]
+    changes = [LinkChange(link, *change) for link in range(16) for change in ((0, 10), ("1s", 2))]
 
     run = simulate("ring", nbytes=8 * MIB, topology=switch(8), conditions=changes)
 
@@ -134,26 +109,18 @@ def test_a_failed_link_is_named_with_the_collective_and_all_messages_that_were_l
     with pytest.raises(LinkFailedError) as failed:
         ring_ps(LinkFailure("rank 3 up", at))
 
-    assert str(failed.value) == (
-        "switch: link rank 3 up has failed; lost at 180.8 us: all_reduce by ring, step 2: rank 3 sends "
-        "1048576 bytes to rank 4; with reroute=True messages take another way where there is one"
+    assert "lost at 180.8 us: all_reduce by ring, step 2: rank 3 sends 1048576 bytes to rank 4;" in str(
+        failed.value
     )
     assert failed.value.links == ("rank 3 up",)
     with pytest.raises(LinkFailedError, match=r"rank 3 up: rank 3 cut off from the other ranks$"):
         ring_ps(LinkFailure("rank 3 up", at, reroute=True))
 
 
-def test_messages_that_are_posted_after_a_failure_are_lost_when_they_are_posted() -> None:
-    late = Straggler(3, delay="1ms")
-
-    with pytest.raises(LinkFailedError) as failed:
-        ring_ps(LinkFailure("rank 3 up", "1us"), late)
-
+def test_messages_of_programs_that_run_rank_by_rank_or_are_posted_after_a_failure_are_named_as_well() -> None:
+    with pytest.raises(LinkFailedError, match="step 0: rank 3 sends 1048576 bytes to rank 4") as failed:
+        ring_ps(LinkFailure("rank 3 up", "1us"), Straggler(3, delay="1ms"))
     assert failed.value.time_ps == 10**9
-    assert failed.value.lost[0][1] == "step 0: rank 3 sends 1048576 bytes to rank 4"
-
-
-def test_messages_of_programs_that_run_rank_by_rank_are_named_as_well() -> None:
     with pytest.raises(
         LinkFailedError, match="all_reduce by shifted, step 0: rank 0 sends 500 bytes to rank 1;"
     ):
@@ -162,19 +129,18 @@ def test_messages_of_programs_that_run_rank_by_rank_are_named_as_well() -> None:
 
 @pytest.mark.parametrize("name", ["ring", "halving_doubling", "direct", "tree"])
 @pytest.mark.parametrize("at", ["0s", "20us", "90us"])
-def test_with_another_way_a_collective_completes_and_takes_no_less_time_than_its_floor(
+def test_with_another_way_a_collective_completes_no_earlier_than_without_a_failure(
     name: str, at: str
 ) -> None:
     tree = leaf_spine()
-    conditions = [LinkFailure(f"leaf 0 to spine {spine}", at, reroute=True) for spine in (0, 1)]
+    failed = [f"leaf 0 to spine {spine}" for spine in (0, 1)]
+    less = tree.without_links([tree.link_number(link) for link in failed])
 
-    run = simulate(name, nbytes=MIB, topology=tree, conditions=conditions)
-    usual = simulate(name, nbytes=MIB, topology=tree, engine="events")
-
-    assert run.time_ps >= usual.time_ps
-    less = tree.without_links(
-        [link for link in range(tree.num_links) if tree.link_name(link).startswith("leaf 0 to spine")][:2]
+    run = simulate(
+        name, nbytes=MIB, topology=tree, conditions=[LinkFailure(link, at, reroute=True) for link in failed]
     )
+
+    assert run.time_ps >= simulate(name, nbytes=MIB, topology=tree, engine="events").time_ps
     if at == "0s":
         assert run.time_ps == simulate(name, nbytes=MIB, topology=less, engine="events").time_ps
 
@@ -199,12 +165,6 @@ def test_only_events_follow_what_happens_to_links() -> None:
         assert simulate("ring", nbytes=8, topology=switch(8), conditions=[condition]).engine == "events"
     slow = simulate("ring", nbytes=8, topology=switch(8), conditions=[Straggler(0, 2), Jitter("1us")])
     assert slow.engine == "makespan"
-
-
-def test_closed_forms_refuse_conditions() -> None:
-    for options in ({"algorithm": "ring", "model": "nccl"}, {"algorithm": "nvls"}):
-        with pytest.raises(NotSupportedError, match=r"knows no conditions; leave out Straggler\(rank=0"):
-            simulate(nbytes=8, topology=switch(8), conditions=[Straggler(0, 2)], **options)
 
 
 def test_ranks_in_conditions_are_places() -> None:

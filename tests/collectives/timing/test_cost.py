@@ -7,28 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
-import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import (
-    NotExactError,
-    UnknownAlgorithmError,
-    resolve_algorithm,
-    simulate,
-    verify,
-)
+from collectives import NotExactError, UnknownAlgorithmError, resolve_algorithm, simulate, verify
 from collectives.errors import NotSupportedError
 from collectives.timing.cost import MAX_MESSAGES, Cheapest, linear_cost
 from collectives.timing.formulas.measured import measured_on
 from collectives.timing.rows.repeated_rows import kept_rows
-from collectives.virtual import run_virtual
-from ddp import load_profile, simulate_step
 from sim import Topology, load_network
 from sim.measured import Line, MeasuredCurve
 from sim.scenario.conditions import Jitter
 from sim.scenario.rank_overhead import RankOverhead
+from tests.given import nodes, switch
 
 TOPOLOGIES = st.builds(
     lambda build, ranks, bandwidth, latency: build(
@@ -40,10 +31,7 @@ TOPOLOGIES = st.builds(
     st.integers(0, 20),
 )
 
-
 IN_STEP = ["ring", "halving_doubling", "naive", "tree"]
-
-
 """Algorithms that keep ranks in step on a switch, so that the estimate is the simulated time."""
 
 
@@ -111,8 +99,7 @@ def test_the_least_of_those_reckoned_in_part_is_the_first_of_the_least_of_all(
 
 
 def test_small_and_large_buffers_get_different_algorithms() -> None:
-    topology = Topology.switch(num_ranks=16, bandwidth="100Gbps", latency="2us")
-    cheapest = Cheapest(topology)
+    cheapest = Cheapest(switch(16))
 
     small, large = cheapest.select("broadcast", 8), cheapest.select("broadcast", 2**28)
 
@@ -121,7 +108,7 @@ def test_small_and_large_buffers_get_different_algorithms() -> None:
 
 
 def test_reducing_costs_what_the_busiest_rank_reduces() -> None:
-    topology = Topology.switch(num_ranks=4, bandwidth="100Gbps", latency="2us")
+    topology = switch(4)
     ring = resolve_algorithm("ring")
     free, slow = (
         linear_cost(ring, topology, rank_overhead=RankOverhead.of(reduction_bandwidth=gamma))
@@ -133,7 +120,7 @@ def test_reducing_costs_what_the_busiest_rank_reduces() -> None:
 
 
 def test_with_overhead_direct_no_longer_wins_with_small_messages() -> None:
-    topology = Topology.switch(num_ranks=64, bandwidth="100Gbps", latency="2us")
+    topology = switch(64)
 
     free = simulate("auto", nbytes=4096, topology=topology)
     paid = simulate("auto", nbytes=4096, topology=topology, overhead="1us")
@@ -153,7 +140,7 @@ def test_a_group_pays_for_the_links_between_its_own_hosts() -> None:
 
 def test_an_algorithm_that_sends_too_many_messages_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collectives.timing.cost.MAX_MESSAGES", 100)
-    topology = Topology.switch(num_ranks=16, bandwidth="100Gbps", latency="2us")
+    topology = switch(16)
 
     with pytest.raises(NotExactError, match="direct sends more than 100 messages among 16 ranks"):
         linear_cost(resolve_algorithm("direct"), topology)
@@ -161,41 +148,13 @@ def test_an_algorithm_that_sends_too_many_messages_is_not_worked_out(monkeypatch
 
 
 def test_auto_simulates_the_cheapest_for_each_size() -> None:
-    topology = Topology.switch(num_ranks=16, bandwidth="100Gbps", latency="2us")
+    topology = switch(16)
 
     for nbytes in (64, 2**28):
         run = simulate("auto", nbytes=nbytes, topology=topology)
         chosen = Cheapest(topology).select("all_reduce", nbytes)
         assert run.algorithm == str(chosen)
         assert run.time_ps == simulate(chosen, nbytes=nbytes, topology=topology).time_ps
-
-
-def test_a_training_step_chooses_for_each_bucket() -> None:
-    topology = Topology.switch(num_ranks=8, bandwidth="100Gbps", latency="20us")
-    profile = load_profile("resnet50")
-    times = {
-        name: simulate_step(profile, topology=topology, algorithm=name, bucket_cap_mb=1).time_ps
-        for name in ("auto", "ring", "naive")
-    }
-
-    assert times["auto"] <= min(times["ring"], times["naive"])
-
-
-def test_ranks_in_virtual_time_choose_for_the_hosts_of_their_group() -> None:
-    topology = Topology.ring(num_ranks=8, bandwidth="1GB/s", latency="1us")
-
-    def train(rank: int) -> list[float]:
-        dist.init_process_group("testbed")
-        every_other = dist.new_group([0, 2, 4, 6])
-        tensors = [torch.full((count,), float(rank)) for count in (1, 1000)]
-        for tensor in tensors:
-            if rank % 2 == 0:
-                dist.all_reduce(tensor, group=every_other)
-        return [tensor[-1].item() for tensor in tensors]
-
-    results = run_virtual(train, topology, algorithm="auto").results
-
-    assert results[::2] == [[12.0, 12.0]] * 4
 
 
 def test_a_name_is_wanted_where_one_algorithm_is_meant() -> None:
@@ -205,28 +164,16 @@ def test_a_name_is_wanted_where_one_algorithm_is_meant() -> None:
 
 US = 10**6
 
-
 TWO = MeasuredCurve(
     "all_reduce", 2, 8, (Line(20 * US, 10**9), Line(100 * US, 10**11)), (1024, 2**26), (), 0.1, 0.05
 )
 
-
 FOUR = replace(TWO, num_nodes=4, lines=(Line(30 * US, 10**9), Line(130 * US, 80 * 10**9)))
 
 
-def topology(*curves, nodes=2):
-    return replace(
-        Topology.nodes(
-            num_nodes=nodes,
-            ranks_per_node=8,
-            intra_bandwidth="300GB/s",
-            intra_latency=0,
-            nics_per_node=8,
-            nic_bandwidth="25GB/s",
-            nic_latency=0,
-        ),
-        measured=curves,
-    )
+def topology(*curves, num_nodes=2):
+    own = nodes(num_nodes, 8, 8, intra_latency=0, nic_bandwidth="25GB/s", nic_latency=0)
+    return replace(own, measured=curves)
 
 
 def test_the_least_line_gives_the_time():
@@ -235,12 +182,8 @@ def test_the_least_line_gives_the_time():
     seconds = 100e-6 + 2**26 / 1e11
     assert run.seconds == pytest.approx(seconds, rel=1e-9)
     assert run.interval_seconds == (pytest.approx(seconds / 1.05), pytest.approx(seconds * 1.05))
-    assert (run.model, run.engine, run.algorithm, run.beyond) == (
-        "measured",
-        "closed form",
-        "native/Simple",
-        "",
-    )
+    said = run.model, run.engine, run.algorithm, run.beyond
+    assert said == ("measured", "closed form", "native/Simple", "")
 
 
 def test_the_factor_runs_between_two_sizes():
@@ -259,7 +202,7 @@ def test_beyond_the_sizes_measured_the_interval_is_twice_as_wide():
 
 
 def test_node_counts_are_carried_on_in_the_logarithm():
-    found = measured_on(topology(TWO, FOUR, nodes=16), range(128), "all_reduce", 1024)
+    found = measured_on(topology(TWO, FOUR, num_nodes=16), range(128), "all_reduce", 1024)
 
     assert found.seconds == pytest.approx(50e-6 + 1024 / 1e9, rel=0.01)
     assert found.low == pytest.approx((30e-6 + 1024 / 1e9) / 1.2, rel=0.01)
@@ -267,20 +210,17 @@ def test_node_counts_are_carried_on_in_the_logarithm():
     assert found.carried == "carried on from 2 × 8 and 4 × 8 ranks"
 
 
-def test_between_two_counts_the_time_lies_between_theirs():
+def test_between_two_counts_the_time_lies_between_theirs_and_beyond_two_nodes_it_is_a_rings():
     times = [
-        measured_on(topology(TWO, FOUR, nodes=n), range(8 * n), "all_reduce", 4096).seconds for n in (2, 3, 4)
+        measured_on(topology(TWO, FOUR, num_nodes=n), range(8 * n), "all_reduce", 4096).seconds
+        for n in (2, 3, 4)
     ]
+    beyond = measured_on(
+        topology(replace(TWO, num_nodes=1), TWO, num_nodes=8), range(64), "all_reduce", 2**26
+    )
 
     assert times == sorted(times)
-
-
-def test_an_all_reduce_measured_on_two_nodes_at_most_takes_a_ring_on_more():
-    one = replace(TWO, num_nodes=1)
-
-    found = measured_on(topology(one, TWO, nodes=8), range(64), "all_reduce", 2**26)
-
-    assert found.seconds > 2 * 63 / 64 * 2**26 / 200e9 + 100e-6
+    assert beyond.seconds > 2 * 63 / 64 * 2**26 / 200e9 + 100e-6
 
 
 @pytest.mark.parametrize(

@@ -38,13 +38,7 @@ def nodes(num_nodes: int, ranks_per_node: int, nics_per_node: int = 1, **fields:
 
 @pytest.mark.parametrize(
     ("collective", "passes", "amount"),
-    [
-        ("all_reduce", 2, 1001 + 126),
-        ("reduce_scatter", 1, 1001),
-        ("all_gather", 1, 1001),
-        ("broadcast", 1, 1001),
-        ("reduce", 1, 1001),
-    ],
+    [("all_reduce", 2, 1001 + 126), *((name, 1, 1001) for name in ONE_SWITCH if name != "all_reduce")],
 )
 @pytest.mark.parametrize(("hardware", "percent"), [(None, 100), (HOPPER, 85), (BLACKWELL, 74)])
 def test_on_one_switch_a_buffer_passes_once_and_in_an_all_reduce_a_part_more(
@@ -91,14 +85,9 @@ def test_with_one_rank_in_each_node_it_is_our_ring(collective: str, nbytes: int,
 
 
 def leaves(num_leaves: int, ranks_per_leaf: int, num_spines: int, **fields: Any) -> Topology:
-    flat = Topology.leaf_spine(
-        num_ranks=num_leaves * ranks_per_leaf,
-        hosts_per_leaf=ranks_per_leaf,
-        bandwidth="100Gbps",
-        uplink_bandwidth="200Gbps",
-        latency="2us",
-        num_spines=num_spines,
-    )
+    rates = {"bandwidth": "100Gbps", "uplink_bandwidth": "200Gbps", "latency": "2us"}
+    shape = {"num_ranks": num_leaves * ranks_per_leaf, "hosts_per_leaf": ranks_per_leaf}
+    flat = Topology.leaf_spine(**shape, num_spines=num_spines, **rates)
     return replace(flat, **{"in_network_reduction": True, **fields})
 
 
@@ -136,17 +125,6 @@ def test_it_is_never_below_the_floor_and_never_quicker_for_more_bytes(
     assert time <= in_network_ps(collective, nbytes + more, topology, hosts)
 
 
-@given(st.integers(5, 16), st.integers(2**20, 2**36), st.sampled_from([None, HOPPER]))
-def test_from_five_ranks_on_a_switch_that_reduces_beats_the_ring_at_large_sizes(
-    num_ranks: int, nbytes: int, hardware: Hardware | None
-) -> None:
-    topology = switch(num_ranks, hardware=hardware)
-
-    in_network = in_network_ps("all_reduce", nbytes, topology, range(num_ranks))
-
-    assert in_network < simulate("ring", nbytes=nbytes, topology=topology).time_ps
-
-
 @pytest.mark.parametrize(
     ("preset", "num_gpus", "nbytes", "microseconds"),
     [  # published all-reduce times; see docs/modelling_nccl.md
@@ -165,13 +143,14 @@ def test_on_the_presets_measured_all_reduces_of_one_nvlink_domain_are_met_within
     assert time / 1e6 == pytest.approx(microseconds, rel=0.05)
 
 
-def test_one_rank_or_no_bytes_take_no_time() -> None:
+def test_one_rank_or_no_bytes_take_no_time_and_fewer_are_refused() -> None:
     assert in_network_ps("all_reduce", 100, switch(8), [3]) == 0
     assert in_network_ps("all_reduce", 0, switch(8), range(8)) == 0
+    with pytest.raises(ValueError, match="nbytes must be at least 0, got -1"):
+        in_network_ps("all_reduce", -1, switch(8), range(8))
 
 
 AMPERE = Hardware("ampere", CHANNELS)
-
 
 RING = replace(Topology.ring(num_ranks=8, bandwidth=1, latency=0), in_network_reduction=True)
 
@@ -185,12 +164,7 @@ RING = replace(Topology.ring(num_ranks=8, bandwidth=1, latency=0), in_network_re
         ("all_reduce", nodes(2, 4), 6, "4 ranks on one switch and 2 on another"),
         ("all_reduce", switch(8, hardware=AMPERE), 8, "ampere GPUs have no switches that reduce"),
         ("all_reduce", RING, 8, "its ranks hang on no switch"),
-        (
-            "all_reduce",
-            replace(RING, ranks_per_node=4),
-            8,
-            "the ranks at places 0, 1, 2, 3 hang on no comm",
-        ),
+        ("all_reduce", replace(RING, ranks_per_node=4), 8, "the ranks at places 0, 1, 2, 3 hang on no comm"),
     ],
 )
 def test_what_it_is_not_for_is_refused_by_name(
@@ -198,8 +172,3 @@ def test_what_it_is_not_for_is_refused_by_name(
 ) -> None:
     with pytest.raises(NotSupportedError, match=f"in-network {collective} on {topology.name}: {message}"):
         in_network_ps(collective, 1, topology, range(num_ranks))
-
-
-def test_a_negative_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="nbytes must be at least 0, got -1"):
-        in_network_ps("all_reduce", -1, switch(8), range(8))

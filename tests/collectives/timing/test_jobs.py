@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from collectives import Job, NotSupportedError, resolve_algorithm, simulate, simulate_jobs
 from collectives.algorithms import ALGORITHMS
-from collectives.timing.floor import floor_ps
-from sim import Topology, TopologyError, UnitError, load_network
+from sim import Straggler, Topology, load_network
 from sim.topology.placement import places
 from tests.given import nodes, switch
 from tests.sim.networks import networks
@@ -48,11 +47,6 @@ def test_jobs_of_other_ranks_on_a_switch_do_not_disturb_each_other(half: int, nb
         assert run.time_ps == simulate(name, nbytes=job.nbytes, topology=switch(half)).time_ps
 
 
-def test_a_job_without_company_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected at least one Job"):
-        simulate_jobs([], topology=switch(2))
-
-
 @given(topology=networks(max_ranks=10), data=st.data())
 def test_a_list_of_places_is_what_the_names_stand_for(topology: Topology, data: st.DataObject) -> None:
     name: Any = data.draw(st.sampled_from(["packed", "round_robin"]))
@@ -68,14 +62,8 @@ def test_a_group_is_as_large_as_its_list_of_places() -> None:
     assert run.time_ps == 4 * (4_000_000 + -(-MIB * 10**12 // 25_000_000_000))
 
 
-@pytest.mark.parametrize("placement", ["spiral", [0, 0], [], [64], [-1]])
-def test_an_impossible_placement_is_refused(placement: Any) -> None:
-    with pytest.raises(TopologyError, match="place"):
-        simulate("ring", nbytes=8, topology=switch(4), placement=placement)
-
-
-def test_what_nccl_expects_is_no_simulation_and_says_so() -> None:
-    topology = load_network("dgx-h100").topology(16)
+def test_what_nccl_and_switches_that_reduce_are_expected_to_take_is_no_simulation_and_says_so() -> None:
+    topology, node = (load_network("dgx-h100").topology(num_ranks) for num_ranks in (16, 8))
 
     chosen = simulate("auto", nbytes=256 * MIB, topology=topology, model="nccl")
     ring = simulate("ring", nbytes=256 * MIB, topology=topology, model="nccl")
@@ -84,48 +72,9 @@ def test_what_nccl_expects_is_no_simulation_and_says_so() -> None:
     assert ring.algorithm.startswith("Ring/")
     assert chosen.time_ps <= ring.time_ps
     assert chosen.floor_seconds <= chosen.seconds
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"algorithm": "swing"}, "knows of no algorithm swing"),
-        ({"algorithm": resolve_algorithm("ring")}, "knows of no algorithm ring"),
-        ({"topology": switch(4)}, "says nothing of its hardware"),
-        ({"collective": "gather"}, "does not know gather"),
-        ({"placement": "round_robin"}, "for placement 'packed'"),
-    ],
-)
-def test_where_nccls_model_does_not_apply_it_refuses_by_name(arguments: dict[str, Any], said: str) -> None:
-    usual = {"algorithm": "auto", "nbytes": MIB, "topology": load_network("dgx-h100").topology(16)}
-
-    with pytest.raises(NotSupportedError, match=said):
-        simulate(**{**usual, **arguments}, model="nccl")
-
-
-def test_an_unknown_model_is_refused() -> None:
-    unknown: Any = "packets"
-    with pytest.raises(ValueError, match="model must be 'links', 'nccl', 'measured' or 'library'"):
-        simulate("ring", nbytes=8, topology=switch(2), model=unknown)
-
-
-def test_switches_that_reduce_are_faster_than_a_ring_and_above_their_own_floor() -> None:
-    topology = load_network("dgx-h100").topology(8)
-
-    nvls = simulate("nvls", nbytes=256 * MIB, topology=topology)
-
+    nvls = simulate("nvls", nbytes=256 * MIB, topology=node)
     assert (nvls.engine, nvls.algorithm) == ("closed form", "nvls")
-    assert nvls.time_ps < simulate("ring", nbytes=256 * MIB, topology=topology).time_ps
-    assert nvls.time_ps >= floor_ps("all_reduce", 256 * MIB, topology, in_network=True)
-
-
-def test_nvls_is_refused_with_what_its_closed_form_leaves_out() -> None:
-    topology = load_network("dgx-h100").topology(8)
-
-    with pytest.raises(NotSupportedError, match="without overhead"):
-        simulate("nvls", nbytes=8, topology=topology, overhead="1us")
-    with pytest.raises(NotSupportedError, match="switches do not reduce"):
-        simulate("nvls", nbytes=8, topology=switch(4))
+    assert nvls.time_ps < simulate("ring", nbytes=256 * MIB, topology=node).time_ps
 
 
 def test_a_protocol_leaves_less_of_a_link() -> None:
@@ -138,9 +87,43 @@ def test_a_protocol_leaves_less_of_a_link() -> None:
     assert 1.9 < low_latency.seconds / simple.seconds < 2.0
 
 
-@pytest.mark.parametrize("quantity", ["overhead", "reduction_bandwidth"])
-def test_quantities_that_cannot_be_read_are_refused_by_name(quantity: str) -> None:
-    unreadable: Any = {quantity: "fast"}
+DGX, DGX_NODE = (load_network("dgx-h100").topology(num_ranks) for num_ranks in (16, 8))
 
-    with pytest.raises(UnitError, match=quantity):
-        simulate("ring", nbytes=8, topology=switch(2), **unreadable)
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"model": "nccl", "algorithm": "swing"}, "knows of no algorithm swing"),
+        ({"model": "nccl", "algorithm": resolve_algorithm("ring")}, "knows of no algorithm ring"),
+        ({"model": "nccl", "topology": switch(4)}, "says nothing of its hardware"),
+        ({"model": "nccl", "collective": "gather"}, "does not know gather"),
+        ({"model": "nccl", "placement": "round_robin"}, "for placement 'packed'"),
+        ({"model": "packets"}, "model must be 'links', 'nccl', 'measured' or 'library'"),
+        ({"algorithm": "nvls", "topology": DGX_NODE, "overhead": "1us"}, "without overhead"),
+        ({"algorithm": "nvls", "topology": switch(4)}, "switches do not reduce"),
+        (
+            {"algorithm": "nvls", "topology": DGX_NODE, "transport_model": "gloo"},
+            "transport_model='gloo' is another",
+        ),
+        ({"transport_model": "mpi"}, "one of ideal, gloo, nccl, shm, got 'mpi'"),
+        ({"engine": "packets"}, "engine must be"),
+        ({"nbytes": -1}, "nbytes must be a multiple of itemsize"),
+        ({"nbytes": 10, "itemsize": 4}, "nbytes must be a multiple of itemsize"),
+        ({"itemsize": 0}, "nbytes must be a multiple of itemsize"),
+        ({"placement": "spiral"}, "placement: expected 'packed'"),
+        ({"placement": [64]}, "placement of rank 0: .* has places 0 to 15, got 64"),
+        ({"overhead": "fast"}, "overhead: cannot read 'fast'"),
+        ({"reduction_bandwidth": "fast"}, "reduction_bandwidth: cannot read 'fast'"),
+        ({"conditions": [Straggler(0, 2)], "model": "nccl"}, "knows no conditions; leave out Straggler"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_by_name(arguments: dict[str, Any], said: str) -> None:
+    usual = {"algorithm": "auto", "nbytes": MIB, "topology": DGX}
+
+    with pytest.raises((NotSupportedError, ValueError), match=said):
+        simulate(**{**usual, **arguments})
+
+
+def test_jobs_without_one_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected at least one Job"):
+        simulate_jobs([], topology=switch(2))

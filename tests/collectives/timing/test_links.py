@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
-import simpy
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
@@ -19,21 +18,24 @@ from collectives.program import algorithm
 from collectives.program.contracts import CONTRACTS
 from collectives.timing import plan
 from collectives.timing.links import Traffic
-from collectives.timing.observation import Observation
-from collectives.timing.queues import collective_queue, run_until
 from collectives.timing.run import Run
-from sim.network import Network
-from sim.network.recorder import Recorder
 from sim.scenario import Scenario
 from sim.scenario.conditions import Background, Condition, Jitter, LinkChange, LinkFailure, Straggler
 from sim.topology import Topology
+from sim.topology.description import load_network
+from tests.given import switch
 from tests.sim.networks import networks
 
-Case: TypeAlias = tuple[Topology, Job]
+
+def simulate_one(job: Job, topology: Topology, conditions: list[Condition], *, observe: bool = True) -> Run:
+    return simulate(
+        job.algorithm, nbytes=job.nbytes, topology=topology, placement=job.placement, itemsize=job.itemsize,
+        conditions=conditions, observe=observe, engine="events",
+    )  # fmt: skip
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn) -> tuple[Topology, Job, list[Condition]]:
     topology = draw(networks(max_ranks=16))
     places = draw(st.permutations(range(topology.num_ranks)))
     hosts = places[: draw(st.integers(1, len(places)))]
@@ -41,54 +43,35 @@ def cases(draw: st.DrawFn) -> Case:
     nbytes = itemsize * draw(st.integers(0, 10**6))
     if CONTRACTS[chosen.collective].equal_parts:
         nbytes -= nbytes % (len(hosts) * itemsize)
-    return topology, Job(chosen, nbytes, placement=hosts, itemsize=itemsize)
-
-
-def carried(job: Job, topology: Topology, observe: bool) -> tuple[int, Network, Observation | None]:
-    """Carry *job* out; return when it ends, the network, and what was seen."""
-    env = simpy.Environment(initial_time=0)
-    planned = plan(job, Scenario(topology))
-    seen = Observation(planned, Recorder(topology)) if observe else None
-    network = Network(env, topology, seen.recorder if seen else None)
-    queue = collective_queue(
-        env, topology, engine="events", itemsize=job.itemsize, hosts=planned.hosts, network=network,
-        observer=seen,
-    )  # fmt: skip
-    return run_until(env, queue.submit(planned.algorithm, job.nbytes)).end_ps, network, seen
+    slow = draw(st.dictionaries(st.sampled_from(places), st.sampled_from([1, 1.5, 3]), max_size=2))
+    conditions: list[Condition] = [Straggler(rank, factor) for rank, factor in slow.items()]
+    if draw(st.booleans()) and topology.num_links:
+        link = draw(st.integers(0, topology.num_links - 1))
+        conditions.append(LinkChange(link, "1us", draw(st.sampled_from([0.25, 1, 2]))))
+    if draw(st.booleans()):
+        conditions.append(Jitter("1us"))
+    return topology, Job(chosen, nbytes, placement=hosts, itemsize=itemsize), conditions
 
 
 @given(cases())
-def test_bytes_of_links_are_those_that_the_network_carries(case: Case) -> None:
-    topology, job = case
+def test_who_is_observed_does_what_others_do_and_links_carry_what_the_network_does(case: Any) -> None:
+    topology, job, conditions = case
     try:
-        expected = carried(job, topology, observe=False)[1].link_bytes.tolist()
+        run, seen = (simulate_one(job, topology, conditions, observe=observe) for observe in (False, True))
     except NotSupportedError:
         reject()
 
+    assert run.time_ps == seen.time_ps
+    assert run.links.nbytes.tolist() == seen._observation.recorder.link_bytes.tolist()
+    assert all(use.utilisation <= 1 + 1e-9 for use in seen.links)
+    assert (seen.links.saturated_ps <= seen.time_ps).all()
     traffic = Traffic.of(plan(job, Scenario(topology)))
-
-    assert traffic.link_bytes.tolist() == expected
+    assert traffic.num_messages == len(seen._observation.messages)
     with mock.patch("collectives.timing.rows.pattern.MAX_STACKED_OPERATIONS", 0):
         unmatched = replace(job, algorithm=replace(job.algorithm, array_form=False))
         again = Traffic.of(plan(unmatched, Scenario(topology)))
-    assert again.link_bytes.tolist() == expected
+    assert again.link_bytes.tolist() == traffic.link_bytes.tolist()
     assert again.num_messages == traffic.num_messages
-
-
-@given(cases())
-def test_who_is_observed_does_what_others_do(case: Case) -> None:
-    topology, job = case
-    try:
-        expected, network, _ = carried(job, topology, observe=False)
-    except NotSupportedError:
-        reject()
-
-    end_ps, _, seen = carried(job, topology, observe=True)
-
-    assert end_ps == expected
-    assert seen is not None
-    assert seen.recorder.link_bytes.tolist() == network.link_bytes.tolist()
-    assert len(seen.messages) == Traffic.of(plan(job, Scenario(topology))).num_messages
 
 
 TREE = Topology.leaf_spine(
@@ -112,9 +95,7 @@ def test_the_bottleneck_of_a_tree_is_the_link_above_its_leaves(options: dict[str
 
 
 def test_a_ring_saturates_each_link_for_as_long_as_its_bytes_take() -> None:
-    switch = Topology.switch(num_ranks=4, bandwidth="100Gbps", latency="2us")
-
-    run = simulate("ring", nbytes=10**8, topology=switch, observe=True)
+    run = simulate("ring", nbytes=10**8, topology=switch(4), observe=True)
 
     for use in run.links:
         assert use.saturated_seconds == pytest.approx(1.5 * 10**8 / 12.5e9, rel=1e-12)
@@ -122,9 +103,7 @@ def test_a_ring_saturates_each_link_for_as_long_as_its_bytes_take() -> None:
 
 
 def test_nothing_sent_is_no_bottleneck() -> None:
-    one = Topology.switch(num_ranks=1, bandwidth="100Gbps", latency="2us")
-
-    run = simulate("ring", nbytes=100, topology=one)
+    run = simulate("ring", nbytes=100, topology=switch(1))
 
     assert run.links.bottleneck is None
     assert [use.utilisation for use in run.links] == [0, 0]
@@ -144,19 +123,16 @@ def shifted(rank: int, world_size: int) -> Any:
 
 
 def test_programs_that_do_not_match_by_rows_are_counted_too() -> None:
-    switch = Topology.switch(num_ranks=2, bandwidth="100Gbps", latency="2us")
-
-    run = simulate(shifted, nbytes=1001, topology=switch)
+    run = simulate(shifted, nbytes=1001, topology=switch(2))
 
     assert run.links.nbytes.tolist() == [1001, 1001, 1001, 1001]
 
 
 def test_jobs_count_their_own_bytes_and_share_what_saturates() -> None:
-    switch = Topology.switch(num_ranks=4, bandwidth="100Gbps", latency="2us")
     job = Job("ring", nbytes=10**8)
 
-    alone = simulate("ring", nbytes=10**8, topology=switch, observe=True)
-    both = simulate_jobs([job, job], topology=switch, observe=True)
+    alone = simulate("ring", nbytes=10**8, topology=switch(4), observe=True)
+    both = simulate_jobs([job, job], topology=switch(4), observe=True)
 
     for run in both:
         assert np.array_equal(run.links.nbytes, alone.links.nbytes)
@@ -165,8 +141,6 @@ def test_jobs_count_their_own_bytes_and_share_what_saturates() -> None:
 
 @pytest.mark.parametrize("options", [{"model": "nccl"}, {"algorithm": "nvls"}])
 def test_a_closed_form_says_nothing_of_links(options: dict[str, Any]) -> None:
-    from sim import load_network
-
     run = simulate(
         **{"algorithm": "ring", "nbytes": 2**20, "topology": load_network("dgx-h100").topology(8)} | options
     )
@@ -175,57 +149,16 @@ def test_a_closed_form_says_nothing_of_links(options: dict[str, Any]) -> None:
         _ = run.links
 
 
-def test_pauses_change_when_links_are_full_and_not_what_they_carry() -> None:
-    switch = Topology.switch(num_ranks=4, bandwidth="100Gbps", latency="2us")
-
-    free, slow = (
-        simulate("ring", nbytes=10**6, topology=switch, observe=True, conditions=jitter)
-        for jitter in ([], [Jitter("100us")])
-    )
-
-    assert np.array_equal(free.links.nbytes, slow.links.nbytes)
-    assert slow.links[0].utilisation < free.links[0].utilisation
-
-
 def test_a_slow_rank_is_the_bottleneck_by_links_of_its_own() -> None:
-    switch = Topology.switch(num_ranks=8, bandwidth="100Gbps", latency="2us")
-
-    run = simulate("ring", nbytes=2**26, topology=switch, conditions=[Straggler(3, factor=2)], observe=True)
+    run = simulate(
+        "ring", nbytes=2**26, topology=switch(8), conditions=[Straggler(3, factor=2)], observe=True
+    )
 
     bottleneck = run.links.bottleneck
     assert bottleneck is not None
     assert (bottleneck.name, bottleneck.bandwidth) == ("rank 3 slow up", 6_250_000_000)
     assert [use.nbytes for use in run.links] == [14 * 2**23] * 18
     assert run.links.bottleneck == run.links[16]
-
-
-@given(cases(), st.data())
-def test_links_carry_what_networks_carry_under_conditions_too(case: Case, data: st.DataObject) -> None:
-    topology, job = case
-    places = st.integers(0, topology.num_ranks - 1)
-    slow = data.draw(st.dictionaries(places, st.sampled_from([1, 1.5, 3]), max_size=2))
-    conditions: list[Condition] = [Straggler(rank, factor) for rank, factor in slow.items()]
-    if data.draw(st.booleans()) and topology.num_links:
-        link = data.draw(st.integers(0, topology.num_links - 1))
-        conditions.append(LinkChange(link, "1us", data.draw(st.sampled_from([0.25, 1, 2]))))
-    try:
-        run = simulate_one(job, topology, conditions)
-    except NotSupportedError:
-        reject()
-
-    seen = run._observation
-    assert seen is not None
-    assert run.links.nbytes.tolist() == seen.recorder.link_bytes.tolist()
-    assert all(use.utilisation <= 1 + 1e-9 for use in run.links)
-    assert run.links.saturated_ps is not None
-    assert (run.links.saturated_ps <= run.time_ps).all()
-
-
-def simulate_one(job: Job, topology: Topology, conditions: list[Condition], *, observe: bool = True) -> Run:
-    return simulate(
-        job.algorithm, nbytes=job.nbytes, topology=topology, placement=job.placement, itemsize=job.itemsize,
-        conditions=conditions, observe=observe,
-    )  # fmt: skip
 
 
 SPINES = Topology.leaf_spine(

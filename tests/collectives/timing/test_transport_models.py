@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collectives import Job, NotExactError, NotSupportedError, Recv, RecvReduce, Send, simulate
+from collectives import Job, NotExactError, Recv, RecvReduce, Send, simulate
 from collectives.execution.transport_model import TRANSPORT_MODELS, TransportModel, transport_model
 from collectives.program import Algorithm, algorithm
 from collectives.timing import Software, default_transport_model, plan
@@ -122,14 +122,10 @@ def test_all_at_once_is_exact_while_ranks_keep_in_step_and_says_so_where_it_is_n
         time_of("halving_doubling", "gloo", "makespan", topology=many, nbytes=3001)
 
 
-def test_a_run_says_by_which_model_and_there_is_none_of_another_name() -> None:
+def test_a_run_says_by_which_model() -> None:
     assert simulate("ring", nbytes=3000, topology=SWITCH).transport_model == "ideal"
     assert simulate("ring", nbytes=3000, topology=SWITCH, transport_model="gloo").transport_model == "gloo"
     assert transport_model(ARRIVING) is ARRIVING
-    with pytest.raises(ValueError, match="one of ideal, gloo, nccl, shm, got 'mpi'"):
-        simulate("ring", nbytes=3000, topology=SWITCH, transport_model="mpi")
-    with pytest.raises(NotSupportedError, match="transport_model='gloo' is another"):
-        simulate("nvls", nbytes=3000, topology=load_network("dgx-h100").topology(8), transport_model="gloo")
     assert Job("ring", 4).software.transport_model == "ideal"
 
 

@@ -1,6 +1,7 @@
 """The backend as torch sees it, on rank threads: its own DDP, what time calls take, what is refused."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -8,7 +9,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
-from torch.distributed import pipelining
 
 from sim.cluster import Cluster
 from sim.errors import DeadlockError, RankError
@@ -56,47 +56,31 @@ def message_of_another_size(rank):
         dist.recv(torch.ones(3), 0)
 
 
-@pytest.mark.parametrize(
-    ("work", "error", "said"),
-    [
-        (
-            lambda rank: dist.all_reduce(torch.ones(1, dtype=torch.int64), op=dist.ReduceOp.AVG),
-            RankError,
-            "raised NotSupportedError: .*not an integer",
-        ),
-        (
-            lambda rank: dist.all_reduce(torch.eye(2).to_sparse(), op=dist.ReduceOp.MAX),
-            RankError,
-            "raised NotSupportedError: .*make it dense",
-        ),
-        (
-            lambda rank: dist.all_gather([torch.empty(3), torch.empty(3)], torch.empty(2)),
-            RankError,
-            r"raised NotSupportedError: .*the one for rank 0 is \(3,\)",
-        ),
-        (lambda rank: dist.isend(torch.ones(1), group_dst=2), RankError, "raised ValueError: .*rank"),
-        (lambda rank: dist.irecv(torch.zeros(1), rank).wait(), RankError, "has only one side yet"),
-        (
-            exchange_of_parts,
-            RankError,
-            "raised MismatchError: .*rank 0 sends 2 elements to rank 1, which expects 1",
-        ),
-        (
-            lambda rank: dist.recv(torch.ones(3), 0, tag=7) if rank == 1 else None,
-            DeadlockError,
-            r"rank 1: waits since 0 ps for message #0 from rank 0 to rank 1 \(tag 7, 3 × float32\): "
-            r"step 0, Recv\(peer=0",
-        ),
-        (
-            message_of_another_size,
-            DeadlockError,
-            r"(?s)#0 from rank 0 to rank 1 \(tag 0, 4 × float32\).*#0 from .* \(tag 0, 3 × float32\)",
-        ),
-    ],
-)
-def test_a_call_that_cannot_be_carried_out_ends_the_run_and_is_named(work, error, said):
-    with pytest.raises(error, match=said):
+REFUSED = [
+    (lambda rank: dist.all_reduce(torch.ones(1, dtype=torch.int64), op=dist.ReduceOp.AVG),
+     "RankError: .*raised NotSupportedError: .*not an integer"),
+    (lambda rank: dist.all_reduce(torch.eye(2).to_sparse(), op=dist.ReduceOp.MAX),
+     "RankError: .*raised NotSupportedError: .*make it dense"),
+    (lambda rank: dist.all_gather([torch.empty(3), torch.empty(3)], torch.empty(2)),
+     r"RankError: .*raised NotSupportedError: .*the one for rank 0 is \(3,\)"),
+    (lambda rank: dist.isend(torch.ones(1), group_dst=2), "RankError: .*raised ValueError: .*rank"),
+    (lambda rank: dist.irecv(torch.zeros(1), rank).wait(), "RankError: .*has only one side yet"),
+    (exchange_of_parts,
+     "RankError: .*raised MismatchError: .*rank 0 sends 2 elements to rank 1, which expects 1"),
+    (lambda rank: dist.recv(torch.ones(3), 0, tag=7) if rank == 1 else None,
+     r"DeadlockError: .*rank 1: waits since 0 ps for message #0 from rank 0 to rank 1 "
+     r"\(tag 7, 3 × float32\): step 0, Recv\(peer=0"),
+    (message_of_another_size,
+     r"DeadlockError: .*#0 from rank 0 to rank 1 \(tag 0, 4 × float32\).*#0 from .* \(tag 0, 3 × float32\)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("work", "said"), REFUSED)
+def test_a_call_that_cannot_be_carried_out_ends_the_run_and_is_named(work, said):
+    with pytest.raises((RankError, DeadlockError)) as raised:
         on_ranks(2, work)
+
+    assert re.match(said, f"{raised.type.__name__}: {raised.value}", re.DOTALL)
 
 
 def test_a_group_can_be_split():
@@ -208,16 +192,6 @@ def test_torchs_own_ddp_trains_as_one_process_does(static_graph):
     assert torch.allclose(first, expected, rtol=0, atol=1e-12)
 
 
-def test_torchs_own_ddp_averages_sparse_gradients():
-    def work(rank):
-        module = torch.nn.Embedding(4, 2, sparse=True)
-        model = torch.nn.parallel.DistributedDataParallel(module)
-        (model(torch.tensor([rank, 3])).sum() * (rank + 1)).backward()
-        return module.weight.grad.to_dense()[:, 0].tolist()
-
-    assert on_ranks(4, work).results == [[0.25, 0.5, 0.75, (1 + 2 + 3 + 2 * 4) / 4]] * 4
-
-
 def test_torchs_own_ddp_overlaps_its_buckets_with_the_backward_pass():
     """Two buckets of 4 MB: the first travels while the second is still being computed."""
 
@@ -239,29 +213,3 @@ def test_torchs_own_ddp_overlaps_its_buckets_with_the_backward_pass():
     assert (
         on_ranks(2, work).results == [400_000_000 + max(0, all_reduce_ps - 200_000_000) + all_reduce_ps] * 2
     )
-
-
-@pytest.mark.parametrize("schedule", ["ScheduleGPipe", "Schedule1F1B"])
-def test_torchs_own_pipeline_has_the_gradients_of_one_process(schedule):
-    def layer():
-        return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()).double()
-
-    torch.manual_seed(0)
-    layers, loss = [layer() for _ in range(4)], torch.nn.functional.mse_loss
-    example, target = torch.randn(16, 8).double(), torch.zeros(16, 8).double()
-    start = [parameter.detach().clone() for one in layers for parameter in one.parameters()]
-    loss(torch.nn.Sequential(*layers)(example), target).backward()
-    expected = [[parameter.grad for parameter in one.parameters()] for one in layers]
-
-    def work(rank):
-        mine = layer()
-        for parameter, value in zip(mine.parameters(), start[2 * rank : 2 * rank + 2], strict=True):
-            parameter.data.copy_(value)
-        stage = pipelining.PipelineStage(mine, rank, 4, torch.device("cpu"))
-        run = getattr(pipelining, schedule)(stage, 8, loss_fn=loss)
-        run.step(*([example] if rank == 0 else []), **({"target": target} if rank == 3 else {}))
-        return [parameter.grad for parameter in mine.parameters()]
-
-    for grads, wanted in zip(on_ranks(4, work).results, expected, strict=True):
-        for grad, want in zip(grads, wanted, strict=True):
-            assert torch.allclose(grad, want, rtol=0, atol=1e-15)

@@ -139,13 +139,12 @@ OPERATIONS = {
 
 def every_operation_reduces(rank, group, everybody):
     for name, reduced in OPERATIONS.items():
-        for numel in (0, 1, 5, 20):
-            rows = torch.randint(1, 9, (4, numel), generator=torch.Generator().manual_seed(numel))
-            on_all, on_one = rows[rank].clone(), rows[rank].clone()
-            dist.all_reduce(on_all, getattr(dist.ReduceOp, name), everybody)
-            dist.reduce(on_one, 2, getattr(dist.ReduceOp, name), everybody)
-            assert torch.equal(on_all, reduced(rows)), name
-            assert torch.equal(on_one, reduced(rows) if rank == 2 else rows[rank]), name
+        rows = torch.randint(1, 9, (4, 5), generator=torch.Generator().manual_seed(0))
+        on_all, on_one = rows[rank].clone(), rows[rank].clone()
+        dist.all_reduce(on_all, getattr(dist.ReduceOp, name), everybody)
+        dist.reduce(on_one, 2, getattr(dist.ReduceOp, name), everybody)
+        assert torch.equal(on_all, reduced(rows)), name
+        assert torch.equal(on_one, reduced(rows) if rank == 2 else rows[rank]), name
     tensor = torch.tensor([rank * 4.0])
     dist.all_reduce(tensor, dist.ReduceOp.AVG, everybody)
     assert tensor.item() == 6.0

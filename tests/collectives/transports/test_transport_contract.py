@@ -18,15 +18,19 @@ from collectives.transports.store_reports import StoreReports
 from collectives.transports.threaded import run_threads
 from collectives.virtual.progress import RankProgress
 from collectives.virtual.transport import SimulatedTransport
-from sim import Cluster, Topology
+from sim import Cluster
 from tests.collectives.communicators import message_contract, tensor_contract
 from tests.collectives.transports.transport_contract import SCENARIOS, Scenario, play
 from tests.distributed.hosts import as_if_on_host
 from tests.distributed.pool import WorkerPool
+from tests.given import switch
+
+Over = Callable[[Sequence[Scenario], int, str, WorkerPool], list[Any]]
+"""Play scenarios on so many ranks by an algorithm; return what each rank returned."""
 
 
 def over_threads(
-    scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool
+    scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: Any = None
 ) -> list[Any]:
     return run_threads(
         lambda transport: play(Communicator(ProgramLauncher(transport, algorithm)), scenarios),
@@ -35,48 +39,26 @@ def over_threads(
     )
 
 
-def in_virtual_time(
-    scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool, model: str = "ideal"
-) -> list[Any]:
-    topology = Topology.switch(num_ranks=world_size, bandwidth="10Gbps", latency="1us")
-    cluster = Cluster(topology, compute={"poll": 10_000_000})
-    meeting_point = MeetingPoint(cluster.network, transport_model=transport_model(model))
-    progress: dict[int, RankProgress] = {}
+def in_virtual_time(model: str) -> Over:
+    def over(scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool) -> list[Any]:
+        cluster = Cluster(switch(world_size, "10Gbps", "1us"), compute={"poll": 10_000_000})
+        meeting_point = MeetingPoint(cluster.network, transport_model=transport_model(model))
+        progress: dict[int, RankProgress] = {}
 
-    def run(rank: int) -> Any:
-        rank_thread = Cluster.current()
-        assert rank_thread is not None
-        of_rank = progress.setdefault(rank, RankProgress(rank_thread))
-        transport = SimulatedTransport(meeting_point, rank, rank_thread, progress=of_rank)
-        return play(Communicator(ProgramLauncher(transport, algorithm)), scenarios)
+        def run(rank: int) -> Any:
+            rank_thread = Cluster.current()
+            assert rank_thread is not None
+            of_rank = progress.setdefault(rank, RankProgress(rank_thread))
+            transport = SimulatedTransport(meeting_point, rank, rank_thread, progress=of_rank)
+            return play(Communicator(ProgramLauncher(transport, algorithm)), scenarios)
 
-    return cluster.run(run)
+        return cluster.run(run)
 
-
-def in_virtual_time_as_over_gloo(
-    scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool
-) -> list[Any]:
-    return in_virtual_time(scenarios, world_size, algorithm, pool, "gloo")
+    return over
 
 
-def over_gloo(scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool) -> list[Any]:
-    return pool.run(_on_gloo, world_size, scenarios, algorithm)
-
-
-def in_shared_memory(
-    scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool
-) -> list[Any]:
-    return pool.run(_in_shared_memory, world_size, scenarios, algorithm)
-
-
-def over_streams(
-    scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool
-) -> list[Any]:
-    return pool.run(_on_streams, world_size, scenarios, algorithm)
-
-
-def natively(scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool) -> list[Any]:
-    return pool.run(_on_gloo, world_size, scenarios, "native")
+def in_processes(play_on_rank: Callable[..., Any]) -> Over:
+    return lambda scenarios, world_size, *more: more[-1].run(play_on_rank, world_size, scenarios, *more[:-1])
 
 
 def _on_streams(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:
@@ -91,19 +73,29 @@ def _on_gloo(rank: int, world_size: int, scenarios: Sequence[Scenario], algorith
     return play(connect(algorithm=algorithm, timeout=30), scenarios)
 
 
+def _natively(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:
+    return play(connect(algorithm="native", timeout=30), scenarios)
+
+
 def _in_shared_memory(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:
     return play(connect(algorithm=algorithm, transport="shm", timeout=30), scenarios)
 
 
+def _on_two_hosts(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:
+    with as_if_on_host(rank % 2):
+        return _in_shared_memory(rank, world_size, scenarios, algorithm)
+
+
+STREAMS, NATIVELY = in_processes(_on_streams), in_processes(_natively)
 TRANSPORTS = [
     pytest.param(over_threads, id="threads"),
-    pytest.param(in_virtual_time, id="simulated"),
-    pytest.param(in_virtual_time_as_over_gloo, id="simulated as gloo"),
-    pytest.param(over_gloo, id="gloo", marks=pytest.mark.distributed),
-    pytest.param(in_shared_memory, id="shm", marks=pytest.mark.distributed),
-    pytest.param(over_streams, id="nccl's, on the CPU", marks=pytest.mark.distributed),
+    pytest.param(in_virtual_time("ideal"), id="simulated"),
+    pytest.param(in_virtual_time("gloo"), id="simulated as gloo"),
+    pytest.param(in_processes(_on_gloo), id="gloo", marks=pytest.mark.distributed),
+    pytest.param(in_processes(_in_shared_memory), id="shm", marks=pytest.mark.distributed),
+    pytest.param(STREAMS, id="nccl's, on the CPU", marks=pytest.mark.distributed),
 ]
-NATIVE = pytest.param(natively, id="native", marks=pytest.mark.distributed)
+NATIVE = pytest.param(NATIVELY, id="native", marks=pytest.mark.distributed)
 ALGORITHMS = (
     "naive",
     "bucket",
@@ -127,7 +119,7 @@ ALGORITHMS = (
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 @pytest.mark.parametrize("over", TRANSPORTS)
 def test_a_transport_keeps_the_contract(
-    over: Callable[..., list[Any]], world_size: int, algorithm: str, pool: WorkerPool
+    over: Over, world_size: int, algorithm: str, pool: WorkerPool
 ) -> None:
     try:
         verify(algorithm, world_size)
@@ -135,27 +127,23 @@ def test_a_transport_keeps_the_contract(
         pytest.skip(str(refusal))
     results = over(SCENARIOS, world_size, algorithm, pool)
 
-    assert results == over_threads(SCENARIOS, world_size, algorithm, pool)
+    assert results == over_threads(SCENARIOS, world_size, algorithm)
     assert all(result == results[0] for result in results)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 @pytest.mark.parametrize("over", [*TRANSPORTS, NATIVE])
-def test_a_transport_takes_any_tensors(
-    over: Callable[..., list[Any]], world_size: int, pool: WorkerPool
-) -> None:
+def test_a_transport_takes_any_tensors(over: Over, world_size: int, pool: WorkerPool) -> None:
     over([*SCENARIOS, *tensor_contract.SCENARIOS], world_size, "ring", pool)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 @pytest.mark.parametrize("over", [*TRANSPORTS, NATIVE])
-def test_a_transport_brings_messages(
-    over: Callable[..., list[Any]], world_size: int, pool: WorkerPool
-) -> None:
+def test_a_transport_brings_messages(over: Over, world_size: int, pool: WorkerPool) -> None:
     scenarios = list(message_contract.SCENARIOS)
-    if over is not over_streams:  # on the CPU its streams wait for every operation
+    if over is not STREAMS:  # on the CPU its streams wait for every operation
         scenarios += message_contract.SCENARIOS_WITHOUT_WAITING
-    if over is natively:  # Gloo does not say whether a message is complete
+    if over is NATIVELY:  # Gloo does not say whether a message is complete
         scenarios.remove(message_contract.asking_whether_a_message_is_complete_does_not_wait)
 
     over(scenarios, world_size, "ring", pool)
@@ -165,14 +153,9 @@ def test_a_transport_brings_messages(
 @pytest.mark.distributed
 @pytest.mark.parametrize("algorithm", ["direct", "hierarchical:ranks_per_node=2,outer=tree", "ring"])
 def test_memory_and_gloo_together_keep_the_contract(algorithm: str, pool: WorkerPool) -> None:
-    assert pool.run(_on_two_hosts, 4, SCENARIOS, algorithm) == over_threads(SCENARIOS, 4, algorithm, pool)
+    assert pool.run(_on_two_hosts, 4, SCENARIOS, algorithm) == over_threads(SCENARIOS, 4, algorithm)
     if algorithm == "ring":
         pool.run(_on_two_hosts, 4, [*tensor_contract.SCENARIOS, *message_contract.SCENARIOS], algorithm)
-
-
-def _on_two_hosts(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:
-    with as_if_on_host(rank % 2):
-        return _in_shared_memory(rank, world_size, scenarios, algorithm)
 
 
 @pytest.mark.distributed

@@ -18,17 +18,9 @@ from collectives.communicators.native import NativeLauncher
 Scenario: TypeAlias = Callable[[Communicator], Any]
 
 DTYPES = (
-    torch.float64,
-    torch.float32,
-    torch.float16,
-    torch.bfloat16,
-    torch.complex64,
-    torch.int64,
-    torch.int16,
-    torch.uint8,
-    torch.bool,
-)
-
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.int64, torch.int16,
+    torch.uint8, torch.bool,
+)  # fmt: skip
 
 LACKING_IN_GLOO = (torch.int16, torch.complex64, torch.complex128)
 
@@ -52,7 +44,7 @@ def whole(world_size: int, count: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def all_reduce_sums_every_dtype_and_size(communicator: Communicator) -> Any:
-    for count in (0, 1, 2, 3, 7, 64, 1000):
+    for count in (0, 1, 3, 1000):
         for dtype in carried(communicator, DTYPES):
             tensor = part(communicator.rank, count, dtype)
             communicator.all_reduce(tensor)
@@ -69,7 +61,7 @@ def rounding_depends_on_the_algorithm_alone(communicator: Communicator) -> Any:
 def several_in_flight_do_not_mix_in_whatever_order_ranks_poll_and_wait(communicator: Communicator) -> Any:
     """Several of one size, too, which only their order tells apart."""
     choose, counts = random.Random(communicator.rank), (1, 50, 21, 200, 50, 33, 50)
-    for _ in range(10):
+    for _ in range(5):
         tensors = [part(communicator.rank, count, torch.float32) + n for n, count in enumerate(counts)]
         works = [communicator.all_reduce(tensor, async_op=True) for tensor in tensors]
         for _ in range(choose.randrange(8)):

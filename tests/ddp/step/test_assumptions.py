@@ -64,15 +64,6 @@ def test_every_strategy_goes_by_nccls_times(strategy: str) -> None:
     assert step.engine == "closed form"
 
 
-def test_overhead_makes_many_buckets_dear() -> None:
-    many = {"topology": SWITCH, "bucket_cap_mb": 0.01}
-
-    free = simulate_step(PROFILE, **many)
-    dear = simulate_step(PROFILE, overhead="1ms", **many)
-
-    assert dear.time_ps - free.time_ps >= 3 * 2 * 10**9
-
-
 def test_a_search_counts_what_a_step_counts() -> None:
     assumptions = Assumptions.ideal(overhead="50us", reduction_bandwidth="5GB/s")
 

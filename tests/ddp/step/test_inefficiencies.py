@@ -31,13 +31,6 @@ PROFILE = Profile.uniform(num_buckets=4, bucket_bytes=MIB, seconds_per_bucket=0.
 DEVICE = Device("test", {}, memory_bandwidth=MIB * 1000)
 
 
-def test_without_inefficiencies_a_step_is_what_it_was() -> None:
-    step = simulate_step(PROFILE, topology=SWITCH)
-
-    assert step.inefficiencies == ()
-    assert step.efficiency == PROFILE.compute_ps / step.time_ps
-
-
 def test_computation_beside_communication_takes_longer_by_the_table() -> None:
     slower = inefficiency_table().contention
     profile = Profile.uniform(num_buckets=2, bucket_bytes=100 * MIB, seconds_per_bucket=0.001)
@@ -166,16 +159,6 @@ def test_a_step_ends_no_sooner_than_the_next_batches_are_ready() -> None:
     assert busy.time_ps == 80 * MS
     assert busy.efficiency == pytest.approx(10 / 80)  # one of eight ranks of a node waits 10 ms
     assert idle.time_ps == simulate_step(PROFILE, topology=DGX).time_ps
-
-
-@pytest.mark.parametrize("strategy", [*STRATEGIES])
-@pytest.mark.parametrize("network", ["dgx-h100", "aws-p3dn", "ethernet-10g"])
-def test_all_inefficiencies_are_counted_whatever_the_strategy(network: str, strategy: str) -> None:
-    topology = load_network(network).topology(16)
-
-    step = simulate_step(PROFILE, topology=topology, strategy=strategy, inefficiencies="all")
-
-    assert "late" in step.inefficiencies
 
 
 def test_a_collective_begins_when_its_kernel_has_been_launched() -> None:

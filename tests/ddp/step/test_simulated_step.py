@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.errors import NotExactError, NotSupportedError, UnknownAlgorithmError
+from collectives.errors import NotExactError, NotSupportedError
 from collectives.timing import Assumptions, simulate
 from collectives.timing.rows.makespan import Makespan
-from ddp import Profile, load_profile, simulate_step
-from ddp.errors import BucketingError, UnknownStrategyError
+from ddp import Profile, simulate_step
 from ddp.profiles import Buffers
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy
@@ -93,17 +92,6 @@ def test_on_one_rank_a_step_takes_its_compute(profile: Profile) -> None:
     assert step.efficiency == 1.0
 
 
-def test_resnet50_hides_most_of_its_communication_on_a_fast_network() -> None:
-    profile = load_profile("resnet50")
-
-    overlapped = simulate_step(profile, topology=SWITCH_64)
-    after = simulate_step(profile, topology=SWITCH_64, strategy="after_backward")
-
-    assert overlapped.num_buckets == 4
-    assert overlapped.communication_seconds == after.communication_seconds == after.exposed_seconds
-    assert overlapped.exposed_seconds < after.exposed_seconds / 2
-
-
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "mg_wfbp"])
 def test_a_step_waits_for_its_buffers_before_each_forward_pass(strategy: str) -> None:
     profile = Profile.uniform(num_buckets=2, bucket_bytes=MIB, seconds_per_bucket=0.001)
@@ -147,25 +135,6 @@ def test_a_network_on_which_messages_share_links_is_simulated_by_events() -> Non
     step = simulate_step(profile, topology=shared, algorithm="double_binary_tree:segments=8")
 
     assert step.engine == "events"
-
-
-def test_a_list_of_caps_decides_the_size_of_each_bucket_and_its_last_one_repeats() -> None:
-    profile = Profile.uniform(num_buckets=8, bucket_bytes=MIB, seconds_per_bucket=0.001)
-
-    step = simulate_step(profile, topology=SWITCH_64, bucket_cap_mb_list=[1, 3, 2])
-
-    assert [bucket.nbytes for bucket in step.buckets] == [MIB, 3 * MIB, 2 * MIB, 2 * MIB]
-
-
-def test_arguments_that_are_wrong_are_refused_by_name() -> None:
-    profile = Profile.uniform(num_buckets=1, bucket_bytes=4, seconds_per_bucket=1.0)
-
-    with pytest.raises(UnknownAlgorithmError, match="rng"):
-        simulate_step(profile, topology=SWITCH_64, algorithm="rng")
-    with pytest.raises(UnknownStrategyError, match="did you mean 'wait_free'"):
-        simulate_step(profile, topology=SWITCH_64, strategy="waitfree")
-    with pytest.raises(BucketingError, match="bucket_cap_mb"):
-        simulate_step(profile, topology=SWITCH_64, bucket_cap_mb=-1)
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.sampled_from(["ring", "recursive_doubling", "direct"]))

@@ -147,87 +147,66 @@ def check_agreement(
             assert start + shift == bucket.start_ps
 
 
+DIVISIBLE = st.lists(st.sampled_from([12, 24, 48]), min_size=2, max_size=5)
+"""Sizes that the ranks divide, so that a ring ends everywhere at the same time, as in the replay."""
+
+
+def steps(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Draw arguments of `check_agreement`; *fields* are more of them, or stand for usual ones."""
+    usual: dict[str, st.SearchStrategy[Any]] = {
+        "widths": DIVISIBLE,
+        "forward_us": MICROSECONDS,
+        "gradient_us": st.lists(MICROSECONDS, min_size=1, max_size=5),
+        "num_ranks": st.integers(1, 4),
+    }
+    return st.fixed_dictionaries({**usual, **fields})
+
+
 @pytest.mark.costly
 @given(
-    widths=WIDTHS,
-    forward_us=MICROSECONDS,
-    gradient_us=st.lists(MICROSECONDS, min_size=1, max_size=5),
-    num_ranks=st.integers(1, 4),
-    strategy=st.sampled_from(TRAINING),
-    cap=st.sampled_from([1e-6, 0.002, 25]),
-    algorithm=st.sampled_from(["ring", "naive"]),
+    steps(
+        widths=WIDTHS,
+        strategy=st.sampled_from(TRAINING),
+        cap=st.sampled_from([1e-6, 0.002, 25]),
+        algorithm=st.sampled_from(["ring", "naive"]),
+    )
 )
 @settings(max_examples=25, deadline=None)
-def test_a_real_step_in_virtual_time_takes_what_the_replay_of_its_profile_takes(
-    widths: list[int],
-    forward_us: int,
-    gradient_us: list[int],
-    num_ranks: int,
-    strategy: str,
-    cap: float,
-    algorithm: str,
-) -> None:
-    if resolve_strategy(strategy).needs_timing:
-        algorithm = "ring"  # whose ranks all end at the same time, so that rank 0 measures what it takes
-    check_agreement(widths, forward_us, gradient_us, num_ranks, strategy, cap, algorithm)
+def test_a_real_step_in_virtual_time_takes_what_the_replay_of_its_profile_takes(step: dict[str, Any]) -> None:
+    if resolve_strategy(step["strategy"]).needs_timing:
+        step["algorithm"] = "ring"  # whose ranks all end at the same time, so rank 0 measures what it takes
+
+    check_agreement(**step)
 
 
 @given(
-    widths=st.lists(st.sampled_from([12, 24, 48]), min_size=2, max_size=6),
-    forward_us=MICROSECONDS,
-    gradient_us=st.lists(MICROSECONDS, min_size=1, max_size=5),
-    num_ranks=st.integers(1, 4),
-    strategy=st.sampled_from(["wait_free", "after_backward", "per_parameter", "zero1", "accumulate:k=2"]),
-    cap=st.sampled_from([1e-6, 0.002, 25]),
-    arrival_us=st.sampled_from([0, 3]),
+    steps(
+        strategy=st.sampled_from(["wait_free", "after_backward", "per_parameter", "zero1", "accumulate:k=2"]),
+        cap=st.sampled_from([1e-6, 0.002, 25]),
+        arrival_overhead=st.sampled_from(["0us", "3us"]),
+    )
 )
 @settings(max_examples=settings.default.max_examples // 4, deadline=None)
-@example([12] * 4, 0, [11], 2, "wait_free", 1e-6, 0)  # of two buckets in flight the later ends first
-def test_over_gloo_a_real_step_advances_when_its_replay_does(
-    widths: list[int],
-    forward_us: int,
-    gradient_us: list[int],
-    num_ranks: int,
-    strategy: str,
-    cap: float,
-    arrival_us: int,
-) -> None:
-    """Sizes that the ranks divide, so that a ring ends everywhere at the same time, as in the replay."""
-    counted = {"transport_model": "gloo", "arrival_overhead": f"{arrival_us}us"}
-
-    check_agreement(widths, forward_us, gradient_us, num_ranks, strategy, cap, **counted)
+@example(  # of two buckets in flight the later ends first
+    {"widths": [12] * 4, "forward_us": 0, "gradient_us": [11], "num_ranks": 2, "strategy": "wait_free",
+     "cap": 1e-6, "arrival_overhead": "0us"}
+)  # fmt: skip
+def test_over_gloo_a_real_step_advances_when_its_replay_does(step: dict[str, Any]) -> None:
+    check_agreement(**step, transport_model="gloo")
 
 
 @given(
-    widths=st.lists(st.sampled_from([12, 24, 48]), min_size=2, max_size=4),
-    forward_us=MICROSECONDS,
-    gradient_us=st.lists(MICROSECONDS, min_size=1, max_size=5),
-    num_ranks=st.integers(1, 4),
-    strategy=st.sampled_from(["wait_free", "after_backward", "zero1", "accumulate:k=2", "data_parallel"]),
-    buffered=st.integers(1, 100).map(lambda count: 12 * count),
-    transport=st.sampled_from(["ideal", "gloo"]),
-)
-@settings(max_examples=10, deadline=None)
-def test_a_forward_pass_begins_when_buffers_have_reached_all(
-    widths: list[int],
-    forward_us: int,
-    gradient_us: list[int],
-    num_ranks: int,
-    strategy: str,
-    buffered: int,
-    transport: str,
-) -> None:
-    assume(transport == "ideal" or num_ranks <= 2)  # see below
-    check_agreement(
-        widths,
-        forward_us,
-        gradient_us,
-        num_ranks,
-        strategy,
-        cap=0.002,
-        buffered=buffered,
-        transport_model=transport,
+    steps(
+        strategy=st.sampled_from(["wait_free", "after_backward", "zero1", "accumulate:k=2", "data_parallel"]),
+        buffered=st.integers(1, 100).map(lambda count: 12 * count),
+        transport_model=st.sampled_from(["ideal", "gloo"]),
     )
+)
+@settings(max_examples=settings.default.max_examples // 4, deadline=None)
+def test_a_forward_pass_begins_when_buffers_have_reached_all(step: dict[str, Any]) -> None:
+    assume(step["transport_model"] == "ideal" or step["num_ranks"] <= 2)  # see below
+
+    check_agreement(**step, cap=0.002)
 
 
 @pytest.mark.xfail(
@@ -239,23 +218,12 @@ def test_so_it_does_on_four_ranks_that_buffers_reach_one_after_another() -> None
 
 @pytest.mark.costly
 @given(
-    widths=st.lists(st.sampled_from([12, 24, 48]), min_size=2, max_size=4),
-    forward_us=MICROSECONDS,
-    gradient_us=st.lists(MICROSECONDS, min_size=1, max_size=5),
-    num_ranks=st.integers(1, 4),
-    credits=st.integers(1, 3),
-    partition_mb=st.sampled_from([0.0002, 0.002]),
+    steps(
+        strategy=st.builds(
+            "priority:partition_mb={},credits={}".format, st.sampled_from([0.0002, 0.002]), st.integers(1, 3)
+        )
+    )
 )
 @settings(max_examples=8, deadline=None)
-def test_credit_that_is_free_again_is_used_at_once(
-    widths: list[int],
-    forward_us: int,
-    gradient_us: list[int],
-    num_ranks: int,
-    credits: int,
-    partition_mb: float,
-) -> None:
-    """Sizes that the ranks divide, so that a ring ends everywhere at the same time, as in the replay."""
-    check_agreement(
-        widths, forward_us, gradient_us, num_ranks, f"priority:partition_mb={partition_mb},credits={credits}"
-    )
+def test_credit_that_is_free_again_is_used_at_once(step: dict[str, Any]) -> None:
+    check_agreement(**step)

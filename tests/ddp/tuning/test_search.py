@@ -52,7 +52,7 @@ def simulated(profile: Profile, topology: Topology, trial: Trial) -> int:
 
 
 @pytest.mark.costly
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings.default.max_examples // 3, deadline=None)
 @given(profiles(most=12, kinds=("float32", "float64")), switches(), st.sampled_from((1, 4, 128)))
 def test_what_is_found_is_never_worse_than_the_default(
     profile: Profile, topology: Topology, max_exact: int
@@ -67,7 +67,7 @@ def test_what_is_found_is_never_worse_than_the_default(
 
 
 @pytest.mark.costly
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=settings.default.max_examples // 8, deadline=None)
 @given(profiles(most=5, least=1), switches())
 def test_on_small_profiles_the_best_is_that_of_all_divisions_strategies_and_algorithms(
     profile: Profile, topology: Topology
@@ -116,7 +116,7 @@ def test_every_cap_on_a_plateau_gives_its_step() -> None:
     assert [cap for cap, _ in points] == sorted(cap for cap, _ in points)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=settings.default.max_examples // 4, deadline=None)
 @given(profiles(most=9), switches())
 def test_a_search_is_repeated_exactly(profile: Profile, topology: Topology) -> None:
     options: dict[str, Any] = {"strategies": STRATEGIES, "max_exact": 4, "max_descent": 10}
@@ -221,7 +221,7 @@ def test_of_many_algorithms_and_strategies_the_most_promising_are_searched() -> 
 
 
 @pytest.mark.costly
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=settings.default.max_examples // 8, deadline=None)
 @given(st.lists(st.integers(1, MIB), min_size=9, max_size=24), switches())
 def test_a_list_of_caps_is_no_worse_than_optimal_merging_by_a_strategy(
     sizes: list[int], topology: Topology

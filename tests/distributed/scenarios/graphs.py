@@ -33,11 +33,8 @@ class KeepsItsLoss(Choosing):
 
 @cases.add(
     FINDS,
-    {**FINDS, "bucket_cap_mb": 1e-6},
-    {**FINDS, "gradient_as_bucket_view": True},
-    {**FINDS, "strategy": "after_backward"},
-    {**FINDS, "algorithm": "ring"},
-    {**FINDS, "check_gradients": "identical"},
+    {**FINDS, "bucket_cap_mb": 1e-6, "gradient_as_bucket_view": True},
+    {**FINDS, "strategy": "after_backward", "algorithm": "ring", "check_gradients": "identical"},
     expected=[[1.5, 0.5, None, None], [0.5, 1.0, None, None], [None, None, None, 1.5]],
 )
 def parameters_that_no_rank_uses_keep_none_and_others_get_the_average(make: Any, rank: int) -> list[Any]:
@@ -139,7 +136,7 @@ class TwoWays(nn.Module):
 
 @cases.add(
     {"bucket_cap_mb": 1e-4},
-    given=[{"turned_at": step, "set_to_none": to_none} for step in (1, 3, 100) for to_none in (True, False)],
+    given=[{"turned_at": step, "set_to_none": step != 3} for step in (1, 3, 100)],
 )
 def gradients_that_change_their_order_are_averaged(
     make: Any, rank: int, turned_at: int, set_to_none: bool

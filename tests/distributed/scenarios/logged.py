@@ -66,10 +66,8 @@ def logging_data_over_our_backend_have_torchs_keys(make: Any, rank: int) -> Logg
 @cases.add(
     {},
     {"bucket_cap_mb": 4},
-    {"bucket_cap_mb": 0.5},
     {"bucket_cap_mb_list": [0.2, 0.5, 1.0]},
     {"find_unused_parameters": True, "bucket_cap_mb": 0.5},
-    {"find_unused_parameters": True},
     {"static_graph": True},
     places=["gloo"],  # torch's reduces the rows of an embedding by a sparse all-reduce
 )

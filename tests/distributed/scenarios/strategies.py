@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import torch
@@ -48,7 +48,8 @@ class UsesAChildsWeights(nn.Module):
         return output
 
 
-@cases.add(*({"strategy": name, "algorithm": own} for own in ("native", "ring") for name in TRAINING))
+@cases.add({"strategy": "priority", "algorithm": "native"})
+@cases.add(*({"strategy": name, "algorithm": own} for name, own in zip(TRAINING, cycle(["ring", "native"]))))
 def every_strategy_trains(make: Any, rank: int) -> list[torch.Tensor]:
     model = make(UsesAChildsWeights(), bucket_cap_mb=0.005)
     optimizer = optimizer_of(make, model, torch.optim.Adam, 0.01)
@@ -79,8 +80,12 @@ def check_rows(model: Any) -> None:
     assert abs(sum(once) - 4 * numel) <= 8 * len(once)
 
 
+@cases.add({"strategy": "zero1"}, given=NORMS, world_size=3, alike=close)
 @cases.add(
-    *({"strategy": name} for name in ("wait_free", *OVERLAPPED)), given=NORMS, world_size=3, alike=close
+    *({"strategy": name} for name in ("wait_free", *OVERLAPPED) if name != "zero1"),
+    given=NORMS[1:2],
+    world_size=3,
+    alike=close,
 )
 def every_strategy_clips_to_the_same_norms(
     make: Any, rank: int, norm_type: float, limit: float = 0.01

@@ -32,16 +32,11 @@ cases = Scenarios()
 
 @cases.add(
     {},
-    {"bucket_cap_mb": 0.0005},
-    {"gradient_as_bucket_view": True},
-    {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.0005},
-    {"static_graph": True},
+    {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.0005, "algorithm": "tree"},
+    {"static_graph": True, "strategy": "after_backward"},
     {"forward_sync_buffers": False},
     {"broadcast_buffers": False},
     {"init_sync": False},
-    {"strategy": "after_backward"},
-    {"algorithm": "ring"},
-    {"bucket_cap_mb": 0.0005, "algorithm": "tree"},
 )
 def two_ranks_train(make: Any, rank: int) -> list[Any]:
     module = Mixed(seed=rank if make.keywords.get("init_sync", True) else 0)

@@ -33,6 +33,16 @@ def after(rank: RankThread, delay_ps: int, value: object = None) -> simpy.Proces
     return rank.spawn(pause())
 
 
+def fails(rank: RankThread, delay_ps: int) -> simpy.Process:
+    """Return a process of *rank* that fails *delay_ps* after the rank's local time."""
+
+    def fail() -> Generator[simpy.Event, Any, None]:
+        yield rank.cluster.env.timeout(delay_ps)
+        raise OSError("the link is down")
+
+    return rank.spawn(fail())
+
+
 def rank_threads() -> list[str]:
     """Return the names of the threads of ranks that are still there."""
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]

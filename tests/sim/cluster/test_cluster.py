@@ -14,10 +14,6 @@ from sim.errors import RankError, SimulationError
 from tests.sim.cluster.clusters import after, make_cluster, this_rank
 
 
-def test_results_come_in_order_of_rank() -> None:
-    assert make_cluster(5).run(lambda rank: rank * rank) == [0, 1, 4, 9, 16]
-
-
 def test_a_thread_that_is_no_rank_has_no_current_rank() -> None:
     assert Cluster.current() is None
     assert make_cluster(2).run(lambda rank: this_rank().rank) == [0, 1]

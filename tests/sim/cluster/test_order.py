@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
-import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster import RandomOrder, RankUnwound, Thing, Touch
+from sim.cluster import RandomOrder, Thing, Touch
 from sim.cluster.order import What
-from sim.cluster.scheduler import Scheduler, Turn
-from tests.sim.cluster.clusters import after, make_cluster, rank_threads, this_rank
+from tests.sim.cluster.clusters import after, fails, make_cluster, this_rank
 
 PAUSES = st.lists(st.lists(st.integers(0, 3), max_size=4), min_size=1, max_size=4)
 
@@ -61,10 +59,11 @@ def test_an_order_at_random_is_repeated_by_its_seed_and_changes_no_time(
     assert [time_ps for time_ps, _ in by_chance] == sorted(time_ps for time_ps, _ in by_chance)
 
 
-def test_every_order_of_three_ranks_at_one_instant_comes_up() -> None:
+def test_every_order_of_three_ranks_at_one_instant_comes_up_and_without_one_the_least_is_first() -> None:
     orders = {tuple(number for _, number in log_of([[1]] * 3, RandomOrder(seed))) for seed in range(60)}
 
     assert len(orders) == 6
+    assert log_of([[1]] * 3, None) == [(1, 0), (1, 1), (1, 2)]
 
 
 def test_a_rank_may_act_again_at_an_instant_before_another_acts_once() -> None:
@@ -85,65 +84,6 @@ def test_an_order_is_asked_for_every_turn_and_chooses_among_those_of_the_least_t
 
     assert log == [1, 0, 2]
     assert order.asked == [(0, 1, 2), (0, 1), (0,), (0, 1), (0,), (2,)]
-
-
-@given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=5), min_size=1, max_size=4))
-def test_of_threads_that_can_go_on_the_one_with_the_lowest_time_goes_first_then_the_lowest_number(
-    sleeps: list[list[int]],
-) -> None:
-    env = simpy.Environment(initial_time=0)
-    scheduler = Scheduler(env, ())
-    turns = scheduler.make_turns(dict.fromkeys(range(len(sleeps)), 0))
-    log: list[tuple[int, int]] = []
-
-    def thread(turn: Turn) -> Callable[[], None]:
-        def run() -> None:
-            for sleep_ps in sleeps[turn.number]:
-                log.append((turn.now_ps, turn.number))
-                event = env.timeout(turn.now_ps + sleep_ps - int(env.now))
-                event.callbacks.append(lambda _: turn.wake(int(env.now)))
-                turn.wait(lambda: "a pause")
-
-        return run
-
-    with scheduler.threads([thread(turn) for turn in turns]):
-        assert scheduler.run() is None
-
-    assert [time_ps for time_ps, _ in log] == sorted(time_ps for time_ps, _ in log)
-    assert log[: len(sleeps)] == [(0, number) for number in range(len(sleeps))]
-    assert [turn.now_ps for turn in turns] == [sum(own) for own in sleeps]
-    assert all(turn.is_over for turn in turns)
-
-
-def test_a_thread_that_raises_ends_the_run_and_those_that_wait_are_unwound() -> None:
-    scheduler = Scheduler(simpy.Environment(initial_time=0), ())
-    first, second = scheduler.make_turns({0: 0, 1: 0})
-    ends: list[type[BaseException]] = []
-
-    def waits() -> None:
-        try:
-            first.wait(lambda: "ever")
-            assert first.is_unwound
-            raise RankUnwound
-        except RankUnwound as end:
-            ends.append(type(end))
-            raise
-
-    def raises() -> None:
-        raise KeyError("lost")
-
-    def run() -> None:
-        with scheduler.threads([waits, raises]):
-            assert scheduler.run() is second
-            raise RuntimeError("stop")
-
-    with pytest.raises(RuntimeError, match="stop"):
-        run()
-
-    assert isinstance(second.error, KeyError)
-    assert first.error is None
-    assert ends == [RankUnwound]
-    assert not rank_threads()
 
 
 TIMES = st.lists(st.integers(0, 50), max_size=6)
@@ -176,10 +116,7 @@ def test_a_handler_may_compute_and_start_what_interrupts_again(first: int, again
         def handler() -> None:
             seen.append(rank.now_ps())
             rank.charge_ps(3)
-            rank.interrupt(rank.spawn(sleep(again)), lambda: seen.append(rank.now_ps()))
-
-        def sleep(duration_ps: int) -> Generator[simpy.Event, object, None]:
-            yield rank.cluster.env.timeout(duration_ps)
+            rank.interrupt(after(rank, again), lambda: seen.append(rank.now_ps()))
 
         rank.interrupt(rank.cluster.env.timeout(first), handler)
         rank.charge_ps(first + again + left)
@@ -202,16 +139,12 @@ def test_what_fires_while_the_rank_waits_is_handled_when_it_computes_again() -> 
 
 
 def test_a_failure_interrupts_too_and_is_raised_where_it_is_waited_for() -> None:
-    def fail(env: simpy.Environment) -> Generator[simpy.Event, object, None]:
-        yield env.timeout(5)
-        raise KeyError("lost")
-
     def run(_: int) -> list[int]:
         rank, seen = this_rank(), []
-        work = rank.spawn(fail(rank.cluster.env))
+        work = fails(rank, 5)
         rank.interrupt(work, lambda: seen.append(rank.now_ps()))
         rank.charge_ps(8)
-        with pytest.raises(KeyError, match="lost"):
+        with pytest.raises(OSError, match="the link is down"):
             rank.wait(work, lambda: "nothing")
         return [*seen, rank.now_ps()]
 

@@ -10,7 +10,7 @@ import pytest
 import simpy
 
 from sim.errors import RankError, SimulationError
-from tests.sim.cluster.clusters import after, make_cluster, this_rank
+from tests.sim.cluster.clusters import after, fails, make_cluster, this_rank
 
 
 def test_charging_advances_only_the_own_clock() -> None:
@@ -33,25 +33,15 @@ def test_time_cannot_be_charged_backwards() -> None:
         make_cluster(1).run(lambda rank: this_rank().charge_ps(-1))
 
 
-def test_waiting_returns_the_value_at_the_time_of_the_event() -> None:
+def test_waiting_returns_the_value_at_the_time_of_the_event_or_at_once_if_that_was_earlier() -> None:
     def work(rank: int) -> Any:
         me = this_rank()
         me.charge_ps(100 * rank)
+        earlier = after(me, 5, "earlier")
         value = me.wait(after(me, 7, "done"), lambda: "a pause")
-        return value, me.now_ps()
+        return value, me.wait(earlier, lambda: "a pause"), me.now_ps()
 
-    assert make_cluster(3).run(work) == [("done", 7), ("done", 107), ("done", 207)]
-
-
-def test_waiting_for_what_happened_earlier_takes_no_time() -> None:
-    def work(rank: int) -> Any:
-        me = this_rank()
-        event = after(me, 5)
-        me.charge_ps(50)
-        me.wait(event, lambda: "a pause")
-        return me.now_ps()
-
-    assert make_cluster(2).run(work) == [50, 50]
+    assert make_cluster(3).run(work) == [("done", "earlier", 100 * rank + 7) for rank in range(3)]
 
 
 def test_poll_sees_all_up_to_and_including_the_local_time() -> None:
@@ -82,68 +72,35 @@ def test_poll_lets_ranks_that_are_behind_go_first() -> None:
 
 
 def test_a_failed_event_raises_its_error_in_every_rank_that_waits() -> None:
-    shared: dict[str, simpy.Process] = {}
+    shared: list[simpy.Process] = []
 
     def work(rank: int) -> Any:
         me = this_rank()
         if rank == 0:
-
-            def fail() -> Generator[simpy.Event, Any, None]:
-                yield me.cluster.env.timeout(3)
-                raise OSError("the link is down")
-
-            shared["event"] = me.spawn(fail())
+            shared.append(fails(me, 3))
         with pytest.raises(OSError, match="the link is down"):
-            me.wait(shared["event"], lambda: "the link")
+            me.wait(shared[0], lambda: "the link")
         return me.now_ps()
 
     assert make_cluster(3).run(work) == [3, 3, 3]
 
 
 def test_a_failure_that_no_rank_waits_for_fails_the_run() -> None:
-    def work(rank: int) -> None:
-        me = this_rank()
-
-        def fail() -> Generator[simpy.Event, Any, None]:
-            yield me.cluster.env.timeout(3)
-            raise OSError("the link is down")
-
-        me.spawn(fail())
-
     with pytest.raises(OSError, match="the link is down"):
-        make_cluster(2).run(work)
+        make_cluster(2).run(lambda rank: fails(this_rank(), 3) and None)
 
 
 def test_a_failure_within_a_failure_that_was_caught_is_not_reported_again() -> None:
     def work(rank: int) -> None:
         me = this_rank()
 
-        def inner() -> Generator[simpy.Event, Any, None]:
-            yield me.cluster.env.timeout(3)
-            raise OSError("the link is down")
-
         def outer() -> Generator[simpy.Event, Any, None]:
-            yield me.spawn(inner())
+            yield fails(me, 3)
 
         with pytest.raises(OSError, match="down"):
             me.wait(me.spawn(outer()), lambda: "outer")
 
     make_cluster(1).run(work)
-
-
-def test_a_message_takes_the_networks_time() -> None:
-    def work(rank: int) -> Any:
-        me = this_rank()
-        me.charge_ps(1000)
-
-        def send() -> Generator[simpy.Event, Any, None]:
-            yield me.cluster.network.transfer(0, 1, 125)
-
-        if rank == 0:
-            me.wait(me.spawn(send()), lambda: "a message")
-        return me.now_ps()
-
-    assert make_cluster(2).run(work) == [1000 + 4_000_000 + 10_000, 1000]
 
 
 def test_waiting_in_another_thread_than_the_ranks_is_refused() -> None:

@@ -154,9 +154,7 @@ z = '#['
 w = 1
 '''
 
-
 KEYS = st.text("ab1_- é.#[=\"'\\", min_size=1, max_size=4)
-
 
 VALUES = st.sampled_from(['"""\n[a]\nb = 1\n"""', "'''\na = ''\n'''", "[\n1, # ]\n2]", '"#"', "{b = 1}", "1"])
 

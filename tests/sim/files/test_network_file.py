@@ -54,7 +54,6 @@ several_nodes = {count = 16, intra_bandwidth = "24GB/s", inter_bandwidth = "200G
 net_latency = "2us"
 """
 
-
 NVLS = "nvls_one_node = {count = 1, intra_bandwidth = 1}"
 
 
@@ -86,12 +85,6 @@ def test_a_preset_makes_a_network_of_any_size_and_says_where_it_is_from(name, nu
     assert network.topology(num_ranks).num_ranks == num_ranks
     assert network.description
     assert "latenc" in network.source.lower()
-
-
-def test_the_preset_switch_is_the_one_of_the_documentation():
-    expected = Topology.switch(num_ranks=64, **LINKS)
-
-    assert load_network("switch-100g").topology(64).digest() == expected.digest()
 
 
 @given(st.sampled_from(DRAWN[:-1]), st.data())
@@ -186,30 +179,17 @@ WRONG = [
     (written("switch", num_ranks=1e308), r"num_ranks: .*, got 1e\+308"),
     (written("switch") + "num_ranks = " + "9" * 5000, "not a TOML file: Exceeds the limit"),
     (written("switch") + "num_ranks = 0x" + "F" * 5000, "num_ranks: .*, got a number of thousands of digits"),
-    (written("nodes", nics_per_node=3), "line 6: nics_per_node: 3 does not divide"),
     (written("nodes", ranks_per_node="8"), "line 3: ranks_per_node: .*, got '8'"),
     (written("nodes", ranks_per_node=0), "line 3: ranks_per_node: .*, got 0"),
     (written("torus", shape=[2**10] * 3), "would have 1073741824 ranks; expected at most 1048576"),
     (written("torus", shape=[2] * 20), "line 5: shape: .*at most 16"),
     (written("torus", shape=[0]), "line 5: shape 1: .*got 0"),
-    (written("torus", shape=[]), "line 5: shape: .*at least 1"),
     (written("fat_tree", k=3), "line 5: k: .*multiple of 2, got 3"),
     (written("fat_tree", k=10**6), "would have 25.* ranks; expected at most 1048576"),
     (written("fat_tree", k=10**6, num_ranks=8), "directed links; expected at most 8388608"),
-    (written("fat_tree", num_ranks=17), "line 6: num_ranks: 17 ranks"),
-    (written("fat_tree", routing="spray", bandwidth=1, oversubscription=2), "line 7: oversubscription: exp"),
     (written("leaf_spine", num_spines=10**12), "directed links; expected at most"),
-    (written("leaf_spine", routing="best"), "line 9: routing: .*'static', 'ecmp' or 'spray', got 'best'"),
     (written("cluster", rails=3), "line 8: rails: 3 does not divide nics_per_node, 8"),
-    (written("cluster", nics_per_node=5), "line 8: nics_per_node: 5 does not divide ranks_per_node, 8"),
-    (written("cluster", nodes_per_pod=40), "line 8: nodes_per_pod: 40 is no multiple of nodes_per_leaf, 32"),
-    (written("cluster", core_oversubscription=2.0), "line 8: core_oversubscription: without nodes_per_pod"),
-    (written("cluster", fabric="ib"), "line 8: fabric: .*'infiniband', 'spectrum_x' or 'ethernet', got 'ib'"),
-    (written("cluster", routing="best"), "line 8: routing: .*'static', 'ecmp' or 'spray', got 'best'"),
-    (written("cluster", rail=8), r"line 8: rail: unknown field \(did you mean 'rails'\?\)"),
-    (written("cluster", rails=0), "line 8: rails: .*got 0"),
     (written("cluster", num_ranks=8, uplinks_per_leaf=10**9, routing="ecmp"), "links; expected at most"),
-    (written("cluster", intra_link="pcie", pxn=True), "line 9: pxn: goes over NVLink"),
     *(
         (written("switch") + HARDWARE.replace(old, new) + NVLS, said)
         for old, new, said in [

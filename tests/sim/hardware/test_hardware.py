@@ -14,9 +14,7 @@ from sim.units import SECOND
 
 AXES = {"m": (4, 64, 1024), "k": (16, 256)}
 
-
 SIZES = st.fixed_dictionaries({name: st.integers(1, 5000) for name in AXES})
-
 
 RATES = st.tuples(*[st.integers(1, 10**15)] * 6)
 
@@ -25,37 +23,23 @@ def table(rates):
     return KernelTable("product", "float32", "arithmetic", AXES, rates, launch_ps=7)
 
 
-@given(RATES)
-def test_on_the_grid_the_rate_is_the_measured_one(rates):
-    shapes = [{"m": m, "k": k} for m in AXES["m"] for k in AXES["k"]]
-
-    assert tuple(table(rates).rate(shape) for shape in shapes) == rates
-
-
 @given(RATES, SIZES)
-def test_a_rate_lies_between_the_measured_ones(rates, shape):
-    assert min(rates) * (1 - 1e-9) <= table(rates).rate(shape) <= max(rates) * (1 + 1e-9)
-
-
-@given(SIZES)
-def test_outside_of_the_measured_shapes_the_nearest_one_counts_and_it_is_told(shape):
-    rates = (1, 10, 100, 1000, 10**4, 10**5)
+def test_on_the_grid_the_rate_is_the_measured_one_and_elsewhere_between_those_of_the_nearest(rates, shape):
+    shapes = [{"m": m, "k": k} for m in AXES["m"] for k in AXES["k"]]
     nearest = {name: min(max(shape[name], sizes[0]), sizes[-1]) for name, sizes in AXES.items()}
+    own = table(rates)
 
-    assert table(rates).rate(shape) == table(rates).rate(nearest)
-    assert table(rates).covers(shape) == (shape == nearest)
+    assert tuple(own.rate(one) for one in shapes) == rates
+    assert min(rates) * (1 - 1e-9) <= own.rate(shape) <= max(rates) * (1 + 1e-9)
+    assert own.rate(shape) == own.rate(nearest)
+    assert own.covers(shape) == (shape == nearest)
+    assert table((1000,) * 6).duration_ps(5000, shape) == 5 * SECOND + 7
 
 
 def test_between_two_sizes_the_rate_is_linear_in_logarithms():
     rates = (10, 1000, 10, 1000, 10, 1000)
 
     assert table(rates).rate({"m": 7, "k": 64}) == pytest.approx(100)  # halfway from 16 to 256
-
-
-def test_a_kernel_takes_its_work_at_the_rate_and_a_launch():
-    rates = (1000,) * 6
-
-    assert table(rates).duration_ps(5000, {"m": 4, "k": 16}) == 5 * SECOND + 7
 
 
 @pytest.mark.parametrize(
@@ -76,10 +60,7 @@ def test_a_table_that_is_no_grid_is_refused(axes, rates, said):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (
-            {"generation": "pascal"},
-            "generation: expected one of volta, ampere, hopper, blackwell, got 'pascal'",
-        ),
+        ({"generation": "pascal"}, "generation: expected one of volta, .*, got 'pascal'"),
         ({"one_node": None}, "one_node: expected Channels, got None"),
         ({"several_nodes": 3}, "several_nodes: expected Channels, got 3"),
         ({"intra_link": "usb"}, "intra_link: expected one of nvlink, pci, got 'usb'"),

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,8 +19,10 @@ from sim.network.recorder import Recorder
 from sim.scenario.conditions import Background
 from sim.topology import Topology
 from sim.units import SECOND, transfer_ps
+from tests.given import switch
 from tests.sim.fluid import Change, Message, fluid
 from tests.sim.networks import sharing_networks
+from tests.sim.sending import arrivals, network_on
 
 Case = tuple[Topology, list[Message], list[Change], list[Background]]
 
@@ -29,7 +30,7 @@ Case = tuple[Topology, list[Message], list[Change], list[Background]]
 def network_of(
     topology: Topology, changes: Any = (), backgrounds: Any = (), recorder: Recorder | None = None
 ) -> Network:
-    network = Network(simpy.Environment(initial_time=0), topology, recorder)
+    network = network_on(topology, recorder)
     LinkEvents(network, lambda links: topology.without_links(links).routing).schedule(
         changes=[BandwidthChange(*change) for change in changes if change[2]],
         failures=[Failure(at, link, True) for at, link, bandwidth in changes if not bandwidth],
@@ -44,21 +45,6 @@ def network_of(
 def accelerated(network: Network) -> Network:
     network.accelerator = CoflowAccelerator(network, min_messages=2)
     return network
-
-
-def send(network: Network, messages: list[Message]) -> list[int]:
-    """Return when each message arrives that is sent by itself."""
-    arrived = [-1] * len(messages)
-
-    def one(number: int, sent_ps: int, source: int, destination: int, nbytes: int) -> Any:
-        yield network.env.timeout(sent_ps)
-        yield network.transfer(source, destination, nbytes)
-        arrived[number] = int(network.env.now)
-
-    network.env.run(
-        network.env.all_of([network.env.process(one(n, *message)) for n, message in enumerate(messages)])
-    )
-    return arrived
 
 
 def launch(network: Network, messages: list[Message]) -> list[int]:
@@ -94,9 +80,9 @@ def cases(draw: st.DrawFn) -> Case:
     topology = replace(topology, link_bandwidth=np.array(each))
     times = st.integers(0, 6).map(lambda s: s * SECOND) if slow else st.integers(0, 10**8)
     ranks = st.permutations(range(topology.num_ranks)).map(lambda order: tuple(order[:2]))
-    size = st.integers(1, 100 if slow else 2**22)
-    common = st.sampled_from(draw(st.lists(times, min_size=1, max_size=2)))
-    messages = [(draw(common), *draw(ranks), draw(size)) for _ in range(draw(st.integers(1, 10)))]
+    size = st.integers(0, 100 if slow else 2**22)
+    common = st.sampled_from(draw(st.lists(times, min_size=1, max_size=3)))
+    messages = [(draw(common), *draw(ranks), draw(size)) for _ in range(draw(st.integers(1, 12)))]
     links = st.integers(0, topology.num_links - 1)
     changes = draw(st.lists(st.tuples(times, links, bandwidth), max_size=3, unique_by=lambda c: c[:2]))
     avoided: set[int] = set()
@@ -111,7 +97,7 @@ def cases(draw: st.DrawFn) -> Case:
         source, destination = draw(ranks)
         start = draw(times)
         stop = draw(st.none() | times.filter(lambda stop, start=start: stop > start))
-        rate, nbytes = draw(st.none() | bandwidth), draw(st.none() | size)
+        rate, nbytes = draw(st.none() | bandwidth), draw(st.none() | size.filter(bool))
         if rate is None and nbytes is None:
             rate = draw(bandwidth)
         backgrounds.append(
@@ -125,7 +111,8 @@ def test_arrivals_equal_those_of_a_brute_force_simulator_whatever_happens_to_lin
     topology, messages, changes, backgrounds = case
     expected = fluid(topology, messages, changes, backgrounds)
 
-    assert send(network_of(topology, changes, backgrounds), messages) == expected
+    assert arrivals(network_of(topology, changes, backgrounds), messages) == expected
+    assert arrivals(network_of(topology, changes, backgrounds), messages[::-1])[::-1] == expected
     assert launch(network_of(topology, changes, backgrounds), messages) == expected
     assert launch(accelerated(network_of(topology, changes, backgrounds)), messages) == expected
     recorder = Recorder(topology)
@@ -137,25 +124,21 @@ def test_links_count_the_bytes_of_messages_wherever_these_have_gone(case: Case) 
     topology, messages, changes, _ = case
     changes = [change for change in changes if not change[2]]
     networks = []
-    for how in (send, launch):
+    for how in (arrivals, launch):
         network = accelerated(network_of(topology, changes))
         how(network, messages)
         networks.append(network)
     recorder = Recorder(topology)
-    send(network_of(topology, changes, recorder=recorder), messages)
+    arrivals(network_of(topology, changes, recorder=recorder), messages)
 
     single, together = (network.link_bytes for network in networks)
     assert (single == together).all()
     assert (abs(single - recorder.link_bytes) <= len(messages)).all()  # whole bytes, at each failure
 
 
-def line(**latency: Any) -> Topology:
-    return Topology.switch(num_ranks=3, bandwidth=10**9, **(latency or {"latency": "1us"}))
-
-
 def test_messages_lost_with_a_link_are_named_and_so_is_the_link() -> None:
     ring = Topology.ring(num_ranks=4, bandwidth=10**9, latency="1us")
-    network = Network(simpy.Environment(initial_time=0), ring)
+    network = network_on(ring)
     LinkEvents(network, lambda links: ring.without_links(links).routing).schedule(
         failures=[Failure(10**6, 0, False)]
     )
@@ -179,10 +162,10 @@ def test_messages_lost_with_a_link_are_named_and_so_is_the_link() -> None:
 
 
 def test_who_is_cut_off_by_a_failure_is_named() -> None:
-    network = network_of(line(), [(10**6, 1, 0)])
+    network = network_of(switch(3), [(10**6, 1, 0)])
 
     with pytest.raises(LinkFailedError, match=r"without rank 1 up: rank 1 cut off from the other ranks$"):
-        send(network, [(5 * 10**6, 1, 2, 100)])
+        arrivals(network, [(5 * 10**6, 1, 2, 100)])
 
 
 @pytest.mark.parametrize("endless", [True, False])
@@ -195,6 +178,6 @@ def test_background_on_a_link_that_fails_goes_on_by_another_way(endless: bool) -
     nbytes = None if endless else 8 * 10**6
     stream = Background(0, 2, bandwidth=10**9, nbytes=nbytes)
 
-    (end,) = send(network_of(tree, [(10**9, own, 0)], [stream]), [(0, 1, 3, 3 * 10**6)])
+    (end,) = arrivals(network_of(tree, [(10**9, own, 0)], [stream]), [(0, 1, 3, 3 * 10**6)])
 
     assert end == 10**9 + transfer_ps(2 * 10**6, 5 * 10**8)

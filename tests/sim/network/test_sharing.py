@@ -1,4 +1,4 @@
-"""Transfers that share links, streams of them, and what a recorder sees."""
+"""Rates and times of transfers that share links, and streams of operations."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import Topology, TopologyError, UnitError, transfer_times
+from sim import TopologyError, UnitError, transfer_times
 from sim.network.sharing import max_min_rates
 from sim.network.stream import Stream
+from tests.given import switch
 
 
 @st.composite
@@ -19,56 +20,36 @@ def flows(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], list[int]]:
     return draw(st.lists(route.map(tuple), max_size=15)), capacity
 
 
-@given(flows())
-def test_no_link_carries_more_than_it_can(case):
-    routes, capacity = case
-
-    rates = max_min_rates(routes, capacity)
-
-    for link, most in enumerate(capacity):
-        assert sum(rate for rate, route in zip(rates, routes, strict=True) if link in route) <= most
-
-
-@given(flows())
-def test_every_flow_has_a_full_link_on_which_none_is_faster(case):
-    """The bottleneck condition, which holds for the max-min fair rates and no others."""
-    routes, capacity = case
-
-    rates = max_min_rates(routes, capacity)
-
-    for rate, route in zip(rates, routes, strict=True):
-        on_link = {
-            link: [r for r, other in zip(rates, routes, strict=True) if link in other] for link in route
-        }
-        assert any(
-            rate == max(there) and capacity[link] - sum(there) < len(there) for link, there in on_link.items()
-        )
-
-
 @given(flows(), st.randoms(use_true_random=False))
-def test_rates_do_not_depend_on_the_order_of_flows(case, random):
+def test_rates_are_max_min_fair_whatever_the_order_of_flows(case, random):
+    """No link is overfull, and each flow has a full one on which none is faster: that holds of no others."""
     routes, capacity = case
-    order = list(range(len(routes)))
-    random.shuffle(order)
-
-    shuffled = max_min_rates([routes[flow] for flow in order], capacity)
 
     rates = max_min_rates(routes, capacity)
-    assert shuffled == [rates[flow] for flow in order]
 
-
-SWITCH = Topology.switch(num_ranks=4, bandwidth="100Gbps", latency="2us")
+    on_link = [
+        [rate for rate, route in zip(rates, routes, strict=True) if link in route]
+        for link in range(len(capacity))
+    ]
+    assert all(sum(there) <= most for there, most in zip(on_link, capacity, strict=True))
+    for rate, route in zip(rates, routes, strict=True):
+        assert any(
+            rate == max(on_link[link]) and capacity[link] - sum(on_link[link]) < len(on_link[link])
+            for link in route
+        )
+    order = random.sample(range(len(routes)), len(routes))
+    assert max_min_rates([routes[flow] for flow in order], capacity) == [rates[flow] for flow in order]
 
 
 def test_messages_share_a_link_from_when_both_are_there() -> None:
-    times = transfer_times([(0, 2, 1_250_000_000, 0.0), (0, 1, 625_000_000, 0.025)], topology=SWITCH)
+    times = transfer_times([(0, 2, 1_250_000_000, 0.0), (0, 1, 625_000_000, 0.025)], topology=switch(4))
 
     assert times == [0.150004, 0.125004]
 
 
 def test_starts_may_be_text_and_no_transfers_take_no_time() -> None:
-    assert transfer_times([(0, 1, 0, "3us")], topology=SWITCH) == [7e-6]
-    assert transfer_times([], topology=SWITCH) == []
+    assert transfer_times([(0, 1, 0, "3us")], topology=switch(4)) == [7e-6]
+    assert transfer_times([], topology=switch(4)) == []
 
 
 @pytest.mark.parametrize(
@@ -83,7 +64,7 @@ def test_starts_may_be_text_and_no_transfers_take_no_time() -> None:
 )
 def test_an_impossible_transfer_is_refused(transfer: tuple, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
-        transfer_times([transfer], topology=SWITCH)
+        transfer_times([transfer], topology=switch(4))
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 200)), max_size=10))
@@ -113,7 +94,8 @@ def test_each_operation_begins_at_its_time_or_after_the_one_before(operations):
     assert [event.value for event in events] == list(range(1, len(operations) + 1))
 
 
-def test_a_failure_belongs_to_its_operation_and_the_next_runs_on():
+@pytest.mark.parametrize("awaited", [True, False])
+def test_a_failure_belongs_to_its_operation_or_to_the_run_and_the_next_runs_on(awaited):
     env = simpy.Environment()
     stream = Stream(env)
     ran: list[str] = []
@@ -131,25 +113,15 @@ def test_a_failure_belongs_to_its_operation_and_the_next_runs_on():
             yield event
         ran.append("seen")
 
-    env.process(wait(stream.submit(fail)))
+    failing = stream.submit(fail)
     stream.submit(succeed)
-    env.run()
-
-    assert sorted(ran) == ["at 5", "seen"]
-    assert env.now == 6
-
-
-def test_a_failure_that_nobody_waits_for_is_raised_by_the_run():
-    env = simpy.Environment()
-
-    def fail():
-        yield env.timeout(5)
-        raise OSError("cable cut")
-
-    Stream(env).submit(fail)
-
-    with pytest.raises(OSError, match="cable cut"):
+    if awaited:
+        env.process(wait(failing))
         env.run()
+        assert (sorted(ran), env.now) == (["at 5", "seen"], 6)
+    else:
+        with pytest.raises(OSError, match="cable cut"):
+            env.run()
 
 
 def test_a_factory_is_called_only_when_its_turn_has_come():

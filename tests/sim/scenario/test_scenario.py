@@ -1,11 +1,9 @@
-"""Conditions: the topologies that they make of one, and the values that they refuse."""
+"""Conditions: the topologies that they make of one, and what is refused."""
 
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
-import numpy as np
 import pytest
 import simpy
 from hypothesis import given
@@ -23,13 +21,9 @@ from sim import (
     transfer_times,
 )
 from sim.scenario import Scenario
-from sim.scenario.rank_overhead import RankOverhead
 from sim.units import transfer_ps
-from tests.sim.networks import detours, networks
-
-
-def switch(num_ranks: int = 4) -> Topology:
-    return Topology.switch(num_ranks=num_ranks, bandwidth=10**9, latency="1us")
+from tests.given import switch
+from tests.sim.networks import detours, networks, pairs_of
 
 
 @st.composite
@@ -45,7 +39,7 @@ def test_routes_of_slow_ranks_have_private_links_at_their_ends_and_are_paths(sce
     wiring = slow.routing.wiring()
     assert len(wiring.tail) == len(wiring.head) == slow.num_links
     joined = set(map(tuple, wiring.joins.tolist()))
-    pairs = [(a, b) for a in range(base.num_ranks) for b in range(base.num_ranks) if a != b]
+    pairs = pairs_of(base)
     for source, destination in pairs:
         usual, route = base.route(source, destination), slow.route(source, destination)
         private = [link for link in route if link >= base.num_links]
@@ -68,15 +62,6 @@ def test_routes_of_slow_ranks_have_private_links_at_their_ends_and_are_paths(sce
     assert (slow.digest() == base.digest()) == (not factors)
 
 
-def test_private_links_are_named_after_the_links_that_they_limit() -> None:
-    topology = Scenario.of(switch(), [Straggler(3, 2)]).topology
-
-    assert [topology.link_name(link) for link in topology.route(3, 0)] == [
-        "rank 3 slow up", "rank 3 up", "rank 0 down",
-    ]  # fmt: skip
-    assert topology.link_name(topology.route(0, 3)[-1]) == "rank 3 slow down"
-
-
 def test_a_slow_rank_uses_its_part_of_a_shared_card_and_leaves_the_rest_to_others() -> None:
     nodes = Topology.nodes(
         num_nodes=2, ranks_per_node=2, intra_bandwidth=10**10, intra_latency=0,
@@ -91,25 +76,15 @@ def test_a_slow_rank_uses_its_part_of_a_shared_card_and_leaves_the_rest_to_other
 
 
 def test_two_slow_ranks_go_at_the_pace_of_the_slower() -> None:
-    slow = Scenario.of(switch(), [Straggler(0, 2), Straggler(1, Fraction(7, 3))]).topology
+    slow = Scenario.of(switch(4, 10**9, "1us"), [Straggler(0, 2), Straggler(1, Fraction(7, 3))]).topology
 
     (time,) = transfer_times([(0, 1, 10**6, 0)], topology=slow)
 
     assert time == (2 * 10**6 + transfer_ps(10**6, 10**9 * 3 // 7)) / 10**12
 
 
-def test_the_pace_is_that_of_the_places_where_the_ranks_are() -> None:
-    conditions = [Jitter("1us"), Straggler(3, 2, "5us"), Straggler(0, delay="1us"), Straggler(1, 3)]
-
-    rank_overhead = Scenario.of(switch(), conditions).rank_overhead(RankOverhead(overhead_ps=7), [2, 3, 0])
-
-    assert rank_overhead == RankOverhead(7, jitter=conditions[0]).with_slow({1: Fraction(2)}).with_late(
-        {1: 5 * 10**6, 2: 10**6}
-    )
-
-
 def test_a_change_of_a_link_changes_what_slow_ranks_get_of_it() -> None:
-    scenario = Scenario.of(switch(), [Straggler(3, 2), LinkChange("rank 3 up", 0, 0.5)])
+    scenario = Scenario.of(switch(4, 10**9, "1us"), [Straggler(3, 2), LinkChange("rank 3 up", 0, 0.5)])
     network = scenario.network(simpy.Environment(initial_time=0))
 
     arrival = network.transfer(3, 0, 10**6)
@@ -118,16 +93,8 @@ def test_a_change_of_a_link_changes_what_slow_ranks_get_of_it() -> None:
     assert network.env.now == 2 * 10**6 + transfer_ps(10**6, 250_000_000)
 
 
-def test_at_best_a_link_has_the_most_that_it_ever_has() -> None:
-    changes = [LinkChange(2, "1ms", 3), LinkChange(2, "2ms", 2), LinkChange(3, 0, 0.5), Straggler(0, 2)]
-
-    scenario = Scenario.of(switch(), changes)
-
-    assert scenario.at_best.link_bandwidth.tolist() == [10**9, 10**9, 3 * 10**9, *[10**9] * 5]
-
-
 def test_without_slow_ranks_the_topology_is_the_same_one() -> None:
-    topology = switch()
+    topology = switch(4, 10**9, "1us")
 
     assert Scenario.of(topology, [Straggler(1, 1, "1s"), Jitter("1us")]).topology is topology
 
@@ -135,70 +102,30 @@ def test_without_slow_ranks_the_topology_is_the_same_one() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Straggler(4, 2), r"Straggler\(rank=4, factor=2, delay=0\): switch has places 0 to 3, got 4"),
-        (lambda: Straggler("3", 2), r"places 0 to 3, got '3'"),
-        (lambda: Straggler(3, 0.5), r"factor: expected a number of at least 1, got 0.5"),
-        (lambda: Straggler(3, "fast"), r"factor: expected a number of at least 1, got 'fast'"),
-        (lambda: LinkChange("rank 3 up", 0, 0), r"factor: expected a number above 0, got 0"),
-        (lambda: LinkChange("rank 3 upp", 0, 2), r"no link 'rank 3 upp'; did you mean 'rank 3 up'\?"),
-        (lambda: LinkFailure(8, 0), r"switch has links 0 to 7, got 8"),
-        (lambda: LinkFailure(None, 0), r"switch has links 0 to 7, got None"),
-        (lambda: Background(0, 4, 1), r"places 0 to 3, got 4"),
-        (lambda: Background(2, 2, 1), r"expected two places, got 2 twice"),
-        (lambda: Background(0, 1), r"expected a bandwidth, or nbytes, or both; got neither"),
-        (lambda: Background(0, 1, nbytes=0), r"nbytes: expected at least 1, got 0"),
-        (lambda: Background(0, 1, 5, start="2s", stop=1), r"stops at 1, no later than it starts, at 2s"),
-        (lambda: "slow", r"expected Jitter, Straggler, .* got 'slow'"),
+        (lambda: [Straggler(4, 2)], r"Straggler\(rank=4, .*\): .* places 0 to 3, got 4"),
+        (lambda: [Straggler("3", 2)], r"places 0 to 3, got '3'"),
+        (lambda: [Straggler(3, 0.5)], r"factor: expected a number of at least 1, got 0.5"),
+        (lambda: [Straggler(3, "fast")], r"factor: expected .*, got 'fast'"),
+        (lambda: [LinkChange("rank 3 up", 0, 0)], r"factor: expected a number above 0, got 0"),
+        (lambda: [LinkChange("rank 3 upp", 0, 2)], r"no link 'rank 3 upp'; .* 'rank 3 up'\?"),
+        (lambda: [LinkFailure(8, 0)], r"switch has links 0 to 7, got 8"),
+        (lambda: [LinkFailure(None, 0)], r"switch has links 0 to 7, got None"),
+        (lambda: [Background(0, 4, 1)], r"places 0 to 3, got 4"),
+        (lambda: [Background(2, 2, 1)], r"expected two places, got 2 twice"),
+        (lambda: [Background(0, 1)], r"a bandwidth, or nbytes, or both; got neither"),
+        (lambda: [Background(0, 1, nbytes=0)], r"nbytes: expected at least 1, got 0"),
+        (lambda: [Background(0, 1, 5, start="2s", stop=1)], r"stops at 1, no later .* 2s"),
+        (lambda: ["slow"], r"expected Jitter, Straggler, .* got 'slow'"),
+        (lambda: [Straggler(3, delay="soon")], "delay of a straggler: .*'soon'"),
+        (lambda: [LinkFailure(3, at=-1)], "time of a link failure: -1 is negative"),
+        (lambda: [Background(0, 1, "fast")], "bandwidth of background: .*'fast'"),
+        (lambda: [Straggler(1, 2), Straggler(1, 3)], r"2 for Straggler\(rank=1\); give one"),
+        (lambda: [Jitter("1us"), Jitter("2us")], "2 for Jitter"),
+        (lambda: [LinkFailure(0, 1), LinkFailure("rank 0 up", 2)], "2 for LinkFailure of .* 0 up"),
+        (lambda: [LinkChange(0, 1, 2), LinkChange("rank 0 up", "1s", 3)], "of link rank 0 up at"),
     ],
-)
-def test_an_impossible_condition_is_refused_and_named(make: Any, said: str) -> None:
-    with pytest.raises(ConditionError, match=said) as error:
-        Scenario.of(switch(), [make()])
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: Straggler(3, delay="soon"), "delay of a straggler: .*'soon'"),
-        (lambda: LinkFailure(3, at=-1), "time of a link failure: -1 is negative"),
-        (lambda: Background(0, 1, "fast"), "bandwidth of background: .*'fast'"),
-    ],
-)
-def test_an_unreadable_quantity_is_refused_and_named(make: Any, said: str) -> None:
-    with pytest.raises(UnitError, match=said):
-        make()
-
-
-@pytest.mark.parametrize(
-    ("twice", "said"),
-    [
-        ([Straggler(1, 2), Straggler(1, 3)], r"2 for Straggler\(rank=1\); give one"),
-        ([Jitter("1us"), Jitter("2us")], "2 for Jitter"),
-        ([LinkFailure(0, 1), LinkFailure("rank 0 up", 2)], "2 for LinkFailure of link rank 0 up"),
-        ([LinkChange(0, 1, 2), LinkChange("rank 0 up", "1s", 3)], "2 for LinkChange of link rank 0 up at"),
-    ],
-)
-def test_conditions_that_contradict_each_other_are_refused(twice: Any, said: str) -> None:
-    with pytest.raises(ConditionError, match=said):
-        Scenario.of(switch(), twice)
-
-
-@given(networks())
-def test_every_link_can_be_given_by_its_name(topology: Topology) -> None:
-    scenario = Scenario.of(topology)
-
-    for link in range(topology.num_links):
-        assert scenario._link(LinkFailure(topology.link_name(link), 0)) == link
-        assert scenario._link(LinkFailure(np.int64(link), 0)) == link
-
-
-def test_consecutive_changes_are_all_followed() -> None:
-    changes = [LinkChange(0, f"{ms}ms", factor) for ms, factor in [(1, 2), (2, 0.25), (3, 1)]]
-    network = Scenario.of(switch(), changes).network(simpy.Environment(initial_time=0))
-
-    network.env.run(network.transfer(0, 1, 10**7))
-
-    carried = [(1, 10**9), (1, 10**9), (1, 250_000_000)]  # the receiver's link stays as it is
-    done = sum(rate * ms // 1000 for ms, rate in carried) - 2 * 10**3
-    assert network.env.now == 3 * 10**9 + transfer_ps(10**7 - done, 10**9)
+)  # fmt: skip
+def test_conditions_that_cannot_be_or_contradict_each_other_are_refused_and_named(make, said):
+    with pytest.raises((ConditionError, UnitError), match=said) as raised:
+        Scenario.of(switch(4, 10**9, "1us"), make())
+    assert "\n" not in str(raised.value)

@@ -30,15 +30,22 @@ def made(shape: Shape, **more: Any) -> Topology:
 
 
 @given(SHAPES)
-def test_ports_of_switches_have_the_table_and_links_that_leave_a_host_have_none(
-    shape: Shape,
-) -> None:
-    topology = made(shape, fabric=TCP)
+def test_ports_of_switches_have_the_table_of_a_fabric_that_loses_unless_links_have_one_of_their_own(shape):
+    plain, lossy, own = (
+        made(shape),
+        made(shape, fabric=TCP),
+        made(shape, fabric=TCP, sharing=Sharing((1.0, 0.5))),
+    )
 
-    assert topology.sharing is not None
-    leaves_a_switch = topology.routing.wiring().tail >= topology.num_ranks
+    leaves_a_switch = lossy.routing.wiring().tail >= lossy.num_ranks
     for link, is_port in enumerate(leaves_a_switch.tolist()):
-        assert topology.sharing.of_link(link) == (FABRICS[TCP] if is_port else WHOLE)
+        assert lossy.sharing.of_link(link) == (FABRICS[TCP] if is_port else WHOLE)
+    for link in (0, own.num_ranks):
+        assert own.sharing.of_link(link) == Sharing((1.0, 0.5))
+    for fabric in (None, "infiniband", "roce"):
+        without = made(shape, fabric=fabric)
+        assert without.sharing is None
+        assert without.digest() == plain.digest() != lossy.digest()
 
 
 def test_inside_a_node_there_is_no_fabric_and_each_class_of_links_has_a_table_of_its_own() -> None:
@@ -49,26 +56,6 @@ def test_inside_a_node_there_is_no_fabric_and_each_class_of_links_has_a_table_of
         shared = [link for link in range(topology.num_links) if topology.sharing.of_link(link) != WHOLE]
         names = [f"node {node} NIC 0 {way}" for way in expected for node in (0, 1)]
         assert [topology.link_name(link) for link in shared] == names
-
-
-@given(SHAPES, st.sampled_from([None, "infiniband", "roce"]))
-def test_where_nothing_is_lost_the_network_is_the_same_as_without_a_fabric(
-    shape: Shape, fabric: str | None
-) -> None:
-    topology = made(shape, fabric=fabric)
-
-    assert topology.sharing is None
-    assert topology.digest() == made(shape).digest() != made(shape, fabric=TCP).digest()
-
-
-@given(SHAPES)
-def test_a_table_of_the_links_own_goes_before_that_of_the_fabric(shape: Shape) -> None:
-    own = Sharing((1.0, 0.5))
-
-    topology = made(shape, fabric=TCP, sharing=own)
-
-    assert topology.sharing is not None
-    assert topology.sharing.of_link(0) == topology.sharing.of_link(topology.num_ranks) == own
 
 
 @pytest.mark.parametrize("table", FABRICS.values(), ids=FABRICS)

@@ -132,7 +132,6 @@ def test_nodes_have_no_more_cards_than_their_ranks_need():
 
 NO_COUNT = "expected a whole number of at least 1, got"
 
-
 NO_RANKS = ("torus", "graph")
 REFUSED = [
     *((kind, {"num_ranks": 0}, f"num_ranks: {NO_COUNT} 0") for kind in GOOD if kind not in NO_RANKS),

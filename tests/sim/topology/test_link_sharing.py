@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from collectives.timing import simulate
@@ -20,22 +19,12 @@ def switch(num_ranks: int, **table: list[float]) -> Topology:
     return Topology.switch(num_ranks=num_ranks, bandwidth=f"{GIGABYTE}Bps", latency=0, sharing=table)
 
 
-def test_the_last_part_goes_on_for_more_flows() -> None:
-    table = Sharing((1.0, 0.5), (0.25,))
+def test_the_last_part_goes_on_and_directions_mind_each_other_only_if_a_table_says_so() -> None:
+    table, one_way = Sharing((1.0, 0.5), (0.25,)), Sharing((0.9, 0.8))
 
     assert [table.part(flows, False) for flows in (1, 2, 3, 9)] == [1.0, 0.5, 0.5, 0.5]
     assert [table.part(flows, True) for flows in (1, 9)] == [0.25, 0.25]
-
-
-def test_directions_do_not_mind_each_other_unless_the_table_says_so() -> None:
-    assert Sharing((0.9, 0.8)).both_ways == (0.9, 0.8)
-    assert not Sharing((0.9, 0.8)).minds_direction
-
-
-@pytest.mark.parametrize("parts", [(0.0,), (1.1,), (-1,), (float("nan"),), (True,), ("1",), ()])
-def test_a_part_that_is_none_is_refused(parts: tuple[float, ...]) -> None:
-    with pytest.raises(TopologyError, match="sharing, one_way: expected"):
-        Sharing(parts)
+    assert (one_way.both_ways, one_way.minds_direction) == ((0.9, 0.8), False)
 
 
 def test_a_network_whose_flows_get_everything_is_the_same_as_without_tables() -> None:
@@ -43,6 +32,12 @@ def test_a_network_whose_flows_get_everything_is_the_same_as_without_tables() ->
 
     assert whole.sharing is None
     assert whole.digest() == switch(4).digest() != switch(4, one_way=[0.5]).digest()
+
+
+@pytest.mark.parametrize("parts", [(0.0,), (1.1,), (-1,), (float("nan"),), (True,), ("1",), ()])
+def test_a_part_that_is_none_is_refused(parts: tuple[float, ...]) -> None:
+    with pytest.raises(TopologyError, match="sharing, one_way: expected"):
+        Sharing(parts)
 
 
 def test_up_and_down_of_a_rank_are_opposites() -> None:
@@ -113,11 +108,3 @@ def test_a_link_is_saturated_while_flows_take_what_the_table_leaves() -> None:
 
     assert run.links[0].saturated_seconds == run.seconds
     assert run.links[0].utilisation == 0.5
-
-
-def test_what_links_carry_together_follows_from_the_flows_on_them() -> None:
-    sharing = switch(2, one_way=[1.0, 0.5], both_ways=[0.25]).sharing
-
-    assert sharing is not None
-    carried = sharing.bandwidths(np.full(4, 100), np.array([1, 0, 0, 2]))
-    assert carried.tolist() == [100, 25, 25, 50]

@@ -304,14 +304,21 @@ def worked(*_: Any) -> None:
     raise AssertionError("the work was done, and its result is to be given")
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder where commands are called, in which none leaves anything."""
+    folder = tmp_path_factory.mktemp("files")
+    for name, content in FILES.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    return folder
+
+
 @pytest.mark.parametrize(("command", "said"), ROWS, ids=[command for command, _ in ROWS])
 def test_bad_input_is_one_line_and_exit_code_2(
-    command: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(folder)
     monkeypatch.setattr(Outputs, "give", worked)
-    for name, content in FILES.items():
-        (tmp_path / name).write_text(content, encoding="utf-8")
     words = shlex.split(command)
     for name, large in LARGE.items():
         words = [word.replace(name, large) for word in words]
@@ -326,4 +333,4 @@ def test_bad_input_is_one_line_and_exit_code_2(
     is_by_typer = result.stderr.startswith("Usage: ")
     assert is_by_typer or result.stderr.startswith("testbed: error: ")
     assert is_by_typer or result.stderr.count("\n") == 1
-    assert {path.name for path in tmp_path.iterdir()} == FILES.keys()
+    assert {path.name for path in folder.iterdir()} == FILES.keys()

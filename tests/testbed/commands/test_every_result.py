@@ -46,7 +46,7 @@ PAGES = {  # a command line, and what its page has of tables and of plots
     "synthesize": ("synthesize --network aws-p4d --ranks 4 --collective all_gather --nbytes 1M", 0, 0),
     "tune": (f"tune {STEP} --ranks 2 --algorithm ring", 3, 1),
     "validate": ("validate --table rows.csv --network dgx-h100 --collective all_reduce --ranks 8", 2, 0),
-    "verify": ("verify ring --ranks 2-4", 1, 0),
+    "verify": ("verify direct --collective gather --ranks 2-4", 1, 0),
 }
 COSTLY = {"fuzz", "plan", "run", "same", "tune"}
 TRAIN = """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -53,21 +52,3 @@ def saved(tmp_path: Path) -> Path:
 
 def test_a_table_of_times_goes_out_for_the_tuner_plugin(saved: Path) -> None:
     assert called(f"export {saved} --format nccl-tuner").stdout.endswith(TUNER)
-
-
-@pytest.mark.parametrize(
-    ("line", "facts"),
-    [
-        ("ring --ranks 2 --format mscclpp", {"algorithm": "ring", "ranks": 2, "method": "proved"}),
-        ("SAVED --format nccl-tuner", {"timings": 6, "ranks": 8, "method": ["simulated"]}),
-    ],
-)
-def test_what_was_written_is_told_as_json(
-    line: str, facts: dict[str, Any], saved: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "written"
-
-    body = reported(f"export {line}".replace("SAVED", str(saved)), "--output", path)
-
-    assert facts.items() <= body.items()
-    assert (body["file"], body["bytes"]) == (str(path), path.stat().st_size)

@@ -51,6 +51,7 @@ def results() -> dict[str, list[object]]:
     return found
 
 
+@pytest.mark.costly
 def test_commands_say_the_same_without_assertions_and_docstrings_and_where_warnings_are_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

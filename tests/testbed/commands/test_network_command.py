@@ -44,10 +44,3 @@ def test_the_facts_of_nodes_are_those_that_one_works_out_by_hand() -> None:
 @pytest.mark.parametrize(("name", "ranks"), [(CLUSTER, 8), ("gb200-nvl72", 144), ("switch-100g", 64)])
 def test_the_number_of_ranks_is_that_of_the_file_or_two_nodes_at_least(name: str, ranks: int) -> None:
     assert reported("network", name)["ranks"] == ranks
-
-
-def test_a_network_is_drawn_where_one_asks_for_it(tmp_path: Path) -> None:
-    path = tmp_path / "cluster.svg"
-
-    assert called("network", CLUSTER, "--plot", path).stdout.endswith(f"\nPlot: {path}\n")
-    assert "<svg" in path.read_text()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from typing import Any
 
 import pytest
@@ -11,13 +10,12 @@ import torch
 import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from collectives import Assumptions, simulate
 from collectives.virtual import run
 from ddp import load_profile, simulate_step
 from sim import load_network
-from testbed.cli import app
+from tests import commands
 
 NETWORKS = st.sampled_from(
     ["switch-100g", "ethernet-10g", "ethernet-25g", "dgx-a100", "dgx-h100", "aws-p6-b200"]
@@ -25,13 +23,8 @@ NETWORKS = st.sampled_from(
 
 
 def rows_of(command: str, **options: object) -> list[dict[str, Any]]:
-    arguments = command.split()
-    for name, value in options.items():
-        arguments += [f"--{name.replace('_', '-')}", str(value)]
-    result = CliRunner().invoke(app, [*arguments, "--json"])
-    assert result.exit_code == 0, result.stderr
-    rows: list[dict[str, Any]] = json.loads(result.stdout)["rows"]
-    return rows
+    words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
+    return commands.rows_of(command, *words)
 
 
 @settings(deadline=None, max_examples=settings.default.max_examples // 10)
@@ -44,7 +37,7 @@ def rows_of(command: str, **options: object) -> list[dict[str, Any]]:
             ("resnet50", "priority"),  # whose many messages over Gloo cost seconds where a model is larger
         ]
     ),
-    st.sampled_from([None, "ring", "tree"]),
+    st.sampled_from([None, "ring", "tree", "native"]),
     st.sampled_from([4.0, 25.0]),
 )
 def test_a_step_takes_the_same_by_scale_plan_and_in_python(
@@ -106,7 +99,7 @@ def test_a_collective_takes_the_same_by_simulate_bench_plan_and_in_python(
 
 
 @pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=settings.default.max_examples // 4)
 @given(
     NETWORKS,
     st.sampled_from([2, 8, 16]),

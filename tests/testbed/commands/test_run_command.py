@@ -170,7 +170,6 @@ def test_an_error_shows_the_traceback_of_its_rank_from_the_script_on(script: Pat
 @pytest.mark.parametrize(
     ("ending", "code", "said"),
     [
-        ("sys.exit(0)", 0, ""),
         ("sys.exit()", 0, ""),
         ("sys.exit(3)", 1, "rank 0: ended with exit code 3\n"),
         (
@@ -179,14 +178,13 @@ def test_an_error_shows_the_traceback_of_its_rank_from_the_script_on(script: Pat
             "rank 1: ended with exit code 3; what it printed: --output 1\n",
         ),
         ("sys.exit('no data')", 1, "rank 0: ended with: no data"),
-        ("x = (", 1, "SyntaxError: '(' was never closed"),
-        ("x = (", 1, "cannot be read as Python"),
+        ("x = (", 1, "'(' was never closed … cannot be read as Python"),
     ],
 )
 def test_how_a_script_exits_is_respected(script: Path, ending: str, code: int, said: str) -> None:
     result = run(script, f"import sys\n{ending}", code=code)
 
-    assert said in result.stderr
+    assert all(part in result.stderr for part in said.split(" … "))
     assert "Traceback" not in result.stderr
 
 

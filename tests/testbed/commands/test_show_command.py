@@ -57,12 +57,6 @@ def test_the_collective_is_all_reduce_unless_named(options: str, collective: str
     assert called(f"show ring {options}").stdout.startswith(f"ring {collective}, 8 ranks\n")
 
 
-def test_a_root_is_bound_as_a_parameter() -> None:
-    found = reported("show tree:root=2 --collective broadcast --ranks 3")
-
-    assert found["schedule"]["messages"][0]["source"] == 2
-
-
 def test_json_holds_the_schedule_and_how_it_was_proved() -> None:
     found = reported("show ring --ranks 3")
 
@@ -217,17 +211,6 @@ def test_nothing_of_the_drawing_and_of_its_legend_lies_outside_it(
 def test_a_drawing_that_nobody_could_read_is_refused() -> None:
     with pytest.raises(UsageError, match="16 ranks × 32 steps; ring for 17 ranks is 17 × 32; choose fewer"):
         schedule_svg(schedule_of(resolve_algorithm("ring"), 17))
-
-
-def test_the_svg_is_written_and_said(tmp_path: Path) -> None:
-    path = tmp_path / "ring.svg"
-
-    result = called(f"show ring --ranks 4 --plot {path}")
-
-    root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
-    assert root.findtext(f"{SVG}title") == "ring all-reduce: 4 ranks, 6 steps"
-    assert result.stdout.endswith(f"\nPlot: {path}\n")
-    assert path.stat().st_size < 10_000
 
 
 def test_neighbouring_chunks_that_are_added_up_in_one_are_one_label() -> None:

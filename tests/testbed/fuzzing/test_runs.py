@@ -17,11 +17,10 @@ from testbed.fuzzing.campaign import Judged, Tally, explore
 from testbed.fuzzing.draw import Draw, Space, draw
 from testbed.fuzzing.faults import FAULTS, Fault
 from testbed.fuzzing.program_draw import ProgramDraw, ProgramSpace, draw_program
-from testbed.fuzzing.programs import judge_program, judge_programs
+from testbed.fuzzing.programs import Programs, judge_program
 from testbed.fuzzing.reproduction import MOST_LINES
-from testbed.fuzzing.scripts import judge, judge_smaller
+from testbed.fuzzing.scripts import Scripts, judge, judge_smaller
 from testbed.fuzzing.shrinking import shrink, smaller_runs
-from testbed.fuzzing.subjects import Programs, Scripts, Shrunk
 from testbed.fuzzing.values import without_times
 from tests.testbed.fuzzing.first_come import FIRST_COME
 
@@ -94,9 +93,9 @@ SHIPPED = ProgramSpace(tuple((algorithm.name, algorithm.collective) for algorith
 
 @pytest.mark.parametrize("first", [0, 10**6])
 def test_shipped_programs_keep_their_results_under_faults(first: int) -> None:
-    batch = judge_programs(range(first, first + 100), SHIPPED)
+    batch = Programs(SHIPPED).judge_batch(range(first, first + 100))
 
-    assert batch.violated == ()
+    assert batch.violated == []
     assert {"finished", "waits for the dead", "LinkFailedError"} <= set(batch.endings)
 
 
@@ -153,11 +152,11 @@ forwards_late_to_one.collective = "broadcast"
 """
 
 
-def fails_when_run(shrunk: Shrunk) -> bool:
+def fails_when_run(shrunk: Judged) -> bool:
     assert shrunk.test.count("\n") <= MOST_LINES
     names: dict[str, object] = {}
     exec(shrunk.test, names)
-    test = names[f"test_seed_{shrunk.judged.draw.seed}"]
+    test = names[f"test_seed_{shrunk.draw.seed}"]
     assert callable(test)
     with pytest.raises(AssertionError):
         test()
@@ -171,8 +170,8 @@ def test_a_run_that_is_a_violation_is_shrunk_to_a_test_that_fails(space: Spaces)
 
     shrunk = Scripts(own).shrunk(judge(drawn, own))
 
-    assert (shrunk.judged.draw.ranks, shrunk.judged.draw.algorithm) == (3, "ring")
-    assert [fault.kind for fault in shrunk.judged.draw.faults] == ["slow"]
+    assert (shrunk.draw.ranks, shrunk.draw.algorithm) == (3, "ring")
+    assert [fault.kind for fault in shrunk.draw.faults] == ["slow"]
     assert fails_when_run(shrunk)
 
 
@@ -209,7 +208,7 @@ def test_a_wrong_program_is_shrunk_to_a_test_that_fails(tmp_path: Path) -> None:
 
     shrunk = Programs(space).shrunk(judged)
 
-    assert (shrunk.judged.draw.ranks, shrunk.judged.draw.count, shrunk.judged.draw.faults) == (3, 1, ())
+    assert (shrunk.draw.ranks, shrunk.draw.count, shrunk.draw.faults) == (3, 1, ())
     assert fails_when_run(shrunk)
 
 
@@ -219,6 +218,5 @@ def test_a_violation_that_cannot_be_made_smaller_stays(space: Spaces) -> None:
 
     shrunk = Scripts(own).shrunk(judge(drawn, own))
 
-    assert isinstance(shrunk.judged, Judged)
-    assert shrunk.judged.draw == drawn
-    assert "ValueError: no" in shrunk.judged.violations["runs_without_faults"]
+    assert shrunk.draw == drawn
+    assert "ValueError: no" in shrunk.violations["runs_without_faults"]

@@ -10,11 +10,14 @@ import pytest
 from collectives.timing import Assumptions
 from testbed.options.assumptions import KEYS
 from testbed.planning.question import question_of
-from tests.commands import reported
+from tests.commands import reported, rows_of
 
 STEP = "--profile resnet50 --ranks 8 --strategy wait_free"
+RING = f"{STEP} --algorithm ring"
 QUESTIONS = {
-    **dict.fromkeys(("scale", "plan", "tune"), STEP),
+    "scale": STEP,
+    "plan": f"{STEP} --cache none --no-explain",
+    "tune": RING,
     "simulate": "ring --ranks 8 --nbytes 4M",
     "bench": "--algorithm ring --ranks 8 --nbytes 4M",
 }
@@ -42,15 +45,23 @@ def test_steps_by_what_another_command_assumed_take_as_long(
     written_by: str, options: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "assumed.json"
-    file.write_text(json.dumps(reported(f"{written_by} {STEP} {options}")))
+    file.write_text(json.dumps(reported(f"{written_by} {QUESTIONS[written_by]} {options}")))
 
-    expected = reported(f"scale {STEP} {options}")["rows"][0]["seconds"]
+    asked = f"scale {RING if written_by == 'tune' else STEP} {options}"
+    expected = reported(asked)["rows"][0]["seconds"]
 
     for command in ("scale", "plan"):
-        again = reported(f"{command} {STEP} --assumptions {file}")
+        again = reported(f"{command} {QUESTIONS[command]} --assumptions {file}")
         assert again["rows"][0]["seconds"] == expected
-    other = reported(f"scale {STEP} --assumptions {file} --network switch-100g")
-    assert other["rows"][0]["network"] == "switch-100g"  # an option wins
+
+
+def test_an_option_wins_over_an_assumption(tmp_path: Path) -> None:
+    file = tmp_path / "assumed.json"
+    file.write_text('{"network": "dgx-h100"}')
+
+    (row,) = rows_of(f"scale {STEP} --assumptions {file} --network switch-100g")
+
+    assert row["network"] == "switch-100g"
 
 
 def test_inefficiencies_by_their_older_name_are_the_same(tmp_path: Path) -> None:

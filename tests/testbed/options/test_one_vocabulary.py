@@ -12,10 +12,6 @@ from tests.commands import reported, rows_of
     [
         ("bench --ranks 4 --algorithm ring --sizes 1M", "bench --ranks 4 --algorithm ring --nbytes 1M"),
         ("simulate ring --ranks 4 --sizes 1M", "simulate ring --ranks 4 --nbytes 1M"),
-        (
-            "scale --ranks 2 --network ethernet-25g --losses none",
-            "scale --ranks 2 --network ethernet-25g --inefficiencies none",
-        ),
     ],
 )
 def test_an_older_word_for_an_option_means_the_same(older: str, word: str) -> None:

@@ -3,55 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Annotated
 
 import pytest
 import typer
-from hypothesis import given
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from collectives.virtual.faults import DeadRank, MessageDelay
 from testbed.errors import UsageError
-from testbed.options.arguments import parse_ranks, parse_sizes
+from testbed.options.arguments import parse_sizes
 from testbed.options.conditions import FaultOptions
 from testbed.options.groups import grouped
-
-
-@given(st.integers(1, 2000), st.integers(0, 2000), st.integers(2, 5))
-def test_a_range_holds_every_rank_or_those_that_are_some_times_the_one_before(
-    low: int, length: int, factor: int
-) -> None:
-    high = low + length
-
-    assert parse_ranks(f"{low}-{high}") == list(range(low, high + 1))
-    powers = parse_ranks(f"{low}-{high}x{factor}")
-    assert powers[0] == low
-    assert powers[-1] <= high < powers[-1] * factor
-    assert all(second == first * factor for first, second in pairwise(powers))
-
-
-def test_a_list_is_sorted_and_holds_each_once() -> None:
-    assert parse_ranks("8,2-4,3") == [2, 3, 4, 8]
 
 
 def test_a_range_of_sizes_grows_by_the_factor_up_to_its_end() -> None:
     assert parse_sizes("4K-64K", 4) == [4096, 16384, 65536]
     assert parse_sizes("1M,4K") == [2**20, 4096]
     assert parse_sizes("4K-9K") == [4096, 8192]
-
-
-@pytest.mark.parametrize("text", ["", "0", "2-", "-2", "4-2", "x", "2x2", "2-8x1", "1-9999999999", "2;3"])
-def test_ranks_that_cannot_be_meant_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--ranks"):
-        parse_ranks(text)
-
-
-@pytest.mark.parametrize(("text", "factor"), [("64K-4K", 2), ("0-4K", 2), ("4K-64K", 1)])
-def test_ranges_of_sizes_that_never_end_are_refused(text: str, factor: int) -> None:
-    with pytest.raises(UsageError):
-        parse_sizes(text, factor)
 
 
 def test_faults_are_read_as_they_are_written() -> None:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from testbed.output.plain_text import plain
 
+LINKS = "simulate ring --ranks 4 --links"
+
 
 @given(st.text())
 def test_plain_text_is_ascii_and_as_long(text: str) -> None:
@@ -23,7 +25,7 @@ def test_signs_have_their_nearest() -> None:
     assert plain("8 × 2 µs → 16 µs ├──┤ Müller ███") == "8 x 2 us > 16 us +--+ Muller ###"
 
 
-@pytest.mark.parametrize("command", ["simulate ring --ranks 4 --links", "simulate --help"])
+@pytest.mark.parametrize("command", ["simulate --help", pytest.param(LINKS, marks=pytest.mark.costly)])
 def test_a_command_speaks_ascii_where_nothing_else_is_known(command: str) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
 

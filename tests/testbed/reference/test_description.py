@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from collectives import resolve_algorithm
-from testbed.reference.description import describe, markdown, module_summary, plain
+from testbed.reference.description import describe, markdown, plain
 
 
 def test_summary_idea_and_source_are_told_apart() -> None:
@@ -67,17 +67,6 @@ def test_parameters_have_their_value_and_what_is_said_of_them() -> None:
 
     assert description.parameters == (("segments=4", "parts that follow each other."), ("shape='2x2'", ""))
     assert (description.idea, description.source) == ((), "none.")
-
-
-def test_a_program_without_a_docstring_says_nothing() -> None:
-    def program(rank: int, world_size: int) -> Any:
-        yield ()
-
-    assert describe(resolve_algorithm(program)).summary == ""
-
-
-def test_the_family_is_described_by_its_file() -> None:
-    assert module_summary(resolve_algorithm("ring")).startswith("Ring: each rank talks to its two neighbours")
 
 
 def test_markup_is_taken_away_or_made_markdowns() -> None:

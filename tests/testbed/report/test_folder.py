@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from benchmarks.lab.result_folder import ResultFolder
 from testbed.errors import UsageError
-from testbed.output.folder import SCHEMA, ResultFolder, check_writable, document
+from testbed.output.folder import SCHEMA, document
 from testbed.output.table import progress, seconds, stdout_console, table
 from testbed.planning.points import Point
 from testbed.planning.row import Row
 from testbed.plots.picture import draw
-from testbed.report.scaling import scaling_figure, scaling_tables
-from testbed.result.terminal import show_part
+from testbed.report.scaling import scaling_figure
 
 ROWS = [
     Row(
@@ -66,17 +66,6 @@ def test_figures_are_right_aligned_and_text_is_not() -> None:
     assert lines[2].index("1") == lines[3].rindex("0")
 
 
-def test_a_scaling_table_fits_a_terminal_of_80_columns() -> None:
-    (only,) = scaling_tables([row for row in ROWS if row.point.strategy != "own"], [1, 4])
-
-    stream = io.StringIO()
-    show_part(Console(file=stream, width=80), only)
-    text = stream.getvalue()
-
-    assert "…" not in text
-    assert text.count("50.0 %") == 12
-
-
 def test_nothing_is_shown_of_progress_when_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
     with progress(3) as advance:
         advance("working")
@@ -93,11 +82,6 @@ def test_a_plot_is_drawn_for_any_number_of_networks(tmp_path: Path, networks: li
 
     assert path.stat().st_size > 5000
     assert "matplotlib.pyplot" not in sys.modules
-
-
-def test_a_plot_format_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot plot to scaling.doc: expected a suffix out of .*png"):
-        drawn(ROWS, tmp_path / "scaling.doc")
 
 
 def drawn(rows: list[Row], path: Path) -> None:
@@ -139,13 +123,6 @@ def test_a_folder_without_write_permission_is_refused_up_front(
 
     with pytest.raises(UsageError, match="Permission denied; choose another folder with --output"):
         ResultFolder(tmp_path)
-
-
-def test_a_file_that_cannot_be_written_is_refused_up_front(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="it is a folder"):
-        check_writable(tmp_path)
-    with pytest.raises(UsageError, match="there is no folder"):
-        check_writable(tmp_path / "absent" / "a.png")
 
 
 def test_what_is_printed_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from testbed.benchmarking.measure import Row, row
 from testbed.output.table import spell_size
 from testbed.plots.figure import NoFigure
-from testbed.report.bench import fastest_ranges, fastest_table, nccl_table, time_tables, winners
+from testbed.report.bench import fastest_ranges, fastest_table, time_tables, winners
 from testbed.report.over_sizes import over_sizes
 from testbed.result import Part
 from testbed.result.terminal import show_parts
@@ -94,23 +94,10 @@ def test_a_column_has_the_unit_of_its_fastest_time_and_the_floor_stands_below() 
     assert lines[3:6] == [["quick", "*1.23"], ["slow", "12.00"], ["floor", "1.00"]]
 
 
-def test_what_was_not_measured_is_a_dash() -> None:
-    rows = rows_of({"ring": [1.0, 2.0], "tree": [2.0]})
-
-    assert rendered(*time_tables(rows, 100)).splitlines()[4].split() == ["tree", "2.00", "–"]
-
-
 def test_a_name_in_brackets_is_printed_as_it_is() -> None:
     rows = rows_of({"mine.py:[own]": [1.0], "ring": [2.0]})
 
     assert "mine.py:[own]" in rendered(*time_tables(rows, 100), fastest_table(rows))
-
-
-def test_the_root_is_a_column_where_there_is_one() -> None:
-    rooted = row("scatter", "tree", 10, "float32", 4, 1e-6, 0)
-
-    assert "root" in rendered(nccl_table([rooted]))
-    assert "root" not in rendered(nccl_table(rows_of({"ring": [1.0]})))
 
 
 def test_a_size_is_spelt_to_three_digits() -> None:

@@ -31,7 +31,11 @@ CALLS: dict[str, dict[str, Any]] = {
     "network ethernet-25g --ranks 8": {"name": "ethernet-25g", "ranks": 8},
     "show ring --ranks 4": {"algorithm": "ring", "ranks": 4},
     "export ring --ranks 2 --format msccl": {"source": "ring", "ranks": 2, "format": "msccl"},
-    "verify ring --ranks 2,4": {"algorithms": "ring", "ranks": [2, 4]},
+    "verify direct --collective gather --ranks 2,4": {
+        "algorithms": "direct",
+        "collective": "gather",
+        "ranks": [2, 4],
+    },
     "scale --network ethernet-25g --ranks 8 --strategy wait_free --ideal": {
         "network": "ethernet-25g",
         "ranks": 8,

@@ -17,7 +17,7 @@ from distributed.scheduler import KilledWorker
 
 from testbed.errors import LaunchError, Terminated, UsageError
 from testbed.fuzzing.draw import Space
-from testbed.fuzzing.subjects import Scripts
+from testbed.fuzzing.scripts import Scripts
 from testbed.scripts import parent
 from testbed.tasks import spread
 from testbed.tasks.bounds import terminated_in_order
@@ -57,6 +57,7 @@ def killed_at_five(item: int) -> int:
     return item
 
 
+@pytest.mark.costly
 @pytest.mark.distributed
 def test_an_item_at_which_workers_die_costs_itself_alone() -> None:
     found = sorted(results(killed_at_five, range(12), workers=2, lost=lambda item, said: -item))
@@ -239,6 +240,7 @@ def modules_of(item: int) -> tuple[int, int, bool]:
     return os.getppid(), len(os.listdir("/proc/self/task")), "torch._dynamo" in sys.modules
 
 
+@pytest.mark.costly
 @pytest.mark.distributed
 def test_workers_find_imported_what_one_process_has_imported_for_all_of_them() -> None:
     found = set(results(modules_of, range(8), workers=2, modules=[*Scripts(Space("train.py")).modules, "no"]))

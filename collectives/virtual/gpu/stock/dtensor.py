@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor
 from torch.distributed.tensor import _sharding_prop
-from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpStrategy
 from torch.distributed.tensor._ops import utils as _ops
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
@@ -19,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from collectives.virtual.folding.divisions import Rows, note_division
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.replacements import on_cuda_ranks, on_methods
+from collectives.virtual.isolation import shardings
 from collectives.virtual.isolation.patching import Replacement
 
 
@@ -26,13 +26,15 @@ def replacements() -> Iterator[Replacement]:
     """Yield what stands for torch's own.
 
     Shapes of a whole tensor are found with a FakeTensorMode of its own, whose tensors ours would take for the
-    rank's, and charge it for; and each rank would find them anew.  And for an operation on lists, such as the
-    optimizer's, all tensors are looked through once for each, and each one's shardings are found anew though
-    there are few kinds of them: most of the time of a step of a large model.  Where dimensions are cut into
-    shards it is said how, so that ranks with unequal ones are told apart.
+    rank's, and charge it for.  Shardings are found once for all ranks of an attempt.  And for an operation on
+    lists, such as the optimizer's, all tensors are looked through once for each, and each one's shardings are
+    found anew though there are few kinds of them: most of the time of a step of a large model.  Where
+    dimensions are cut into shards it is said how, so that ranks with unequal ones are told apart.
     """
+    if hasattr(ShardingPropagator, shardings.FIND):
+        yield ShardingPropagator, shardings.FIND, shardings.of_gpus(_sharding_prop)
     name = "_propagate_tensor_meta_non_cached"
-    yield ShardingPropagator, name, on_cuda_ranks(getattr(ShardingPropagator, name), _WholeShapes())
+    yield ShardingPropagator, name, on_cuda_ranks(_original, _whole_shapes)
     name = "_propagate_use_strided_shard_flag"
     if hasattr(_sharding_prop, name):
         yield _sharding_prop, name, _looked_through_once(getattr(_sharding_prop, name))
@@ -47,42 +49,13 @@ def replacements() -> Iterator[Replacement]:
 _original = ShardingPropagator._propagate_tensor_meta_non_cached
 
 
-class _WholeShapes:
-    """Shapes of the results of operations on whole tensors, found once for all ranks, without their modes.
+def _whole_shapes(devices: CudaDevices, propagator: ShardingPropagator, schema: Any) -> Any:
+    """Return shapes of the results of an operation on whole tensors, found without the modes of the rank.
 
     On device 0, as FakeTensorMode keeps what it finds for all ranks, and takes "cuda" for the current device.
     """
-
-    def __init__(self) -> None:
-        self._found: dict[Any, Any] = {}
-
-    def __call__(self, devices: CudaDevices, propagator: ShardingPropagator, schema: Any) -> Any:
-        try:
-            key = schema.op, _whole(schema.args_schema), _whole(schema.kwargs_schema)
-            found = self._found.get(key, self)
-        except TypeError:  # of sizes that are not numbers, and of meshes of the host
-            key, found = None, self
-        if found is self:
-            with _disable_current_modes(), devices.on_device(0):
-                found = _original(propagator, schema)
-            if key is not None:
-                if len(self._found) == _KEPT:
-                    self._found.clear()
-                self._found[key] = found
-        return list(found) if isinstance(found, list) else found
-
-
-def _whole(value: Any) -> Any:
-    """Return what whole shapes depend on: of tensors not how they are cut up, of numbers the type, too."""
-    if isinstance(value, DTensorSpec):
-        if value.mesh.device_type != "cuda":
-            raise TypeError  # to find its shapes takes the host time, on every rank alike
-        return value.tensor_meta
-    if isinstance(value, (list, tuple)):
-        return type(value), *map(_whole, value)
-    if isinstance(value, dict):
-        return tuple((name, _whole(part)) for name, part in value.items())
-    return type(value), value
+    with _disable_current_modes(), devices.on_device(0):
+        return _original(propagator, schema)
 
 
 _SPLIT: Any = Shard._split_tensor
@@ -176,7 +149,7 @@ def _kept(expand: Callable[..., Any]) -> Callable[..., Any]:
                 repr(options),
             )
             found = kept.get(key)
-        except TypeError:  # of sizes that are not numbers, and of meshes of the host
+        except TypeError:  # of sizes that are not numbers
             return expand(mesh, schema, strategies, **options)
         if found is None:
             if len(kept) == _KEPT:

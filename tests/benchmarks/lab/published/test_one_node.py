@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -27,14 +28,19 @@ MEASURED = ("dgx-a100", "aws-p4d", "dgx-h100", "aws-p5")
 PRESETS = [name for name in preset_names() if load_network(name).fields.hardware is not None]
 
 
+@cache
+def judged(preset):
+    return judge_node(load_network(preset), calibrating_presets().get(preset, []))
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_the_default_inside_a_node_is_what_was_measured_there(preset):
-    judged = judge_node(load_network(preset), calibrating_presets().get(preset, []))
+    found = judged(preset)
 
-    assert [row for own in judged for row in own.rows if not row.held] == []
+    assert [row for own in found for row in own.rows if not row.held] == []
     if preset in MEASURED:
-        assert {own.collective for own in judged} >= set(COLLECTIVES)
-    for own in judged:
+        assert {own.collective for own in found} >= set(COLLECTIVES)
+    for own in found:
         errors = own.errors()
         assert (median_error(errors["default"], large=True) or 0) <= 0.06
         assert (median_error(errors["default"], large=False) or 0) <= 0.12
@@ -42,7 +48,7 @@ def test_the_default_inside_a_node_is_what_was_measured_there(preset):
 
 @pytest.mark.parametrize("preset", ["dgx-a100", "dgx-h100"])
 def test_half_of_the_sizes_predict_the_other_half(preset):
-    for own in judge_node(load_network(preset), calibrating_presets()[preset]):
+    for own in judged(preset):
         left_out = own.errors()["left_out"]
 
         assert (median_error(left_out, large=True) or 0) <= 0.125, own.collective
@@ -51,7 +57,7 @@ def test_half_of_the_sizes_predict_the_other_half(preset):
 
 @pytest.mark.parametrize("preset", ["dgx-a100", "dgx-h100"])
 def test_without_measurements_nccls_model_is_within_a_third(preset):
-    for own in judge_node(load_network(preset), calibrating_presets()[preset]):
+    for own in judged(preset):
         if own.collective in COLLECTIVES:
             assert (median_error(own.errors()["by_model"], large=True) or 1) < 0.3, own.collective
             assert (median_error(own.errors()["by_model"], large=False) or 1) < 0.25, own.collective
@@ -140,7 +146,7 @@ def test_of_two_rows_of_a_size_the_shorter_counts():
     assert measured_at(fit_curve(rows).curve, 4**7) == pytest.approx(_rows()[2].seconds, rel=1e-3)
 
 
-@pytest.mark.costly
+@pytest.mark.slow
 def test_presets_hold_what_the_calibrating_rows_say():
     for preset, curves in curves_of_presets().items():
         network = load_network(preset)

@@ -17,17 +17,16 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.lab.program import program
-from benchmarks.lab.shaped import built as building
 from benchmarks.lab.shaped import incast, sockets, timing, validation
 from benchmarks.lab.shaped.__main__ import EXAMPLES, shaped
-from benchmarks.lab.shaped.built import built, check_possible
+from benchmarks.lab.shaped.built import built
 from benchmarks.lab.shaped.hosts import started
 from benchmarks.lab.shaped.plan import plan
 from benchmarks.lab.shaped.shaping import COMMON
 from benchmarks.lab.shaped.sockets import time_flows
 from benchmarks.lab.shaped.timing import Call, time_calls
 from sim import Topology
-from testbed.errors import LaunchError, UsageError
+from testbed.errors import LaunchError
 from tests.processes import is_running, not_outliving
 from tests.waiting import LAST_RESORT, until
 
@@ -86,17 +85,6 @@ def from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (timing, sockets):
         monkeypatch.setattr(module, "duration", duration)
-
-
-def test_without_root_or_iproute2_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building.shutil, "which", lambda name: None if name == "tc" else name)
-    with pytest.raises(UsageError, match=r"made by iproute2, and tc is missing"):
-        check_possible()
-
-    monkeypatch.setattr(building.shutil, "which", lambda name: name)
-    monkeypatch.setattr(building.os, "geteuid", lambda: 1000)
-    with pytest.raises(UsageError, match=r"need root"):
-        check_possible()
 
 
 @pytest.mark.privileged

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.lab.shaped import cases
 from benchmarks.lab.shaped.cases import Case
 from benchmarks.lab.shaped.plan import Plan, plan, wire
-from benchmarks.lab.shaped.rows import Prediction, Row, by_family, digest, figures, written
+from benchmarks.lab.shaped.rows import Prediction, Row, by_family, figures
 from benchmarks.lab.shaped.shaping import COMMON, LEAST_BURST, Shaping
 from collectives.errors import NotSupportedError
 from sim import LinkChange, LinkFailure, Topology
@@ -243,10 +243,3 @@ def test_json_holds_the_keys_that_are_promised_and_gives_the_row_back() -> None:
     promised = "case collective algorithm nbytes ranks predicted_seconds measured_seconds spread error"
     assert set(promised.split()) <= set(content)
     assert Row.from_json(content) == one
-
-
-def test_a_digest_tells_predictions_apart() -> None:
-    ours, others = [row(1.0, 1).prediction], [row(1.0000001, 1).prediction]
-
-    assert digest(ours) != digest(others)
-    assert [json.loads(line)["predicted_seconds"] for line in written(ours).splitlines()] == [1.0]

@@ -13,6 +13,7 @@ import pytest
 from benchmarks.lab.document import markdown
 from benchmarks.lab.report.shaped import shaped_result, shaped_section
 from benchmarks.lab.report.truth_plot import plot_truth
+from benchmarks.lab.shaped.applied import applied_to
 from benchmarks.lab.shaped.cases import Case
 from benchmarks.lab.shaped.plan import wire
 from benchmarks.lab.shaped.prediction import Predictor
@@ -21,7 +22,6 @@ from benchmarks.lab.shaped.timing import Call
 from benchmarks.lab.shaped.validation import Cut, Validation
 from sim.topology.files.network_file import read_network
 from testbed.calibration.live.calibration import Calibration
-from testbed.calibration.live.networks import applied_to
 
 RECORDED = Path("tests/data/shaped.json")
 NETWORKS = ("four_equal", "two_racks_2to1")
@@ -46,6 +46,7 @@ def rows(network: str) -> list[Row]:
     return [Row.from_json(row) for row in recorded()["rows"] if row["network"] == network]
 
 
+@cache
 def anew(network: str) -> list[Row]:
     """Return recorded rows of collectives beside predictions of now."""
     found = []

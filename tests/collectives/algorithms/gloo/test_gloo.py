@@ -1,33 +1,32 @@
-"""Gloo's own programs."""
+"""Gloo's own programs: what ranks exchange, and what they take on a simulated network."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 
-from collectives import Send, simulate
-from collectives.algorithms import NATIVE_ALGORITHMS
+from collectives import NotSupportedError, Send, simulate
 from collectives.algorithms.gloo.all_to_all import gloo_all_to_all
-from collectives.algorithms.gloo.ring import gloo_ring, gloo_ring_reduce
 from collectives.algorithms.gloo.tree import gloo_tree_broadcast
+from collectives.catalogue.native import native_program
 from collectives.program.chunking import Chunking
-from sim import Topology
+from collectives.program.contracts import CONTRACTS
+from ddp import simulate_step
+from ddp.profiles import load_profile
 from tests.collectives.sends import sends
+from tests.given import switch
 
-KIB, MIB = 1 << 10, 1 << 20
-
-
-EXCHANGED = {
-    "all_reduce": {(0, 3): 1.5, (1, 0): 1.5, (2, 1): 1.5, (3, 2): 1.5},
-    "all_gather": {(0, 1): 0.75, (1, 2): 0.75, (2, 3): 0.75, (3, 0): 0.75},
-    "broadcast": {(1, 2): 1.0, (1, 3): 1.0, (2, 0): 1.0},
-    "reduce": {(0, 1): 0.25, (0, 3): 0.75, (1, 0): 0.75, (2, 1): 1.0, (3, 1): 0.25, (3, 2): 0.75},
-    "reduce_scatter": {(0, 3): 1.5, (1, 0): 1.5, (2, 1): 1.5, (3, 2): 1.5},
-}
-
-
-"""Parts of a buffer of 1 MiB that went from rank to rank under torch 2.13, 4 ranks, root 1: ``ss -ti``."""
+MIB = 1 << 20
+SWITCH = switch(4, "1Gbps", "20us")
+EXCHANGED = [
+    ("all_reduce", MIB, {(0, 3): 1.5, (1, 0): 1.5, (2, 1): 1.5, (3, 2): 1.5}),
+    ("all_gather", MIB, {(0, 1): 0.75, (1, 2): 0.75, (2, 3): 0.75, (3, 0): 0.75}),
+    ("broadcast", MIB, {(1, 2): 1.0, (1, 3): 1.0, (2, 0): 1.0}),
+    ("reduce", MIB, {(0, 1): 0.25, (0, 3): 0.75, (1, 0): 0.75, (2, 1): 1.0, (3, 1): 0.25, (3, 2): 0.75}),
+    ("reduce", 16 * MIB,
+     {(0, 1): 0.25, (0, 3): 0.875, (1, 0): 0.875, (2, 1): 1.125, (3, 1): 0.25, (3, 2): 0.875}),
+    ("reduce_scatter", MIB, {(0, 3): 1.5, (1, 0): 1.5, (2, 1): 1.5, (3, 2): 1.5}),
+]  # fmt: skip
+"""Parts of a buffer that went from rank to rank under torch 2.13, 4 ranks, root 1: ``ss -ti``."""
 
 
 def exchanged(algorithm, world_size, nbytes):
@@ -39,38 +38,19 @@ def exchanged(algorithm, world_size, nbytes):
     return {pair: moved / nbytes for pair, moved in sorted(sent.items())}
 
 
-@pytest.mark.parametrize("collective", EXCHANGED)
-def test_each_pair_of_ranks_exchanges_what_it_does_under_torch(collective):
-    (native,) = [own for own in NATIVE_ALGORITHMS if own.collective == collective]
+@pytest.mark.parametrize(("collective", "nbytes", "parts"), EXCHANGED)
+def test_each_pair_of_ranks_exchanges_what_it_does_under_torch(collective, nbytes, parts):
+    native = native_program(collective, 4, nbytes, 4)
     if "root" in native.parameter_names():
         native = native.with_parameters(root=1)
 
-    assert exchanged(native, 4, MIB) == EXCHANGED[collective]
-
-
-def test_a_reduce_of_large_buffers_passes_on_more_than_is_needed_as_under_torch():
-    native = gloo_ring_reduce.with_parameters(root=1, segments=4)
-
-    sent = exchanged(native, 4, 16 * MIB)
-
-    assert sent == {(0, 1): 0.25, (0, 3): 0.875, (1, 0): 0.875, (2, 1): 1.125, (3, 1): 0.25, (3, 2): 0.875}
-
-
-@pytest.mark.parametrize("world_size", [2, 4, 7])
-def test_gloo_s_ring_takes_as_long_as_ours_on_a_switch(world_size):
-    switch = Topology.switch(num_ranks=world_size, bandwidth="10Gbps", latency="5us")
-    nbytes = world_size * 64 * KIB
-
-    times = [simulate(name, nbytes=nbytes, topology=switch).time_ps for name in ("ring", gloo_ring)]
-
-    assert times[0] == times[1]
+    assert exchanged(native, 4, nbytes) == parts
 
 
 def test_a_rank_of_the_tree_serves_its_nearest_child_first():
     served = [send.peer for _, _, send in sends(gloo_tree_broadcast, 9, [0])]
 
     assert served == [1, 2, 4, 8]
-    assert all(later == 2 * earlier for earlier, later in pairwise(served))
 
 
 @pytest.mark.parametrize("world_size", [2, 4, 5, 8])
@@ -90,10 +70,38 @@ def test_messages_wait_half_the_ranks_up_and_every_second_one_above(world_size):
     }
 
 
-def test_of_four_ranks_four_messages_follow_each_other_instead_of_three():
-    switch = Topology.switch(num_ranks=4, bandwidth=1e6, latency=0)
-    run = simulate(
-        "native", nbytes=4_000_000, topology=switch, collective="all_to_all", transport_model="gloo"
-    )
+@pytest.mark.parametrize("collective", CONTRACTS)
+def test_native_over_gloo_is_the_program_that_gloo_runs(collective):
+    asked = {"nbytes": 16 * MIB, "topology": SWITCH, "collective": collective, "itemsize": 4}
+    program = native_program(collective, 4, 16 * MIB, 4)
 
-    assert run.seconds == pytest.approx(4)
+    run = simulate("native", transport_model="gloo", **asked)
+
+    assert run.time_ps == simulate(program, transport_model="gloo", **asked).time_ps
+    assert run.algorithm.startswith(program.name)
+
+
+@pytest.mark.parametrize(
+    ("collective", "nbytes", "time_ps"),
+    [
+        # Of four messages of a rank each waits for the one before, where three would do.
+        ("all_to_all", 1_000_000, 4 * 2 * 10**9 + 2 * 40 * 10**6),
+        # 2 S / B until ranks 1 and 2 have the buffer, S / B until rank 3 has it from rank 1; two latencies.
+        ("broadcast", 125_000, 3 * 10**9 + 2 * 40 * 10**6),
+    ],
+)
+def test_native_over_gloo_takes_the_time_of_its_closed_form(collective, nbytes, time_ps):
+    run = simulate("native", nbytes=nbytes, topology=SWITCH, collective=collective, transport_model="gloo")
+
+    assert run.time_ps == time_ps
+
+
+def test_a_training_step_runs_native_over_gloo_and_nowhere_else():
+    profile = load_profile("resnet50")
+
+    step = simulate_step(profile, topology=SWITCH, algorithm="native", transport_model="gloo")
+
+    assert step.time_ps > step.compute_ps
+    for model in ("ideal", "nccl"):
+        with pytest.raises(NotSupportedError, match=f"native: .* transport_model='gloo', not for '{model}'"):
+            simulate("native", nbytes=MIB, topology=SWITCH, transport_model=model)

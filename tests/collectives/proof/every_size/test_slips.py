@@ -23,30 +23,17 @@ z3 = pytest.importorskip("z3", reason="proofs for every size need z3")
 
 from collectives.proof.every_size import NotProvedError, prove_every_size  # noqa: E402
 
+MODULES = (
+    "bruck", "halving_doubling", "recursive_doubling", "tree", "shared.rooted_tree", "gloo.ring",
+    "pat", "hierarchical",
+)  # fmt: skip
 BRUCK, HALVING, RECURSIVE, TREE, ROOTED, GLOO, PAT, HIERARCHICAL = (
-    import_module(f"collectives.algorithms.{name}")
-    for name in (
-        "bruck",
-        "halving_doubling",
-        "recursive_doubling",
-        "tree",
-        "shared.rooted_tree",
-        "gloo.ring",
-        "pat",
-        "hierarchical",
-    )
+    import_module(f"collectives.algorithms.{name}") for name in MODULES
 )
 OF_FOLD = ("to_host", "to_leaf", "among_hosts", "first_chunk", "core_rank", "is_leaf", "is_host")
 OF_PAT = (
-    "_aggregating",
-    "_visiting",
-    "_stored",
-    "_num_parts",
-    "_block",
-    "_place",
-    "_displacement",
-    "_arriving",
-)
+    "_aggregating", "_visiting", "_stored", "_num_parts", "_block", "_place", "_displacement", "_arriving",
+)  # fmt: skip
 MADE_OF = {
     ("bruck", "all_to_all"): [(BRUCK, name) for name in ("_moves", "_place", "_num_staying")],
     ("recursive_doubling", "all_reduce"): [(RECURSIVE, "exchange_all")],
@@ -76,9 +63,12 @@ BY_THEMSELVES = {"bruck", "chain", "direct", "double_binary_tree", "naive", "one
 """Programs whose own source is all that they are made of, or most of it."""
 
 ALL = (*ALGORITHMS, *NATIVE_ALGORITHMS)
-MARKS = {"hierarchical": [pytest.mark.slow], "pat": [pytest.mark.costly]}
+MARKS = {
+    "hierarchical": pytest.mark.slow,
+    **dict.fromkeys(("pat", "double_binary_tree", "halving_doubling"), pytest.mark.costly),
+}
 SHIPPED = [
-    pytest.param(own, id=f"{own.collective}-{own.name}", marks=MARKS.get(own.name, []))
+    pytest.param(own, id=f"{own.collective}-{own.name}", marks=MARKS.get(own.name, ()))
     for own in ALL
     if own.name in BY_THEMSELVES or (own.name, own.collective) in MADE_OF
 ]
@@ -106,10 +96,9 @@ def mutants(shipped: Algorithm) -> Iterator[Mutant]:
     named = replace(shipped, declared_cost=None)
     for where, name in MADE_OF.get((shipped.name, shipped.collective), ()):
         found = vars(where)[name]
-        for what, changed in slips(found.fget if isinstance(found, property) else found):
-            yield Mutant(
-                named, where, name, what, property(changed) if isinstance(found, property) else changed
-            )
+        is_property = isinstance(found, property)
+        for what, changed in slips(found.fget if is_property else found):
+            yield Mutant(named, where, name, what, property(changed) if is_property else changed)
 
 
 def is_wrong(program: Algorithm, sizes: Iterable[int]) -> bool:
@@ -145,7 +134,6 @@ def test_no_program_with_a_slip_is_proved(shipped: Algorithm, at_length: bool) -
     else:
         number = MANY if at_length else 1
 
-    for mutant in random.Random(f"{shipped.collective}-{shipped.name}").sample(
-        found, min(number, len(found))
-    ):
+    chosen = random.Random(f"{shipped.collective}-{shipped.name}").sample(found, min(number, len(found)))
+    for mutant in chosen:
         judge(mutant)

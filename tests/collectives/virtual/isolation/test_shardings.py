@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,55 +13,61 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from collectives.virtual import VirtualRun, run
+from collectives.virtual import Roofline, run
 from collectives.virtual.isolation import shardings
 
 
-def train(rank: int) -> list[torch.Tensor]:
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+def train(rank: int, device: str = "cpu") -> list[Any]:
+    mesh = init_device_mesh(device, (2, 2), mesh_dim_names=("dp", "tp"))
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(5, 6), torch.nn.ReLU(), torch.nn.Linear(6, 3))
+    with torch.device(device):
+        model = torch.nn.Sequential(torch.nn.Linear(5, 6), torch.nn.ReLU(), torch.nn.Linear(6, 3))
     parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
     fully_shard(model, mesh=mesh["dp"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     for step in range(2):
         torch.manual_seed(10 * step + rank // 2)
-        model(torch.randn(4, 5)).square().sum().clone().backward()
+        model(torch.randn(4, 5, device=device)).square().sum().clone().backward()
         optimizer.step()
         optimizer.zero_grad()
-    return [parameter.to_local() for parameter in model.parameters() if isinstance(parameter, DTensor)]
+    return [
+        parameter.to_local().tolist() for parameter in model.parameters() if isinstance(parameter, DTensor)
+    ]
 
 
-def operate(rank: int) -> list[torch.Tensor]:
-    mesh = init_device_mesh("cpu", (4,))
-    rows = distribute_tensor(torch.arange(35.0).reshape(7, 5), mesh, [Shard(0)])  # not alike on all ranks
-    columns = distribute_tensor(torch.arange(35.0).reshape(5, 7), mesh, [Shard(1)])
+def operate(rank: int, device: str = "cpu") -> list[Any]:
+    mesh, numbers = init_device_mesh(device, (4,)), torch.arange(35.0, device=device)
+    rows = distribute_tensor(numbers.reshape(7, 5), mesh, [Shard(0)])  # not alike on all ranks
+    columns = distribute_tensor(numbers.reshape(5, 7), mesh, [Shard(1)])
     made = [
         rows @ columns,
         rows.view(7, 5, 1),
         rows.new_zeros(7, 5) + 1,
         (rows * 2).sum(0).redistribute(placements=[Replicate()]),
         torch.stack([rows, rows]),
-        DTensor.from_local(torch.ones(3), mesh, [Partial()]) + 1,
+        DTensor.from_local(torch.ones(3, device=device), mesh, [Partial()]) + 1,
         rows + columns.t(),
     ]
-    return [tensor.to_local() for tensor in made] + [tensor.full_tensor() for tensor in made]
+    return [[tensor.to_local().tolist(), tensor.full_tensor().tolist()] for tensor in made]
 
 
-def outcomes(outcome: VirtualRun) -> list[Any]:
-    return [[tensor.tolist() for tensor in result] for result in outcome.results]
+ON_GPUS = {"network": "dgx-h100", "compute": Roofline("h100")}
 
 
 @pytest.mark.filterwarnings("ignore:.*view tensor")
 @pytest.mark.parametrize("program", [train, operate])
+@pytest.mark.parametrize(
+    "options", [{}, {"network": "dgx-h100", "compute": Roofline("h100")}], ids=["", "gpu"]
+)
 def test_results_and_times_are_those_of_shardings_that_are_found_each_time(
-    program: Any, monkeypatch: pytest.MonkeyPatch
+    program: Any, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [run(program, ranks=4, network="switch-100g") for _ in range(2)]
-    monkeypatch.setattr(shardings, "replacements", lambda: iter(()))
-    each_time = run(program, ranks=4, network="switch-100g")
+    body = partial(program, device="cuda" if options else "cpu")
+    found = [run(body, ranks=4, **options) for _ in range(2)]
+    monkeypatch.setattr(shardings, "_kept_for", lambda device_type: None)
+    each_time = run(body, ranks=4, **options)
 
-    assert [outcomes(one) for one in found] == [outcomes(each_time)] * 2
+    assert [one.results for one in found] == [each_time.results] * 2
     assert [one.times_ps for one in found] == [each_time.times_ps] * 2
 
 

@@ -5,36 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.network import Network
-from sim.network.coflow import MAX_CLASSES, Attempts, Coflow, CoflowAccelerator, CoflowLaunch
-from sim.network.coflow.accelerator import MAX_DISSOLVED
+from sim.network.coflow import Attempts, Coflow, CoflowAccelerator, CoflowLaunch
 from sim.topology import Topology
 from sim.units import transfer_ps
 from tests.given import switch
 from tests.sim.networks import sharing_networks
-
-
-def ends_one_by_one(topology: Topology, coflow: Coflow, sizes: list[int]) -> list[int]:
-    """Send so that all messages reach their links at one time; return how long each occupies them."""
-    env = simpy.Environment(initial_time=0)
-    network = Network(env, topology)
-    together = int(coflow.latency_ps.max())
-    ends = [-1] * len(coflow)
-
-    def send(number: int):
-        yield env.timeout(together - int(coflow.latency_ps[number]))
-        yield network.transfer(int(coflow.source[number]), int(coflow.destination[number]), sizes[number])
-        ends[number] = env.now - together
-
-    for number in range(len(coflow)):
-        env.process(send(number))
-    env.run()
-    return ends
+from tests.sim.sending import arrivals, network_on
 
 
 @st.composite
@@ -59,19 +38,17 @@ def coflows(draw: st.DrawFn) -> tuple[Topology, Coflow, list[int]]:
 @given(coflows())
 def test_a_coflow_ends_as_its_messages_do_one_by_one(case: tuple[Topology, Coflow, list[int]]) -> None:
     topology, coflow, sizes = case
+    together = int(coflow.latency_ps.max())  # when all messages reach their links
+    sent = (together - coflow.latency_ps).tolist()
 
     durations = coflow.durations_ps(np.array(sizes))
 
     if durations is not None:
-        assert durations.tolist() == ends_one_by_one(topology, coflow, sizes)
-
-
-@given(coflows())
-def test_equal_sizes_may_be_given_as_one_number(case: tuple[Topology, Coflow, list[int]]) -> None:
-    _, coflow, sizes = case
-    one, each = coflow.durations_ps(sizes[0]), coflow.durations_ps(np.full(len(coflow), sizes[0]))
-
-    assert (one is None and each is None) or np.array_equal(one, each)
+        messages = list(zip(sent, coflow.source.tolist(), coflow.destination.tolist(), sizes, strict=True))
+        ends = arrivals(network_on(topology), messages)
+        assert durations.tolist() == [end - together for end in ends]
+        if len({*sizes}) == 1:
+            assert np.array_equal(durations, coflow.durations_ps(sizes[0]))
 
 
 def all_pairs(num_ranks: int) -> tuple[np.ndarray, np.ndarray]:
@@ -91,32 +68,7 @@ def test_an_all_to_all_whose_last_part_is_shorter_ends_in_two_phases() -> None:
     assert set(durations[sizes == 1_000_000]) == {transfer_ps(1_000_000 * 63, 12_500_000_000)}
 
 
-def test_messages_without_symmetry_have_no_common_answer() -> None:
-    sizes = np.arange(1, 2 * MAX_CLASSES)
-    zeros = np.zeros_like(sizes)
-
-    assert Coflow.between(switch(2), zeros, zeros + 1).durations_ps(sizes) is None
-
-
-@pytest.mark.parametrize("num_ranks", [2, 9])
-def test_messages_that_share_no_link_take_to_them_whenever_they_like(num_ranks: int) -> None:
-    ring = np.arange(num_ranks)
-    coflow = Coflow.between(switch(num_ranks), ring, (ring + 1) % num_ranks)
-
-    assert not coflow.shares
-    assert coflow.is_together(ring)
-
-
-def test_messages_on_one_link_are_together_only_at_one_time() -> None:
-    coflow = Coflow.between(switch(3), np.array([0, 0, 1]), np.array([1, 2, 2]))
-
-    assert coflow.is_together(np.array([5, 5, 5]))
-    assert not coflow.is_together(np.array([5, 6, 6]))
-
-
 Launch = tuple[int, list[tuple[int, int]], list[int], bool]
-
-
 """When (ps), the pairs, their sizes, and whether only every other message is sent."""
 
 
@@ -146,11 +98,11 @@ def together(
     topology: Topology, launches: list[Launch], accelerated: bool
 ) -> tuple[list[dict[int, int]], list[int]]:
     """Return when each message of each launch arrives, and the bytes on each link."""
-    env = simpy.Environment(initial_time=0)
-    network = Network(env, topology)
+    network = network_on(topology)
+    env = network.env
     if accelerated:
         network.accelerator = CoflowAccelerator(network, min_messages=2)
-    arrivals: list[dict[int, int]] = [{} for _ in launches]
+    arrived_of: list[dict[int, int]] = [{} for _ in launches]
     attempts = Attempts()
 
     def send(launch: Launch, arrival: dict[int, int]) -> Any:
@@ -169,27 +121,10 @@ def together(
         coflow = Coflow.between(topology, source, destination)
         network.launch(CoflowLaunch(coflow, sizes, arrived, some if launch[3] else None, None, attempts))
 
-    for launch, arrival in zip(launches, arrivals, strict=True):
+    for launch, arrival in zip(launches, arrived_of, strict=True):
         env.process(send(launch, arrival))
     env.run()
-    return arrivals, network.link_bytes.tolist()
-
-
-def one_by_one(topology: Topology, launches: list[Launch]) -> tuple[list[dict[int, int]], list[int]]:
-    env = simpy.Environment(initial_time=0)
-    network = Network(env, topology)
-    arrivals: list[dict[int, int]] = [{} for _ in launches]
-
-    def send(launch: Launch, number: int, arrival: dict[int, int]) -> Any:
-        yield env.timeout(launch[0])
-        yield network.transfer(*launch[1][number], launch[2][number])
-        arrival[number] = int(env.now)
-
-    for launch, arrival in zip(launches, arrivals, strict=True):
-        for number in messages_of(launch):
-            env.process(send(launch, number, arrival))
-    env.run()
-    return arrivals, network.link_bytes.tolist()
+    return arrived_of, network.link_bytes.tolist()
 
 
 @given(traffic())
@@ -197,28 +132,20 @@ def test_messages_launched_together_arrive_as_those_sent_one_by_one(
     case: tuple[Topology, list[Launch]],
 ) -> None:
     topology, launches = case
+    single = network_on(topology)
+    numbers = [messages_of(launch) for launch in launches]
 
-    expected = one_by_one(topology, launches)
+    came = iter(
+        arrivals(
+            single,
+            [
+                (sent_ps, *pairs[number], sizes[number])
+                for (sent_ps, pairs, sizes, _), some in zip(launches, numbers, strict=True)
+                for number in some
+            ],
+        )
+    )
 
+    expected = [{number: next(came) for number in some} for some in numbers], single.link_bytes.tolist()
     assert together(topology, launches, accelerated=True) == expected
     assert together(topology, launches, accelerated=False) == expected
-
-
-def test_a_sender_whose_launches_have_dissolved_is_tried_with_whole_coflows_alone() -> None:
-    env = simpy.Environment(initial_time=0)
-    network = Network(env, switch(8))
-    accelerator = network.accelerator = CoflowAccelerator(network, min_messages=2)
-    ranks, attempts = np.arange(8), Attempts()
-    coflow = Coflow.between(network.topology, ranks, (ranks + 1) % 8)
-
-    def is_carried(some: Any) -> bool:
-        return accelerator.try_launch(CoflowLaunch(coflow, 10**6, lambda _: None, some, None, attempts))
-
-    carried = []
-    for _ in range(MAX_DISSOLVED + 1):
-        carried.append(is_carried(ranks[:4]))
-        network.transfer(0, 4, 10**6)  # comes to a link of it, as a flow
-        env.run()
-
-    assert carried == [True] * MAX_DISSOLVED + [False]
-    assert is_carried(None)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.lab.shaped.applied import applied_to
 from collectives import NotSupportedError, simulate
 from ddp import Profile
 from sim import Topology
@@ -20,7 +21,7 @@ from testbed.calibration.live.calibration import (
     Origin,
     SoftwareCosts,
 )
-from testbed.calibration.live.networks import applied_to, network_toml
+from testbed.calibration.live.networks import network_toml
 from testbed.errors import UsageError
 from tests.commands import called, in_one_line, rows_of
 from tests.given import nodes, switch

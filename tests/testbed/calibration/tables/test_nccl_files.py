@@ -151,17 +151,6 @@ def test_what_a_log_does_not_say_options_do(file):
     assert (row.collective, row.num_ranks, row.num_nodes) == ("all_reduce", 16, 2)
 
 
-def test_structured_output_leaves_what_and_where_to_options(file):
-    text = {"identifier": "nccl-tests structured output", "benchmark": [{"2048": {"oop_time": 15.0}}]}
-    file.write_text(json.dumps(text))
-
-    assert read_table(file, Said("all_gather", 8)) == [
-        MeasuredRow("mine", "all_gather", 2048, 1, 8, pytest.approx(15e-6), line=1)
-    ]
-    with pytest.raises(UsageError, match="--ranks"):
-        read_table(file, Said("all_gather"))
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -44,40 +45,29 @@ def hardwares(draw: st.DrawFn) -> Hardware:
     )
 
 
-def considered(collective: str, nbytes: int, **call: int | Hardware) -> dict[tuple[str, str], Prediction]:
-    rows = table(collective, nbytes, **call)  # type: ignore[arg-type]
+CALLS = st.fixed_dictionaries(
+    {"num_nodes": st.integers(1, 64), "ranks_per_node": st.integers(1, 72), "hardware": hardwares()}
+)
+
+
+def considered(collective: str, nbytes: int, **call: Any) -> dict[tuple[str, str], Prediction]:
+    rows = table(collective, nbytes, **call)
     return {(row.algorithm, row.protocol): row for row in rows}
 
 
-@given(st.sampled_from(sorted(COLLECTIVES)), SIZES, st.integers(1, 64), st.integers(1, 72), hardwares())
-def test_the_choice_is_the_quickest_that_is_considered(
-    collective: str, nbytes: int, num_nodes: int, ranks_per_node: int, hardware: Hardware
-) -> None:
-    call = {"num_nodes": num_nodes, "ranks_per_node": ranks_per_node, "hardware": hardware}
+@given(st.sampled_from(sorted(COLLECTIVES)), SIZES, CALLS)
+def test_the_choice_is_the_quickest_that_is_considered(collective, nbytes, call):
+    chosen = predict(collective, nbytes, **call)
 
-    chosen = predict(collective, nbytes, **call)  # type: ignore[arg-type]
-
-    rows = considered(collective, nbytes, **call)  # type: ignore[arg-type]
+    rows = considered(collective, nbytes, **call)
     assert chosen.seconds == min(row.seconds for row in rows.values())
     assert chosen.seconds >= 0
     assert rows[chosen.algorithm, chosen.protocol] == chosen
 
 
-@given(
-    st.sampled_from(sorted(COLLECTIVES)),
-    SIZES,
-    SIZES,
-    st.integers(1, 64),
-    st.integers(1, 16),
-    hardwares(),
-)
-def test_but_for_the_corrected_trees_nothing_gets_quicker_with_size(
-    collective: str, one: int, other: int, num_nodes: int, ranks_per_node: int, hardware: Hardware
-) -> None:
-    call = {"num_nodes": num_nodes, "ranks_per_node": ranks_per_node, "hardware": hardware}
-    small, large = sorted((one, other))
-
-    before, after = considered(collective, small, **call), considered(collective, large, **call)  # type: ignore[arg-type]
+@given(st.sampled_from(sorted(COLLECTIVES)), st.tuples(SIZES, SIZES).map(sorted), CALLS)
+def test_but_for_the_corrected_trees_nothing_gets_quicker_with_size(collective, sizes, call):
+    before, after = (considered(collective, nbytes, **call) for nbytes in sizes)
 
     assert before.keys() == after.keys()
     for (algorithm, protocol), row in before.items():
@@ -85,19 +75,17 @@ def test_but_for_the_corrected_trees_nothing_gets_quicker_with_size(
             assert row.seconds <= after[algorithm, protocol].seconds
 
 
-@given(SIZES, st.integers(2, 64), st.integers(2, 16), hardwares(), channels())
-def test_more_bandwidth_never_makes_the_choice_slower(
-    nbytes: int, num_nodes: int, ranks_per_node: int, hardware: Hardware, more: Channels
-) -> None:
-    assert hardware.several_nodes is not None
+@given(SIZES, CALLS, channels())
+def test_more_bandwidth_never_makes_the_choice_slower(nbytes, call, more):
+    slow = call["hardware"].several_nodes
     faster = Channels(
-        hardware.several_nodes.count,
-        hardware.several_nodes.intra_bandwidth + more.intra_bandwidth,
-        hardware.several_nodes.inter_bandwidth + more.inter_bandwidth,
+        slow.count, slow.intra_bandwidth + more.intra_bandwidth, slow.inter_bandwidth + more.inter_bandwidth
     )
-    before, after = (
-        predict("all_reduce", nbytes, num_nodes=num_nodes, ranks_per_node=ranks_per_node, hardware=which)
-        for which in (hardware, replace(hardware, several_nodes=faster))
+    call |= {"num_nodes": call["num_nodes"] + 1}
+
+    before = predict("all_reduce", nbytes, **call)
+    after = predict(
+        "all_reduce", nbytes, **call | {"hardware": replace(call["hardware"], several_nodes=faster)}
     )
 
     assert after.seconds <= before.seconds
@@ -112,25 +100,7 @@ H100 = Hardware(
 )
 
 
-@pytest.mark.parametrize(
-    ("nbytes", "choice", "microseconds"),
-    [
-        (1024, "Ring LL", 15.0 + 1024 / (141e3 * 8 / 14)),
-        (2**20, "Ring LL", 15.0 + 2**20 / (141e3 * 8 / 14)),
-        (2**23, "NVLS Simple", 25.0 + 2**23 / (16 * 20e3 * 8 / 14)),
-        (2**25, "Ring LL128", 14.0 + 14 * 1.9 + 2**25 / (480e3 * 0.92 * 8 / 14)),
-        (2**28, "Ring Simple", 8.4 + 14 * 3.4 + 2**28 / (480e3 * 8 / 14)),
-    ],
-)
-def test_eight_gpus_choose_by_size_as_the_formulas_of_the_source_say(
-    nbytes: int, choice: str, microseconds: float
-) -> None:
-    chosen = predict("all_reduce", nbytes, num_nodes=1, ranks_per_node=8, hardware=H100)
-
-    assert f"{chosen.algorithm} {chosen.protocol}" == choice
-    assert chosen.seconds == pytest.approx(microseconds * 1e-6, rel=1e-12)
-
-
+COLLNET = replace(H100, collnet=Channels.of(8, "40GB/s"))
 FEW = Channels.of(4, "30GB/s", "12GB/s")
 NVLS = Channels.of(8, "40GB/s", "60GB/s")
 POD = Hardware(
@@ -138,12 +108,16 @@ POD = Hardware(
 )
 SM100 = Hardware("blackwell", one_node=FEW, several_nodes=FEW, nvls_one_node=NVLS, nvls_several_nodes=NVLS)
 SLOW = replace(SM100, nvls_several_nodes=Channels.of(8, "20GB/s", "5GB/s"))
+FAR = replace(POD, net_latency_ps=10**6)
 AMD = replace(POD, generation="ampere", nvls_one_node=None, nvls_several_nodes=None, cpu="amd")
 
 
 @pytest.mark.parametrize(
     ("hardware", "num_nodes", "ranks_per_node", "collective", "pair", "latency", "bandwidth"),
     [  # microseconds, 10⁹ bytes per second
+        (H100, 1, 8, "all_reduce", "Ring LL", 15, 141 * 8 / 14),
+        (H100, 1, 8, "all_reduce", "Ring LL128", 14 + 14 * 1.9, 480 * 0.92 * 8 / 14),
+        (H100, 1, 8, "all_reduce", "Ring Simple", 8.4 + 14 * 3.4, 480 * 8 / 14),
         (POD, 1, 8, "all_reduce", "NVLS Simple", 25, 8 * 40 * 0.85 * 7 / 8 * 2 * 8 / 14),
         (SM100, 1, 8, "all_reduce", "NVLS Simple", 25, 8 * 40 * 0.74 * 7 / 8 * 2 * 8 / 14),
         (POD, 1, 8, "all_gather", "NVLS Simple", 25, 8 * 40 * 0.85 * 7 / 8 * 7 / 8),
@@ -165,24 +139,8 @@ AMD = replace(POD, generation="ampere", nvls_one_node=None, nvls_several_nodes=N
         (POD, 4, 8, "broadcast", "Ring Simple", 8.4 + 14, 4 * 12),
         (replace(POD, same_channels=False), 1, 8, "reduce", "Ring Simple", 8.4 + 8 * 4.0, 4 * 30),
         (replace(POD, same_channels=False), 1, 8, "reduce", "Ring LL128", 14 + 8 * 1.9, 4 * 30 * 0.92),
-        (
-            replace(POD, net_latency_ps=10**6),
-            4,
-            8,
-            "all_gather",
-            "Ring Simple",
-            8.4 + 28 * 3.4 + 3 * 16,
-            1536 / 31,
-        ),
-        (
-            replace(POD, net_latency_ps=10**6),
-            4,
-            8,
-            "all_gather",
-            "Ring LL",
-            6.6 + 28 + 3 * 3.7,
-            20.4 * 32 / 31,
-        ),
+        (FAR, 4, 8, "all_gather", "Ring Simple", 8.4 + 28 * 3.4 + 3 * 16, 1536 / 31),
+        (FAR, 4, 8, "all_gather", "Ring LL", 6.6 + 28 + 3 * 3.7, 20.4 * 32 / 31),
         (POD, 4, 8, "all_reduce", "Tree LL", 6.8 + 2 * (7 * 0.6 + 2 * 5), 48 * 0.92 / 3.8 / 2 * 0.4),
         (
             POD,
@@ -197,21 +155,15 @@ AMD = replace(POD, generation="ampere", nvls_one_node=None, nvls_several_nodes=N
     ],
 )
 def test_each_has_the_latency_and_bandwidth_of_the_source(
-    hardware: Hardware,
-    num_nodes: int,
-    ranks_per_node: int,
-    collective: str,
-    pair: str,
-    latency: float,
-    bandwidth: float,
-) -> None:
-    algorithm, protocol = pair.split()
+    hardware, num_nodes, ranks_per_node, collective, pair, latency, bandwidth
+):
     rows = considered(
         collective, 2**18, num_nodes=num_nodes, ranks_per_node=ranks_per_node, hardware=hardware
     )
+    row = rows[tuple(pair.split())]
 
-    assert rows[algorithm, protocol].latency_seconds == pytest.approx(latency * 1e-6, rel=1e-12)
-    assert rows[algorithm, protocol].bandwidth == pytest.approx(bandwidth * 1e9, rel=1e-12)
+    assert row.latency_seconds == pytest.approx(latency * 1e-6, rel=1e-12)
+    assert row.bandwidth == pytest.approx(bandwidth * 1e9, rel=1e-12)
 
 
 def test_over_nodes_a_ring_with_simple_has_a_plateau_and_a_tree_has_none() -> None:
@@ -234,69 +186,39 @@ def test_over_nodes_a_ring_with_simple_has_a_plateau_and_a_tree_has_none() -> No
         ("all_reduce", 1, 8, H100, {"Tree", "Ring", "NVLS"}),
         ("all_reduce", 1, 2, H100, {"Tree", "Ring"}),  # NVLS wants more than two GPUs
         ("all_reduce", 4, 8, H100, {"Tree", "Ring", "NVLSTree"}),
-        (
-            "all_reduce",
-            4,
-            8,
-            replace(H100, collnet=Channels.of(8, "40GB/s")),
-            {"Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree"},
-        ),
-        (
-            "all_reduce",
-            2,
-            16,
-            replace(H100, collnet=Channels.of(8, "40GB/s")),
-            {"Tree", "Ring", "NVLS", "NVLSTree"},
-        ),
+        ("all_reduce", 4, 8, COLLNET, {"Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree"}),
+        ("all_reduce", 2, 16, COLLNET, {"Tree", "Ring", "NVLS", "NVLSTree"}),
         ("all_gather", 1, 8, H100, {"Ring", "NVLS"}),
         ("all_gather", 1, 64, H100, {"Ring"}),
         ("all_gather", 8, 1, H100, {"Ring", "PAT"}),
         ("reduce_scatter", 4, 8, H100, {"Ring"}),
         ("broadcast", 4, 8, H100, {"Ring"}),
         ("reduce", 1, 8, H100, {"Ring"}),
+        ("reduce", 1, 8, replace(H100, ll128=False), {"Ring"}),
+        ("reduce", 2, 8, replace(H100, ll128=False), {"Ring"}),
+        ("reduce", 1, 8, replace(H100, intra_link="pci"), {"Ring"}),
     ],
 )
 def test_what_is_considered_depends_on_nodes_ranks_and_hardware(
-    collective: str, num_nodes: int, ranks_per_node: int, hardware: Hardware, algorithms: set[str]
-) -> None:
+    collective, num_nodes, ranks_per_node, hardware, algorithms
+):
     rows = considered(collective, 1024, num_nodes=num_nodes, ranks_per_node=ranks_per_node, hardware=hardware)
 
     assert {algorithm for algorithm, _ in rows} == algorithms
+    near = hardware.intra_link == "nvlink" and (num_nodes == 1 or hardware.ll128)
+    assert (("Ring", "LL128") in rows) == near
 
 
-@pytest.mark.parametrize(
-    ("hardware", "num_nodes", "has"),
-    [
-        (H100, 1, True),
-        (H100, 2, True),
-        (replace(H100, ll128=False), 1, True),
-        (replace(H100, ll128=False), 2, False),
-        (replace(H100, intra_link="pci"), 1, False),
-    ],
-)
-def test_ll128_needs_nvlink_and_between_nodes_a_near_card(
-    hardware: Hardware, num_nodes: int, has: bool
-) -> None:
-    rows = considered("all_reduce", 1024, num_nodes=num_nodes, ranks_per_node=8, hardware=hardware)
-
-    assert (("Ring", "LL128") in rows) == has
-
-
-def test_one_rank_needs_no_time() -> None:
+def test_eight_gpus_choose_by_size_and_one_needs_no_time():
+    choices = [
+        predict("all_reduce", nbytes, num_nodes=1, ranks_per_node=8, hardware=H100)
+        for nbytes in (2**10, 2**20, 2**23, 2**25, 2**28)
+    ]
     alone = predict("all_reduce", 2**30, num_nodes=1, ranks_per_node=1, hardware=H100)
 
+    said = [f"{chosen.algorithm} {chosen.protocol}" for chosen in choices]
+    assert said == ["Ring LL", "Ring LL", "NVLS Simple", "Ring LL128", "Ring Simple"]
     assert (alone.algorithm, alone.protocol, alone.seconds) == ("Ring", "Simple", 0.0)
-
-
-def test_what_the_model_does_not_know_is_refused_by_name() -> None:
-    with pytest.raises(NotSupportedError, match="NCCL's model does not know gather; it knows all_reduce, "):
-        predict("gather", 1, num_nodes=1, ranks_per_node=8, hardware=H100)
-    with pytest.raises(NotSupportedError, match="on 2 nodes: the hardware names no channels between nodes"):
-        predict("all_reduce", 1, num_nodes=2, ranks_per_node=8, hardware=replace(H100, several_nodes=None))
-    with pytest.raises(ValueError, match="nbytes must be at least 0, got -1"):
-        predict("all_reduce", -1, num_nodes=1, ranks_per_node=8, hardware=H100)
-    with pytest.raises(ValueError, match="num_nodes must be at least 1, got 0"):
-        predict("all_reduce", 1, num_nodes=0, ranks_per_node=8, hardware=H100)
 
 
 def pod(**fields: Hardware | None) -> Topology:
@@ -324,13 +246,31 @@ def test_on_a_topology_the_nodes_are_those_of_the_places(
     )
 
 
-def test_a_topology_or_a_placement_that_the_model_is_not_for_is_refused_by_name() -> None:
-    with pytest.raises(NotSupportedError, match="on pod: the network says nothing of its hardware"):
-        predict_on(pod(hardware=None), range(12), "all_reduce", 1)
-    with pytest.raises(NotSupportedError, match="on pod: node 0 has 4 ranks and node 1 has 2"):
-        predict_on(pod(), range(6), "all_reduce", 1)
-    with pytest.raises(NotSupportedError, match="on pod: the ranks of a node do not follow each other"):
-        predict_on(pod(), [0, 4, 1, 5], "all_reduce", 1)
+@pytest.mark.parametrize(
+    ("collective", "nbytes", "num_nodes", "hardware", "said"),
+    [
+        ("gather", 1, 1, H100, "NCCL's model does not know gather; it knows all_reduce, "),
+        ("all_reduce", 1, 2, replace(H100, several_nodes=None), "on 2 nodes: the hardware names no channels"),
+        ("all_reduce", -1, 1, H100, "nbytes must be at least 0, got -1"),
+        ("all_reduce", 1, 0, H100, "num_nodes must be at least 1, got 0"),
+    ],
+)
+def test_what_the_model_does_not_know_is_refused_by_name(collective, nbytes, num_nodes, hardware, said):
+    with pytest.raises((NotSupportedError, ValueError), match=said):
+        predict(collective, nbytes, num_nodes=num_nodes, ranks_per_node=8, hardware=hardware)
+
+
+@pytest.mark.parametrize(
+    ("topology", "hosts", "said"),
+    [
+        (pod(hardware=None), range(12), "on pod: the network says nothing of its hardware"),
+        (pod(), range(6), "on pod: node 0 has 4 ranks and node 1 has 2"),
+        (pod(), [0, 4, 1, 5], "on pod: the ranks of a node do not follow each other"),
+    ],
+)
+def test_a_topology_or_a_placement_that_the_model_is_not_for_is_refused_by_name(topology, hosts, said):
+    with pytest.raises(NotSupportedError, match=said):
+        predict_on(topology, hosts, "all_reduce", 1)
 
 
 def test_the_constants_can_be_others() -> None:

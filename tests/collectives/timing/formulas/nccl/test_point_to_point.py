@@ -71,14 +71,9 @@ def test_every_network_with_gpus_knows_an_all_to_all_of_the_library(preset):
         topology = network.topology(max(num_ranks, network.fields.ranks_per_node))
         for nbytes in (2**10, 2**20, 2**30):
             run = simulate(
-                "nccl",
-                nbytes=nbytes,
-                topology=topology,
-                collective="all_to_all",
-                placement=list(range(num_ranks)),
-                transport_model="nccl",
-                model="library",
-            )
+                "nccl", nbytes=nbytes, topology=topology, collective="all_to_all", model="library",
+                placement=list(range(num_ranks)), transport_model="nccl",
+            )  # fmt: skip
             assert run.model in ("measured", "nccl")
             assert run.seconds > 5e-6
 

@@ -1,0 +1,148 @@
+"""Layouts as a question of ``testbed plan``: its options, and how it is answered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import typer
+
+from testbed.errors import UsageError
+from testbed.options.arguments import parse_limit, parse_ranks
+
+if TYPE_CHECKING:
+    from testbed.options.planning import QuestionOptions, SweepOptions
+    from testbed.planning.layouts.search import Search
+    from testbed.result import Result
+
+
+class FrameworkName(StrEnum):
+    """Software whose time beside kernels and messages is known."""
+
+    NANOTRON = "nanotron"
+    IDEAL = "ideal"
+
+
+@dataclass(frozen=True)
+class LayoutOptions:
+    """Options for the best layout of a training."""
+
+    PANEL: ClassVar = "Layouts"
+
+    layouts: Annotated[
+        bool,
+        typer.Option("--layouts", help="Which layout is best: data, tensor, pipeline, … parallel."),
+    ] = False
+    seq: Annotated[int, typer.Option(min=1, max=2**24, metavar="N", help="Tokens of a sequence.")] = 8192
+    tokens_per_step: Annotated[
+        str, typer.Option(metavar="N", help="Of all ranks: 4M (4 × 1024²), or a number.")
+    ] = "4M"
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Of a GPU; by default what its device has.")
+    ] = None
+    framework: Annotated[
+        FrameworkName,
+        typer.Option(help="What takes time and memory besides: as nanotron does, measured; or nothing."),
+    ] = FrameworkName.NANOTRON
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="AXIS=VALUE,…", help="Only such layouts, as in tp=1,2 or zero=0,1."),
+    ] = None
+    measured: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Measured steps as CSV: columns of axes (others as by default), and seconds or "
+            "tokens_per_second_per_gpu; all figures are corrected by them.",
+        ),
+    ] = None
+
+
+def layouts_of(
+    model: Path | None,
+    arguments: list[str],
+    asked: QuestionOptions,
+    options: LayoutOptions,
+    sweeps: SweepOptions,
+    time_limit: str | None,
+) -> Result:
+    """Return the best layouts of a model, what each family costs, and what to measure first.
+
+    Raises:
+        UsageError: something is not said, or cannot be read.
+    """
+    from testbed.output.table import progress
+    from testbed.planning.layouts.belief import Belief
+    from testbed.planning.layouts.measured import believed, read_measured
+    from testbed.planning.layouts.search import Found, run
+    from testbed.report.layouts import Asked, layouts_result
+    from testbed.tasks.bounds import bounded
+
+    if model is None or model.suffix != ".toml":
+        raise UsageError("--layouts: expected a model, such as llama-70b.toml, behind the options")
+    if arguments:
+        raise UsageError(f"{model} {' '.join(arguments)}: expected the model's file alone")
+    name, search = _search(model, asked, options)
+    excluded = Counter[str]()
+    layouts = list(search.layouts(excluded))
+    measured = read_measured(options.measured, search) if options.measured is not None else {}
+    if not layouts:
+        reasons = ", ".join(f"{count} for {reason}" for reason, count in excluded.items())
+        raise UsageError(
+            f"{name}: no layout fits {search.ranks} ranks of {search.network}: {reasons or 'none asked for'}"
+        )
+    found: list[Found] = []
+    with bounded(parse_limit(time_limit)) as stop, progress(len(layouts)) as advance:
+        run(search, layouts, advance, found, workers=sweeps.workers, scheduler=sweeps.scheduler)
+    stop.check(found, len(layouts), "layout")
+    belief = believed(Belief.before(), found, measured)
+    return stop.ended(layouts_result(Asked(name, search, dict(excluded)), found, belief, measured))
+
+
+def _search(model: Path, asked: QuestionOptions, options: LayoutOptions) -> tuple[str, Search]:
+    """Return the name of the model, and the question.
+
+    Raises:
+        UsageError: something is not said, or does not divide.
+    """
+    from sim.units import parse_size
+    from testbed.planning.layouts.search import AXES, Search
+    from testbed.planning.layouts.transformer import read_model
+
+    others = {"profile": asked.profile, "collective": asked.collective, "set": asked.set_}
+    for option, value in others.items():
+        if value:
+            raise UsageError(f"--{option} and --layouts ask different things: leave one out")
+    if len(asked.network or ()) != 1 or asked.network is None:
+        raise UsageError("--layouts: expected one network, as --network NAME|FILE")
+    counts = parse_ranks(asked.ranks) if asked.ranks is not None else []
+    if len(counts) != 1:
+        raise UsageError("--layouts: expected one number of ranks, as --ranks 256")
+    name, transformer = read_model(model)
+    tokens = parse_size(options.tokens_per_step, "--tokens-per-step")
+    if tokens < options.seq or tokens % options.seq:
+        raise UsageError(
+            f"--tokens-per-step {options.tokens_per_step}: expected a multiple of --seq {options.seq}, such "
+            f"as {max(1, tokens // options.seq) * options.seq}"
+        )
+    only = []
+    for text in options.only or ():
+        axis, equals, values = text.partition("=")
+        if axis not in AXES or not equals:
+            raise UsageError(f"--only {text}: expected AXIS=VALUE,… with an axis of {', '.join(AXES)}")
+        only.append((axis, tuple(values.split(","))))
+    search = Search(
+        transformer,
+        asked.network[0],
+        counts[0],
+        options.seq,
+        tokens // options.seq,
+        device=asked.device or "",
+        memory_bytes=0 if options.memory is None else parse_size(options.memory, "--memory"),
+        framework=options.framework.value,
+        only=tuple(only),
+    )
+    return name, search

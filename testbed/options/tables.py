@@ -1,0 +1,36 @@
+"""Options for a table of measured collectives: what it does not say itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from testbed.options.arguments import MAX_RANKS
+
+if TYPE_CHECKING:
+    from testbed.calibration.tables.reading import Said
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Options for what a table of measured collectives leaves out."""
+
+    collective: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What was measured, where the table does not say.")
+    ] = None
+    ranks: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_RANKS, help="On how many ranks, where the table does not say."),
+    ] = None
+    nodes: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_RANKS, help="On how many nodes, where the table does not say."),
+    ] = None
+
+    def said(self) -> Said:
+        """Return what they say of a table."""
+        from testbed.calibration.tables.reading import Said
+
+        return Said(self.collective, self.ranks, self.nodes)

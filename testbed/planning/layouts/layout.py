@@ -1,0 +1,159 @@
+"""Layouts of a training over ranks: axes, the groups of ranks that they make, and what a rank is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from testbed.planning.layouts.transformer import Transformer
+
+PLACEMENTS = ("tp-cp-dp-pp", "tp-cp-pp-dp", "dp-cp-tp-pp", "pp-tp-cp-dp")
+"""Orders in which ranks are numbered: those of the first axis are neighbours, and share a node first."""
+CHUNKS = {"1f1b": 1, "interleaved": 2}
+"""Schedules of pipelines, by the pieces of the model that a stage has."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a training is divided over ranks, and in what order it is computed.
+
+    Attributes:
+        dp: ranks among which the batch is divided.
+        tp: ranks among which layers are divided, and sequences between products.
+        pp: stages.
+        cp: ranks among which sequences are divided.
+        ep: of the ranks with other batches, those among which experts are divided.
+        zero: what ranks with other batches divide: 1 optimizer states, 2 gradients, too, 3 all.
+        micro_batch: sequences that are computed at once.
+        schedule: of the pipeline; one of `CHUNKS`.
+        recompute: ``none``, or ``full``: backward passes compute a layer again from its input.
+        placement: one of `PLACEMENTS`.
+    """
+
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    zero: int = 0
+    micro_batch: int = 1
+    schedule: str = "1f1b"
+    recompute: str = "none"
+    placement: str = PLACEMENTS[0]
+
+    @property
+    def ranks(self) -> int:
+        """All ranks."""
+        return self.dp * self.tp * self.pp * self.cp
+
+    @property
+    def shards(self) -> int:
+        """Ranks that hold the same layers and divide what ZeRO divides."""
+        return self.dp * self.cp
+
+    def group(self, *axes: str) -> tuple[int, ...]:
+        """Return the places of the ranks that differ from the first rank in *axes* alone."""
+        order = self.placement.split("-")
+        return _places(tuple((getattr(self, axis), axis in axes) for axis in order))
+
+    def __str__(self) -> str:
+        sizes = " × ".join(
+            f"{axis} {getattr(self, axis)}"
+            for axis in ("dp", "tp", "pp", "cp", "ep")
+            if getattr(self, axis) > 1
+        )
+        more = [f"ZeRO {self.zero}", f"micro-batch {self.micro_batch}"]
+        more += [self.schedule] if self.pp > 1 and self.schedule != "1f1b" else []
+        more += ["recompute"] if self.recompute != "none" else []
+        if self.placement != PLACEMENTS[0]:
+            order = [axis for axis in self.placement.split("-") if getattr(self, axis) > 1]
+            more.append(f"placed {'-'.join(order)}")
+        return f"{sizes or 'one rank'}, {', '.join(more)}"
+
+
+@cache
+def _places(order: tuple[tuple[int, bool], ...]) -> tuple[int, ...]:
+    """Return the places that differ along some axes, of which *order* says sizes and whether they do."""
+    apart, places = 1, [0]
+    for size, differs in order:
+        if differs:
+            places = [place + number * apart for number in range(size) for place in places]
+        apart *= size
+    return tuple(places)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A step of a model in a layout.
+
+    Attributes:
+        model: that is trained.
+        layout: over the ranks.
+        seq: tokens of a sequence.
+        sequences: of a step, of all ranks.
+    """
+
+    model: Transformer
+    layout: Layout
+    seq: int
+    sequences: int
+
+    @property
+    def micro_batches(self) -> int:
+        """Of a step, on a rank."""
+        return self.sequences // (self.layout.dp * self.layout.micro_batch)
+
+    @property
+    def rows(self) -> int:
+        """Tokens of a micro-batch on the ranks that divide layers."""
+        return self.seq * self.layout.micro_batch // self.layout.cp
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a step, of all ranks."""
+        return self.seq * self.sequences
+
+    @cached_property
+    def _cut(self) -> tuple[tuple[int, ...], int]:
+        """Layers of each stage, and the stage of the head, cut greedily at equal parts of their cost."""
+        model, pp = self.model, self.layout.pp
+        if self.layout.schedule != "1f1b":
+            return (model.layers // pp,) * pp, pp - 1
+        layer = 4 * model.hidden**2 + model.ffn_params * max(1, model.experts_per_token)
+        costs = [layer] * model.layers + [model.vocabulary * model.hidden]
+        counts, stage, so_far = [0] * pp, 0, 0
+        for number, cost in enumerate(costs):
+            so_far += cost
+            if stage < pp - 1 and so_far * pp > sum(costs) * (stage + 1):
+                stage += 1
+            if number < model.layers:
+                counts[stage] += 1
+        return tuple(counts), stage
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """Layers of each stage: cut at equal parts of the cost, of interleaved schedules equally many."""
+        return self._cut[0]
+
+    @property
+    def leaves_stages_empty(self) -> bool:
+        """Whether the last stages have nothing to compute, with which such steps do not run."""
+        return self._cut[1] < self.layout.pp - 1
+
+    def stage_params(self, position: int) -> int:
+        """Return the parameters of a stage, experts left out, of all ranks that divide its layers."""
+        model, last = self.model, self.layout.pp - 1
+        ends = 0
+        if position == 0:
+            ends += model.vocabulary * model.hidden
+        if position == last and not (model.tied and last == 0):
+            ends += model.vocabulary * model.hidden
+        return self.stages[position] * model.layer_params + ends
+
+    def held(self, position: int) -> tuple[tuple[float, int], ...]:
+        """Return what a rank of a stage holds: parameters, and the ranks that hold the same or divide it."""
+        layout, experts = self.layout, self.stages[position] * self.model.expert_params
+        dense = self.stage_params(position) / layout.tp, layout.shards
+        if not experts:
+            return (dense,)
+        return dense, (experts / (layout.tp * layout.ep), layout.shards // layout.ep)

@@ -1,0 +1,238 @@
+"""Layouts of a training: the best, what each family costs, and what to measure first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
+from typing import Any
+
+from testbed.output.table import counted, percent, seconds
+from testbed.planning.layouts.belief import Belief, worth_measuring
+from testbed.planning.layouts.layer import CONTEXT, EXPERT, TENSOR
+from testbed.planning.layouts.layout import Layout
+from testbed.planning.layouts.measured import Measured
+from testbed.planning.layouts.search import AXES, Found, Search
+from testbed.planning.layouts.step import (
+    BUBBLE,
+    CAUSES,
+    COMPUTATION,
+    DATA,
+    HOST,
+    OPTIMIZER,
+    RECOMPUTE,
+    TRANSFERS,
+    UNEQUAL,
+)
+from testbed.result import Facts, Grid, Part, Result, Rows, Text, asked, found, quiet
+
+_FOUND = (
+    "family", "seconds", "error", "tokens_per_second_per_gpu", "mfu", "peak_bytes", "limit", "lost_to",
+    "measured_seconds",
+)  # fmt: skip
+COLUMNS = (*asked(*AXES), *found(*_FOUND))
+OF_FAMILIES = (*asked("family"), *found(*AXES, "seconds", "times_the_best"))
+OF_MEASURING = (*asked(*AXES), *found("seconds", "error", "expected_gain_seconds"))
+BEST = 10
+"""Layouts that are shown."""
+
+MODEL = (
+    "a step is composed of a layer's kernels and messages, the pipeline's schedule, the host's time, "
+    "gradients and the optimizer; no script is run"
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A search, and what it left out.
+
+    Attributes:
+        name: of the model.
+        search: the question.
+        excluded: layouts that were left out, by what is against them.
+    """
+
+    name: str
+    search: Search
+    excluded: Mapping[str, int]
+
+
+def layouts_result(of: Asked, layouts: Sequence[Found], belief: Belief, measured: Measured) -> Result:
+    """Return the best of *layouts*, by what is believed of their steps.
+
+    Args:
+        of: what was asked.
+        layouts: those that divide and fit, with their steps.
+        belief: how sure these are, after what was measured.
+        measured: steps that were.
+    """
+    search = of.search
+
+    def took(one: Found) -> float:
+        return measured.get(one.layout, belief.seconds(one))
+
+    ordered = sorted(layouts, key=lambda one: (took(one), astuple(one.layout)))
+    rows = [_row(search, one, belief, measured) for one in ordered]
+    families: dict[str, Found] = {}
+    for one in ordered:
+        families.setdefault(one.family, one)
+    unknown = [one for one in ordered if one.layout not in measured]
+    first = worth_measuring(unknown[:1000], belief) if unknown else []
+    to_measure = [
+        {
+            **asdict(one.layout),
+            "seconds": took(one),
+            "error": belief.error(one),
+            "expected_gain_seconds": belief.gain(one, ordered[0]),
+        }
+        for one in first
+    ]
+    of_families = [
+        {
+            "family": name,
+            **asdict(one.layout),
+            "seconds": took(one),
+            "times_the_best": took(one) / took(ordered[0]),
+        }
+        for name, one in families.items()
+    ]
+    answer = _answer(of, ordered[0], rows[0], of_families)
+    return Result(
+        question=f"Which layout trains {of.name} fastest on {search.ranks} ranks of {search.network}?",
+        answer=answer,
+        method="simulated",
+        model=MODEL,
+        assumptions={
+            "framework": search.framework,
+            "device": search.device_name,
+            "memory_bytes": search.limit_bytes,
+            "seq": search.seq,
+            "sequences": search.sequences,
+        },
+        rows=Rows(COLUMNS, rows),
+        tables={"families": Rows(OF_FAMILIES, of_families), "measure": Rows(OF_MEASURING, to_measure)},
+        body={
+            "model_name": of.name,
+            "network": search.network,
+            "ranks": search.ranks,
+            "params": search.model.params,
+            "layouts": len(layouts),
+            "excluded": dict(of.excluded),
+            "best": [asdict(one.layout) for one in ordered[:BEST]],
+        },
+        topologies={f"{search.network} x {search.ranks}": search.topology.digest()},
+        parts=list(_parts(of, answer, ordered, rows, of_families, first, to_measure)),
+    )
+
+
+def _row(search: Search, one: Found, belief: Belief, measured: Measured) -> dict[str, Any]:
+    """Return the row of a layout; what it is lost to is corrected as its time is."""
+    took = measured.get(one.layout, belief.seconds(one))
+    factor = took / one.seconds
+    rate = search.seq * search.sequences / took / search.ranks
+    return {
+        **asdict(one.layout),
+        "family": one.family,
+        "seconds": took,
+        "error": 0.0 if one.layout in measured else belief.error(one),
+        "tokens_per_second_per_gpu": rate,
+        "mfu": rate * search.model.flops_per_token(search.seq) / search.peak_flops,
+        "peak_bytes": round(one.peak_bytes),
+        "limit": max(one.lost, key=lambda cause: one.lost[cause]),
+        "lost_to": {cause: factor * own for cause, own in one.lost.items()},
+        "measured_seconds": measured.get(one.layout),
+    }
+
+
+def _answer(of: Asked, best: Found, row: Mapping[str, Any], families: Sequence[Mapping[str, Any]]) -> str:
+    """Return the best layout, and why it is."""
+    lost = {cause: own for cause, own in row["lost_to"].items() if cause != COMPUTATION}
+    most = max(lost, key=lambda cause: lost[cause])
+    took, rate = row["seconds"], row["tokens_per_second_per_gpu"]
+    said = (
+        f"{best.layout}: {seconds(took)} a step, {rate:,.0f} tokens/s/GPU, MFU {percent(row['mfu'])}; most "
+        f"is lost to {_words(most)}, {percent(lost[most] / took)} of the step."
+    )
+    if len(families) > 1:
+        family, times = families[1]["family"], families[1]["times_the_best"]
+        said += f" The best of another family, {family}, takes {times:.2f} times as long."
+    return said
+
+
+_HEADS = {
+    BUBBLE: "bubble", UNEQUAL: "unequal", HOST: "host", TENSOR: "tensor", CONTEXT: "context",
+    EXPERT: "expert", TRANSFERS: "transfers", DATA: "data", OPTIMIZER: "optimizer", RECOMPUTE: "recompute",
+}  # fmt: skip
+
+
+def _words(cause: str) -> str:
+    return cause.replace("_", " ")
+
+
+def _parts(
+    of: Asked,
+    answer: str,
+    ordered: Sequence[Found],
+    rows: Sequence[Mapping[str, Any]],
+    families: Sequence[Mapping[str, Any]],
+    first: Sequence[Found],
+    to_measure: Sequence[Mapping[str, Any]],
+) -> Iterator[Part]:
+    search, shown = of.search, rows[:BEST]
+    yield Text([answer], wrap=True)
+    yield Grid(
+        ("layout", "step", "tokens/s/GPU", "MFU", "memory", "limited by"),
+        [
+            (
+                str(one.layout),
+                seconds(row["seconds"]),
+                f"{row['tokens_per_second_per_gpu']:,.0f}",
+                percent(row["mfu"]),
+                f"{row['peak_bytes'] / 2**30:.0f} GiB",
+                _words(row["limit"]),
+            )
+            for one, row in zip(ordered[:BEST], shown, strict=True)
+        ],
+        title=f"Best of {counted(len(rows), 'layout')}",
+    )
+    causes = [own for own in CAUSES if any(row["lost_to"][own] > 5e-4 * row["seconds"] for row in shown)]
+    yield Grid(
+        tuple(_HEADS[cause] for cause in causes),
+        [tuple(f"{100 * row['lost_to'][cause] / row['seconds']:.1f}" for cause in causes) for row in shown],
+        text_columns=0,
+        title="Lost, percent of the step; the rest is computation",
+    )
+    yield Grid(
+        ("best of each family", "layout", "step", "times the best"),
+        [
+            (
+                row["family"],
+                str(Layout(**{axis: row[axis] for axis in AXES})),
+                seconds(row["seconds"]),
+                f"{row['times_the_best']:.2f}",
+            )
+            for row in families
+        ],
+        text_columns=2,
+    )
+    if first:
+        yield Grid(
+            ("measure first", "step", "unsure by", "may save"),
+            [
+                (
+                    str(one.layout),
+                    seconds(row["seconds"]),
+                    f"±{percent(row['error'])}",
+                    seconds(row["expected_gain_seconds"]),
+                )
+                for one, row in zip(first, to_measure, strict=True)
+            ],
+        )
+    if of.excluded:
+        yield Facts(
+            {reason: f"{count:,}" for reason, count in of.excluded.items()}, title="Left out for", width=30
+        )
+    yield quiet(
+        f"Figures: {MODEL}. Software: {search.framework}, {search.device_name} in bfloat16, layers cut at "
+        "equal cost; MFU counts products and attention to all tokens, without recomputing. Not modelled: "
+        "selective recomputing, float8, offloading, zero-bubble schedules, sequences of unequal lengths.",
+    )

@@ -1,0 +1,65 @@
+"""Time-outs that a run reaches: ranks that come later than their group waits."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from collectives.virtual import MessageDelay, Roofline, run
+from tests.given import switch
+
+MINUTE = 60
+
+
+def comes_late(seconds: int, backend: str, given: timedelta | None, message: bool) -> Any:
+    """Return what ranks do of which rank 1 comes late to the second call."""
+
+    def work(rank: int) -> None:
+        dist.init_process_group(backend, timeout=given)
+        tensor = torch.ones(4, device="cuda" if backend == "nccl" else "cpu")
+        dist.all_reduce(tensor)
+        if rank == 1:
+            time.sleep(seconds)
+        if not message:
+            dist.all_reduce(tensor)
+        elif rank == 0:
+            dist.recv(tensor, 1)
+        elif rank == 1:
+            dist.send(tensor, 0)
+
+    return work
+
+
+LIMITS = {
+    "gloo": ("gloo", None, 30 * MINUTE),
+    "nccl": ("nccl", None, 10 * MINUTE),
+    "gloo, as long as its default": ("gloo", timedelta(minutes=30), 30 * MINUTE),
+    "nccl, longer": ("nccl", timedelta(minutes=30), 30 * MINUTE),
+    "nccl, shorter": ("nccl", timedelta(seconds=90), 90),
+}
+
+
+@pytest.mark.parametrize("message", [False, True])
+@pytest.mark.parametrize("conditions", [(), (MessageDelay("1us"),)], ids=["calm", "late messages"])
+@pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
+def test_a_rank_that_is_later_than_its_group_waits_ends_the_run(
+    limit: tuple[str, timedelta | None, int], conditions: tuple[Any, ...], message: bool
+) -> None:
+    backend, given, seconds = limit
+    compute = Roofline("h100") if backend == "nccl" else None
+
+    def of(lateness: int) -> Any:
+        work = comes_late(lateness, backend, given, message)
+        return run(work, 3, network=switch(3), compute=compute, conditions=conditions)
+
+    of(seconds - 1)
+    with pytest.raises(Exception, match=f"rank 1 comes to .* {seconds + 1} s after rank 0") as caught:
+        of(seconds + 1)
+    said = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
+    assert f"the group waits for {seconds} s" in said
+    assert f"after it slept {seconds + 1} s at test_time_outs.py" in said

@@ -1,0 +1,32 @@
+"""Messages sent one by one on a network, and when they arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import simpy
+
+from sim.network import Network
+from sim.network.recorder import Recorder
+from sim.topology import Topology
+from tests.sim.fluid import Message
+
+
+def network_on(topology: Topology, recorder: Recorder | None = None) -> Network:
+    """Return the network of *topology*, at the time 0."""
+    return Network(simpy.Environment(initial_time=0), topology, recorder)
+
+
+def arrivals(network: Network, messages: Sequence[Message]) -> list[int]:
+    """Return when each message arrives, and stop then, whatever else happens later."""
+    arrived = [-1] * len(messages)
+
+    def send(number: int, sent_ps: int, source: int, destination: int, nbytes: int) -> Any:
+        yield network.env.timeout(sent_ps)
+        yield network.transfer(source, destination, nbytes)
+        arrived[number] = int(network.env.now)
+
+    sends = [network.env.process(send(number, *message)) for number, message in enumerate(messages)]
+    network.env.run(network.env.all_of(sends))
+    return arrived

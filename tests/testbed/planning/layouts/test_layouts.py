@@ -1,0 +1,160 @@
+"""Layouts: groups divide the ranks, what is lost adds up, pipelines have a closed form, files are read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim import load_network
+from sim.files.device_file import load_device
+from testbed.errors import UsageError
+from testbed.planning.layouts.framework import FRAMEWORKS
+from testbed.planning.layouts.kernels import Kernels
+from testbed.planning.layouts.layer import Machine
+from testbed.planning.layouts.layout import PLACEMENTS, Layout, Training
+from testbed.planning.layouts.memory import peak_bytes
+from testbed.planning.layouts.messages import Messages
+from testbed.planning.layouts.step import (
+    BUBBLE,
+    COMPUTATION,
+    DATA,
+    OPTIMIZER,
+    TRANSFERS,
+    UNEQUAL,
+    lost,
+    step_seconds,
+)
+from testbed.planning.layouts.transformer import Transformer, model_names, read_model
+
+MODEL = Transformer(layers=8, hidden=1024, heads=16, kv_heads=4, ffn=4096, vocabulary=32768)
+MEMORY = FRAMEWORKS["nanotron"].memory
+POWERS = st.sampled_from([1, 2, 4])
+LAYOUTS = st.builds(
+    Layout,
+    *(POWERS for _ in ("dp", "tp", "pp", "cp")),
+    st.just(1),
+    st.integers(0, 3),
+    st.sampled_from([1, 2]),
+    recompute=st.sampled_from(["none", "full"]),
+    placement=st.sampled_from(PLACEMENTS),
+)
+
+
+def machine(framework: str, ranks: int = 256, network: str = "dgx-h100") -> Machine:
+    messages = Messages(load_network(network).topology(ranks))
+    return Machine(Kernels(load_device("h100")), messages, FRAMEWORKS[framework])
+
+
+NANOTRON, IDEAL = machine("nanotron"), machine("ideal")
+
+
+@given(layout=LAYOUTS)
+def test_groups_of_an_axis_have_its_size_and_axes_together_all_ranks(layout: Layout) -> None:
+    for axis in ("dp", "tp", "pp", "cp"):
+        assert len(layout.group(axis)) == getattr(layout, axis)
+    assert sorted(layout.group("dp", "tp", "pp", "cp")) == list(range(layout.ranks))
+    assert set(layout.group("cp")) | set(layout.group("dp")) <= set(layout.group("cp", "dp"))
+
+
+@given(layout=LAYOUTS, framework=st.sampled_from([NANOTRON, IDEAL]))
+def test_what_a_step_is_lost_to_is_the_step_and_nothing_is_less_than_nothing(
+    layout: Layout, framework: Machine
+) -> None:
+    training = Training(MODEL, layout, 4096, 64)
+
+    found = lost(training, framework)
+
+    assert sum(found.values()) == pytest.approx(step_seconds(training, framework))
+    assert min(found.values()) >= 0
+    assert found[COMPUTATION] > 0
+
+
+@pytest.mark.parametrize("micro_batches", [1, 4, 16])
+@pytest.mark.parametrize("pp", [2, 4])
+def test_equal_stages_wait_as_the_closed_form_of_a_pipeline_says(pp: int, micro_batches: int) -> None:
+    even = replace(MODEL, vocabulary=64)  # so that the ends take next to nothing
+    training = Training(even, Layout(pp=pp, schedule="interleaved"), 4096, micro_batches)
+    chunks, alone = 2, frozenset({TRANSFERS, UNEQUAL, DATA, OPTIMIZER})
+
+    whole, full = (step_seconds(training, IDEAL, alone | more) for more in (frozenset(), {BUBBLE}))
+
+    assert whole / full - 1 == pytest.approx((pp - 1) / (chunks * micro_batches))
+
+
+@given(layout=LAYOUTS)
+def test_what_is_divided_or_computed_again_is_not_held(layout: Layout) -> None:
+    def held(**changes: object) -> float:
+        return peak_bytes(Training(MODEL, replace(layout, **changes), 4096, 64), MEMORY)  # type: ignore[arg-type]
+
+    divided = [held(zero=zero) for zero in range(4)]
+
+    assert held(recompute="full") <= held(recompute="none")
+    if layout.shards > 1:
+        assert divided[1] < divided[0]
+
+
+def test_groups_that_share_a_card_are_slower_by_as_many() -> None:
+    one_card = Messages(load_network("aws-p3dn").topology(32))
+    own_cards = NANOTRON.messages
+    layout = Layout(dp=4, tp=8)
+
+    def contention(messages: Messages) -> float:
+        return messages._shared(layout.group("dp"))
+
+    assert contention(own_cards) == 1
+    assert contention(one_card) == pytest.approx(8)
+
+
+def test_experts_are_exchanged_and_shared_and_a_model_without_has_none() -> None:
+    mixture = replace(MODEL, experts=8, experts_per_token=2)
+    alone, shared = (lost(Training(mixture, Layout(dp=8, ep=ep, zero=1), 4096, 64), IDEAL) for ep in (1, 8))
+
+    assert alone["expert_parallel"] == 0 < shared["expert_parallel"]
+    held = [Training(mixture, Layout(dp=8, ep=ep), 4096, 64).held(0)[1] for ep in (1, 8)]
+    assert [copies for _, copies in held] == [8, 1]
+    assert held[0][0] == 8 * held[1][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("gpt2-xl", 1.6),
+        ("llama-8b", 8.0),
+        ("llama-70b", 70.6),
+        ("llama-405b", 405.8),
+        ("mixtral-8x7b", 46.7),
+    ],
+)
+def test_models_that_ship_have_as_many_parameters_as_their_names_say(name: str, billions: float) -> None:
+    _, model = read_model(f"{name}.toml")
+
+    assert model.params / 1e9 == pytest.approx(billions, rel=0.03)
+    assert read_model(name)[1] == model
+
+
+def test_all_models_that_ship_are_read() -> None:
+    assert {name: read_model(name)[0] for name in model_names()} == {name: name for name in model_names()}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("schema = 1", r"expected a table \[model\]"),
+        ("schema = 1\n[model]\nlayers = 2", "hidden"),
+        ("schema = 1\n[model]\nlayers = 2\nhidden = 30\nheads = 4\nffn = 8\nvocabulary = 8", "hidden = 30"),
+        (
+            "schema = 1\n[model]\nlayers = 2\nhidden = 32\nheads = 4\nffn = 8\nvocabulary = 8\nexperts = 4",
+            "experts_per_token = 0: expected 1 to experts = 4",
+        ),
+    ],
+)
+def test_a_file_that_is_no_model_says_what_is_wrong(text: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(text)
+
+    with pytest.raises(UsageError, match=said):
+        read_model(file)

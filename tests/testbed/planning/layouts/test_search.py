@@ -1,0 +1,117 @@
+"""Search of layouts: all fit and use all ranks, measured steps correct the others, the command says it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import testbed
+from testbed.errors import UsageError
+from testbed.planning.layouts.belief import Belief, worth_measuring
+from testbed.planning.layouts.search import AXES, Found, Search, evaluate
+from testbed.planning.layouts.transformer import read_model
+
+SEARCH = Search(read_model("gpt2-xl")[1], "dgx-h100", 16, 1024, 64)
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Found]:
+    return evaluate((SEARCH, list(SEARCH.layouts(Counter()))))
+
+
+def test_layouts_use_all_ranks_fit_and_are_all_different(found: list[Found]) -> None:
+    assert len({own.layout for own in found}) == len(found) > 100
+    for own in found:
+        assert own.layout.ranks == 16
+        assert own.peak_bytes <= 80 * 2**30
+        assert own.layout.micro_batch * own.layout.dp <= 64
+
+
+def test_layouts_that_do_not_fit_are_counted_and_axes_can_be_held() -> None:
+    excluded = Counter[str]()
+    small = Search(SEARCH.model, "dgx-h100", 16, 1024, 64, memory_bytes=8 * 2**30, only=(("zero", ("0",)),))
+
+    kept = list(small.layouts(excluded))
+
+    assert excluded["memory"] > 0
+    assert {own.zero for own in kept} <= {0}
+
+
+def test_a_measured_step_is_believed_and_moves_those_that_lose_to_the_same(found: list[Found]) -> None:
+    first, *_ = sorted(found, key=lambda own: own.seconds)
+    alike = next(own for own in found if own.family == first.family and own is not first)
+    before = Belief.before()
+
+    after = before.after(first, 1.5 * first.seconds)
+
+    assert before.seconds(first) == pytest.approx(first.seconds)
+    assert 1.3 * first.seconds < after.seconds(first) <= 1.5 * first.seconds
+    assert after.seconds(alike) > before.seconds(alike)
+    assert after.error(first) < before.error(first)
+
+
+def test_the_best_is_measured_first_and_then_what_may_be_better(found: list[Found]) -> None:
+    chosen = worth_measuring(found, Belief.before())
+
+    assert chosen[0] is min(found, key=lambda own: own.seconds)
+    assert len({own.layout for own in chosen}) == 3
+    assert worth_measuring(found[:1], Belief.before()) == found[:1]
+
+
+def asked(**options: object) -> testbed.Result:
+    given = {"network": ["dgx-h100"], "ranks": "16", "seq": 1024, "tokens_per_step": "64K", "workers": 1}
+    return testbed.plan(Path("gpt2-xl.toml"), layouts=True, **{**given, **options})  # type: ignore[arg-type]
+
+
+def test_the_command_gives_rows_by_time_families_and_three_to_measure_and_takes_them(tmp_path: Path) -> None:
+    said = asked()
+    rows = list(said.rows)
+    times = [row["seconds"] for row in rows]
+    slower = tmp_path / "measured.csv"
+    columns = [name for name in AXES if name != "ep"]
+    lines = [",".join([*(str(row[name]) for name in columns), "100"]) for row in said.tables["measure"]]
+    slower.write_text("\n".join([",".join([*columns, "seconds"]), *lines]))
+
+    corrected = asked(measured=slower)
+
+    assert times == sorted(times)
+    assert sum(rows[0]["lost_to"].values()) == pytest.approx(times[0])
+    assert next(row["times_the_best"] for row in said.tables["families"]) == 1
+    assert len(said.tables["measure"]) == 3
+    assert [row["seconds"] for row in corrected.rows if row["measured_seconds"]] == [100.0] * 3
+    assert next(iter(corrected.rows))["measured_seconds"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"ranks": "8,16"}, "expected one number of ranks"),
+        ({"network": ["dgx-h100", "aws-p5"]}, "expected one network"),
+        ({"tokens_per_step": "1000"}, "expected a multiple of --seq 1024"),
+        ({"only": ["width=3"]}, "expected AXIS=VALUE"),
+        ({"only": ["dp=7"]}, "no layout fits"),
+        ({"memory": "1GB"}, "for memory"),
+        ({"profile": ["gpt2-xl"]}, "leave one out"),
+        ({"network": ["ethernet-25g"]}, "give --device"),
+    ],
+)
+def test_what_cannot_be_planned_says_why(options: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        asked(**options)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a,b\n1,2", "expected columns of axes"),
+        ("dp,seconds\n16,fast", "row 1: expected numbers above 0"),
+        ("dp,seconds\n8,1", "row 1: expected dp × tp × pp × cp = 16 ranks"),
+    ],
+)
+def test_measured_steps_that_cannot_be_read_say_where(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "measured.csv").write_text(text)
+
+    with pytest.raises(UsageError, match=said):
+        asked(measured=tmp_path / "measured.csv")
