@@ -294,7 +294,7 @@ def prepare(tests: Iterable[Callable[..., Any]]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         importlib.import_module("collectives.virtual.setting")
-        from collectives.virtual.gpu.mentions import text_of_module
+        from collectives.virtual.gpu.virtual_cuda import text_of_module
 
         texts = {text_of_module(inspect.unwrap(test)) or "" for test in tests}
         if any(word in text for text in texts for word in ("optim", "fsdp", "fully_shard")):

@@ -22,8 +22,7 @@ from collectives.torch_backend.names import NamedProcessGroup
 from collectives.virtual.batched_execution import BatchedExecutions
 from collectives.virtual.carried import Noted
 from collectives.virtual.diagnosis.places import current_place
-from collectives.virtual.gpu.door import ValueDoor
-from collectives.virtual.gpu.on_values import OnValues
+from collectives.virtual.gpu.door import OnValues, ValueDoor
 from collectives.virtual.group_calls.exchange import Exchanges
 from collectives.virtual.group_calls.launcher import Group, StreamLauncher
 from collectives.virtual.library_calls import CallsOfGroup, LibraryPrograms

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -109,8 +110,6 @@ def measure_processes(request: BenchRequest) -> tuple[list[Row], list[Refusal]] 
 
     They meet on the loopback if that is where they were sent.
     """
-    from datetime import timedelta
-
     import torch
     import torch.distributed as dist
 

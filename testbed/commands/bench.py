@@ -21,9 +21,7 @@ from testbed.benchmarking.candidates import (
     choose_candidates,
 )
 from testbed.benchmarking.measure import Row
-from testbed.benchmarking.measured_run import measure_on_ranks, measure_processes, measure_threads
 from testbed.benchmarking.payload import ITEM_SIZES, count_of, size_of
-from testbed.calibration.live.comparison import with_simulation
 from testbed.errors import UsageError
 from testbed.options.annotations import Port, SizeFactor
 from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes
@@ -174,6 +172,8 @@ def bench(
         rows, more = _measure(request, algorithm, port)
         timings = measured(request, rows, refusals + more)
         if compare:
+            from testbed.calibration.live.comparison import with_simulation
+
             timings = with_simulation(timings, request, topology, _calibration_of(network))
     if not timings.rows:
         raise UsageError(f"nothing was measured: {'; '.join(map(str, timings.refusals))}")
@@ -253,6 +253,8 @@ def _measure(
     Raises:
         typer.Exit: of those this is another than rank 0, which alone reports.
     """
+    from testbed.benchmarking.measured_run import measure_on_ranks, measure_processes, measure_threads
+
     if request.transport is TransportName.THREADS:
         return measure_threads(request)
     if not joined():

@@ -18,7 +18,6 @@ from testbed.options.command import Outputs, command
 from testbed.options.outputs import STDOUT
 from testbed.output.table import counted
 from testbed.result import Result, Rows, Text, asked, found
-from testbed.studies.proofs import choose
 
 if TYPE_CHECKING:
     from collectives.formats.nccl_tuner import TunerTiming
@@ -115,6 +114,7 @@ def _of_algorithm(
 ) -> Exported:
     from collectives.formats.msccl_xml import to_msccl_xml
     from collectives.formats.mscclpp_json import to_mscclpp_json
+    from testbed.studies.proofs import choose
 
     if ranks is None:
         raise UsageError(f"--format {format} is for one world size: add --ranks N")

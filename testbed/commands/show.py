@@ -10,7 +10,6 @@ import typer
 from testbed.options.annotations import CollectiveOf
 from testbed.options.command import command
 from testbed.result import Result
-from testbed.studies.proofs import choose, root_of
 
 EXAMPLES = """\b
 Examples:
@@ -41,6 +40,7 @@ def show(
     from collectives import ProgramError, verify
     from testbed.reference.schedule import schedule_of
     from testbed.report.schedule import fault_result, schedule_result
+    from testbed.studies.proofs import choose, root_of
 
     meant = choose([algorithm], collective)
     chosen = next((own for own in meant if own.collective == "all_reduce"), meant[0])

@@ -12,13 +12,12 @@ from testbed.options.annotations import WORLD_SIZES
 from testbed.options.arguments import MAX_COUNT, parse_ranks
 from testbed.options.command import command
 from testbed.output.table import counted, progress
-from testbed.report.proofs import proofs_result
 from testbed.result import Result
-from testbed.studies.proofs import Outcome, Which, choose, prove_wholly, which
 from testbed.tasks.bounds import bounded
 
 if TYPE_CHECKING:
     from collectives.program import Algorithm
+    from testbed.studies.proofs import Outcome, Which
 
 MAX_SIZES = 2048
 """World sizes of one command: beyond, saying how much work each is takes minutes."""
@@ -75,6 +74,9 @@ def verify(
 
     Ctrl-C ends it and shows what is proved by then.
     """
+    from testbed.report.proofs import proofs_result
+    from testbed.studies.proofs import choose, prove_wholly, which
+
     sizes = parse_ranks(ranks)
     if len(sizes) > MAX_SIZES:
         raise UsageError(f"--ranks {ranks}: {len(sizes)} world sizes; at most {MAX_SIZES} are proved at once")

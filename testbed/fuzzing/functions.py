@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from random import Random
-from typing import TYPE_CHECKING
 
+from collectives.virtual import VirtualRun
+from collectives.virtual.faults import VirtualCondition
 from sim.cluster import RandomOrder
 from testbed.fuzzing.faults import FAULTS, Calm, condition_of, draw_fault
 from testbed.fuzzing.values import digest
 
-if TYPE_CHECKING:
-    from collectives.virtual import VirtualRun
-    from collectives.virtual.faults import VirtualCondition
 _MOST_FAULTS = 3
 
 

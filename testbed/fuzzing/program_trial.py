@@ -6,7 +6,7 @@ import functools
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,14 +20,12 @@ from collectives.program.contracts import CONTRACTS, Place
 from collectives.timing.floor import floor_ps
 from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.timing.ranks.simulated_port import SimulatedPort
+from collectives.virtual.faults import Faults, VirtualCondition
 from sim.errors import LinkFailedError
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
 from sim.scenario.step_overheads import StepOverheads
 from testbed.fuzzing.program_draw import ProgramDraw, algorithm_of, topology
-
-if TYPE_CHECKING:
-    from collectives.virtual.faults import VirtualCondition
 
 _NEVER_WRITTEN = float("nan")
 
@@ -137,8 +135,6 @@ def is_right(draw: ProgramDraw, rank: int, held: bytes | None) -> bool:
 def carry_out_program(draw: ProgramDraw, conditions: Sequence[VirtualCondition]) -> Ended:
     """Return how the run of *draw* ends under *conditions*."""
     import simpy
-
-    from collectives.virtual.faults import Faults
 
     ranks_on = topology(draw.network, draw.ranks)
     faults = Faults.of(conditions, ranks_on)

@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING
 from weakref import ReferenceType, ref
 
 from collectives.program import Send
+from collectives.virtual import Module, VirtualRun, run
+from collectives.virtual.faults import VirtualCondition
+from collectives.virtual.parameters.record import ParameterRecord
+from collectives.virtual.world import VirtualWorld
 from sim import load_network
 from sim.cluster import RandomOrder
 from sim.cluster.raised import raise_in, settle
@@ -30,9 +34,6 @@ from testbed.options.arguments import parse_compute_model
 if TYPE_CHECKING:
     import torch
 
-    from collectives.virtual import VirtualRun
-    from collectives.virtual.faults import VirtualCondition
-    from collectives.virtual.parameters.record import ParameterRecord
 PATIENCE_SECONDS = 120.0
 """Seconds of real time after which a run is taken to hang; a virtual run finds a deadlock at once."""
 
@@ -103,9 +104,6 @@ def carry_out(draw: Draw, space: Space, calm: Calm | None = None) -> Trial:
     Raises:
         UsageError: the script, or the module, cannot be read.
     """
-    from collectives.virtual import Module, run
-    from collectives.virtual.parameters.record import ParameterRecord
-
     importlib.import_module(
         "torch._dynamo"
     )  # by the first optimizer, in a run, it would keep what that replaces
@@ -191,8 +189,6 @@ def _forget(outcome: VirtualRun) -> None:
 
 def _unfinished(outcome: VirtualRun) -> Iterator[str]:
     """Yield in words which messages and collectives were begun and never ended."""
-    from collectives.virtual.world import VirtualWorld
-
     world = VirtualWorld.of(outcome.cluster)
     for meeting_point in world.meeting_points.values():
         for rank, (step, position) in meeting_point.matching.waiting():

@@ -95,56 +95,6 @@ def _assumptions_in(path: Path) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key != "on"}
 
 
-Overhead: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="Software overhead of each message, on either side, such as 1us."),
-]
-ArrivalOverhead: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="From a message's last byte until its receiver knows, such as 50us."),
-]
-ReductionBandwidth: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="RATE", help="At which a rank reduces, such as 200GB/s; else at no cost."),
-]
-CallOverhead: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="Of a call on each rank, before its first step, such as 100us."),
-]
-CopyBandwidth: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RATE", help="At which a rank copies what calls copy around programs; else at no cost."
-    ),
-]
-Protocol: TypeAlias = Annotated[
-    Literal["LL", "LL128", "Simple"] | None,
-    typer.Option(help="NCCL protocol, which takes bandwidth from links and adds latency."),
-]
-TimedBy: TypeAlias = Annotated[
-    Literal["links", "nccl", "measured", "library"] | None,
-    typer.Option(
-        "--model",
-        help="links: messages share links; nccl: what NCCL expects; measured: by the [[measured]] of the "
-        "network's file; library: one of these two of NCCL's own choice (nccl, native), and links of all "
-        "others.  [library where the network names GPUs, else links]",
-        show_default=False,
-    ),
-]
-TransportModel: TypeAlias = Annotated[
-    TransportModelName | None,
-    typer.Option(
-        help="How a step of a collective is completed (docs/modelling.md): by default as over what would "
-        "really run, nccl where the network names its hardware, shm on one host, else gloo."
-    ),
-]
-Symmetric: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--symmetric",
-        help="Buffers are registered as windows, so that NCCL takes its symmetric kernels where it has some.",
-    ),
-]
 Inefficiencies: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -191,13 +141,49 @@ class AssumptionOptions:
 
     PANEL: ClassVar = "Software"
 
-    model: TimedBy = None
-    transport_model: TransportModel = None
-    protocol: Protocol = None
-    overhead: Overhead = None
-    arrival_overhead: ArrivalOverhead = None
-    reduction_bandwidth: ReductionBandwidth = None
-    symmetric: Symmetric = False
+    model: Annotated[
+        Literal["links", "nccl", "measured", "library"] | None,
+        typer.Option(
+            "--model",
+            help="links: messages share links; nccl: what NCCL expects; measured: by the [[measured]] of the "
+            "network's file; library: one of these two of NCCL's own choice (nccl, native), and links of all "
+            "others.  [library where the network names GPUs, else links]",
+            show_default=False,
+        ),
+    ] = None
+    transport_model: Annotated[
+        TransportModelName | None,
+        typer.Option(
+            help="How a step of a collective is completed (docs/modelling.md): by default as over what would "
+            "really run, nccl where the network names its hardware, shm on one host, else gloo."
+        ),
+    ] = None
+    protocol: Annotated[
+        Literal["LL", "LL128", "Simple"] | None,
+        typer.Option(help="NCCL protocol, which takes bandwidth from links and adds latency."),
+    ] = None
+    overhead: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Software overhead of each message, on either side, such as 1us."),
+    ] = None
+    arrival_overhead: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="From a message's last byte until its receiver knows, such as 50us."
+        ),
+    ] = None
+    reduction_bandwidth: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="At which a rank reduces, such as 200GB/s; else at no cost."),
+    ] = None
+    symmetric: Annotated[
+        bool,
+        typer.Option(
+            "--symmetric",
+            help="Buffers are registered as windows, so that NCCL takes its symmetric kernels where it has "
+            "some.",
+        ),
+    ] = False
     ideal: Ideal = False
     assumptions: AssumptionsFile = None
 
@@ -221,8 +207,16 @@ class AssumptionOptions:
 class CollectiveAssumptionOptions(AssumptionOptions):
     """The same of a collective by itself."""
 
-    call_overhead: CallOverhead = None
-    copy_bandwidth: CopyBandwidth = None
+    call_overhead: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Of a call on each rank, before its first step, such as 100us."),
+    ] = None
+    copy_bandwidth: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE", help="At which a rank copies what calls copy around programs; else at no cost."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

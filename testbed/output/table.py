@@ -37,20 +37,20 @@ class Advance(Protocol):
         """Show *description*, and that *completed* units are done (None: one more)."""
 
 
-def stdout_console(*, quiet: bool = False) -> Console:
+def stdout_console() -> Console:
     """Return a console on stdout, plain and wide enough when stdout is no terminal."""
-    console = _Console(**_LITERAL, quiet=quiet)
-    if console.is_terminal:
-        return console
-    return _Console(**_LITERAL, quiet=quiet, width=max(console.width, MIN_WIDTH))
+    return _console()
 
 
 def stderr_console() -> Console:
     """Return a console on stderr, for what goes beside the output of somebody else's script."""
-    console = _Console(stderr=True, **_LITERAL)
-    if console.is_terminal:
-        return console
-    return _Console(stderr=True, **_LITERAL, width=max(console.width, MIN_WIDTH))
+    return _console(stderr=True)
+
+
+def _console(**options: Any) -> Console:
+    console = _Console(**options, **_LITERAL)
+    wide: dict[str, Any] = {} if console.is_terminal else {"width": max(console.width, MIN_WIDTH)}
+    return _Console(**options, **_LITERAL, **wide)
 
 
 class _Console(Console):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from collectives import Proof
 from testbed.extras import how_to_install
 from testbed.output.table import counted
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 from testbed.studies.proofs import EVERY_SIZE, MODEL, POWERS_OF_TWO, Outcome, rows_of, solver_is_there
-
-if TYPE_CHECKING:
-    from collectives import Proof
 
 COLUMNS = (
     *asked("algorithm", "collective", "world_size"),

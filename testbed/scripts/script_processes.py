@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _collective_testbed_entry import BACKEND, PACKAGES, register_backend
+from testbed.options.arguments import parse_algorithm
 from testbed.scripts.launch import launch, leave_current_folder, own_module
 from testbed.scripts.script import check_script
 
@@ -42,7 +43,6 @@ def run_processes(
     """
     check_script(script, is_module=module)
     from collectives.catalogue.selectors import check_choice
-    from testbed.options.arguments import parse_algorithm
     from testbed.options.evidence import evidence_for
 
     choice = parse_algorithm(algorithm)
@@ -62,7 +62,6 @@ def _become_script() -> None:
     from collectives.torch_backend.every_group import every_group_ours
     from collectives.torch_backend.nccl_options import let_options_of_nccl_be_found
     from collectives.torch_backend.script import Module, Script
-    from testbed.options.arguments import parse_algorithm
     from testbed.scripts.loopback import listen_on_loopback
 
     listen_on_loopback(for_good=True)

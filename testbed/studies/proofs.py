@@ -7,12 +7,19 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from collectives import Algorithm, NotSupportedError, ProgramError, Proof, resolve_algorithm, verify
+from collectives.algorithms import ALGORITHMS
+from collectives.catalogue.admission import is_shipped
+from collectives.catalogue.bounds import OutOfBoundsError, within
+from collectives.catalogue.resolve import resolve_for_every_collective
+from collectives.catalogue.user_files import unbounded
+from collectives.program.contracts import CONTRACTS
+from collectives.proof import estimate_work
 from testbed.errors import UsageError
 from testbed.extras import is_installed
 from testbed.output.table import Advance
 
 if TYPE_CHECKING:
-    from collectives import Algorithm, Proof
     from collectives.proof.every_size import Scope
 
 MODEL = (
@@ -71,11 +78,6 @@ def choose(names: Iterable[str] | None, collective: str | None) -> list[Algorith
     Raises:
         UsageError: none is shipped for *collective*.
     """
-    from collectives import resolve_algorithm
-    from collectives.algorithms import ALGORITHMS
-    from collectives.catalogue.resolve import resolve_for_every_collective
-    from collectives.program.contracts import CONTRACTS
-
     if names and collective:
         return [resolve_algorithm(name, collective) for name in names]
     if names:
@@ -113,7 +115,6 @@ def prove_wholly(
 
     *found* gets each outcome as it comes, so that it has some where this is interrupted.
     """
-    from collectives.algorithms import ALGORITHMS
     from testbed.tasks.spread import results
 
     found = {} if found is None else found
@@ -138,8 +139,6 @@ def which(algorithm: Algorithm) -> Which:
 
 def _prove_shipped(task: tuple[str, str, Sequence[int], str, int | None]) -> Outcome:
     """Return the outcome of a name, collective, world sizes, the ranks that these are, and a budget."""
-    from collectives import resolve_algorithm
-
     name, collective, sizes, ranks, budget = task
     algorithm = resolve_algorithm(name, collective)
     outcome = _prove(algorithm, sizes, _tell_nobody, budget)
@@ -158,9 +157,6 @@ def _prove(
     found: dict[Which, Outcome] | None = None,
 ) -> Outcome:
     """Return the outcome of *algorithm*; where that is interrupted *found* gets what there is of it."""
-    from collectives import NotSupportedError, ProgramError, verify
-    from collectives.proof import estimate_work
-
     proofs: list[Proof] = []
     refused: list[int] = []
     left_out: list[int] = []
@@ -200,8 +196,6 @@ def _prove(
 
 
 def _with_scope(algorithm: Algorithm, outcome: Outcome, ranks: str) -> Outcome:
-    from collectives.algorithms import ALGORITHMS
-
     if not outcome.proofs or outcome.failed_at is not None:
         return outcome
     tried = ALWAYS_PROVED if algorithm in ALGORITHMS else ranks
@@ -216,9 +210,6 @@ def scope_beyond(algorithm: Algorithm) -> Scope | None:
     """Return for which world sizes *algorithm* is proved all at once, if so and if the solver is there."""
     if not solver_is_there():
         return None
-    from collectives.catalogue.admission import is_shipped
-    from collectives.catalogue.bounds import OutOfBoundsError, within
-    from collectives.catalogue.user_files import unbounded
     from collectives.proof.every_size import NotProvedError, scope_of
 
     with suppress(NotProvedError, OutOfBoundsError):

@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from collectives.virtual.computation.launches import operation_of
-from collectives.virtual.computation.tensors import nbytes_of, tensors_in
+from collectives.virtual.computation.operations import nbytes_of, tensors_in
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.streams.gpu import Gpu, current_gpu
 from sim.units import SECOND

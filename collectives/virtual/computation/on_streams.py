@@ -18,7 +18,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from collectives.virtual.computation.compiled import Fusing
 from collectives.virtual.computation.launches import Launches
-from collectives.virtual.computation.tensors import tensors_in
+from collectives.virtual.computation.operations import tensors_in
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.streams.gpu import Gpu, current_gpu
@@ -75,7 +75,7 @@ class OnStreams:
         gpu.part = part
         for launch in self._launches.of(func, args, kwargs, result, self._fusing.pads):
             gpu.launch(launch.name, launch.duration_ps)
-            totals.add(launch.flops, launch.nbytes, launch.dtype, part)
+            totals.add(launch.flops, launch.nbytes, launch.dtype, part, launch.unmodelled)
 
 
 def _are_counters(value: Any) -> bool:

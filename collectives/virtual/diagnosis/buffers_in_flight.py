@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
 from collectives.execution.blame import spell_ranks
 from collectives.torch_backend.work import CollectiveWork
-from collectives.virtual.computation.tensors import tensors_in
+from collectives.virtual.computation.operations import tensors_in
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
 from sim.cluster import RankThread, current_rank_thread

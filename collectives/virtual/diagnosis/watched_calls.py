@@ -20,7 +20,7 @@ import torch
 import collectives
 from collectives.torch_backend.group import TestbedProcessGroup
 from collectives.torch_backend.work import CollectiveWork
-from collectives.virtual.computation.tensors import tensors_in
+from collectives.virtual.computation.operations import tensors_in
 from collectives.virtual.diagnosis.places import is_users
 from collectives.virtual.isolation.patching import Replacement, replaced
 from sim.cluster import RankThread, current_rank_thread

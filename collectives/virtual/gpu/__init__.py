@@ -8,8 +8,7 @@ its rank what the device would take: kernels on streams (`collectives.virtual.st
     installation       what is switched on for them, and put back at the end
     triggers           what brings them in when a script asks
     instant            a GPU without a model, on which nothing takes time
-    instant_execution  operations on it: results by values alone
-    measured_execution the same where the processor's time counts: that of kernels
+    instant_execution  operations on it: results by values alone, and where kernels' processor time counts
     likeness           virtual tensors as large as those of the CPU
     results            what ranks leave after the run
     dispatch_mode      hands each operation of a rank's thread to who carries it out
@@ -25,7 +24,6 @@ its rank what the device would take: kernels on streams (`collectives.virtual.st
     mixed_types        normalization layers in 16 bits, of which statistics are in float32
     batch_norm         SyncBatchNorm, by formulas
     recurrent_cells    those of recurrent layers
-    sparse             tensors that are refused
     persistence        saving and loading
     shapes             results without data, and what is kept of them
     attention          scaled_dot_product_attention, by the fused kernels that CUDA would take

@@ -4,6 +4,8 @@ Without data a number that is read from the device is NaN, whatever its type, an
 notice says so once, and of truth values at which lines.  An integer that Python needs as one, as a size or
 an index, and results whose size depends on data are refused with the line.  What is copied to the CPU stays
 unknown there but for numbers with a NaN; only in a tensor that has been made before, integers are 0.
+
+Operations on sparse tensors, which torch's FakeTensors do not bear, are refused by name.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.diagnosis.places import current_place
@@ -90,3 +93,20 @@ def integer(tensor: Any) -> int:
     if isinstance(value, float) and math.isnan(value):
         refuse("the integer of a tensor")
     return int(value)
+
+
+def refuse_if_sparse(func: Any, args: Any, kwargs: Any, error: Exception) -> None:
+    """Say of an operation that has ended in *error* that it is one on sparse tensors, if it is.
+
+    Raises:
+        NotSupportedError: it is.
+    """
+    given = tree_leaves((args, kwargs))
+    layouts = {value.layout if isinstance(value, Tensor) else value for value in given}
+    layouts = {layout for layout in layouts if isinstance(layout, torch.layout)} - {torch.strided}
+    if layouts or "sparse" in str(func):
+        said = str(error).split(". ")[0]
+        raise NotSupportedError(
+            f"{func} does not go with sparse tensors on virtual CUDA devices ({said}); keep them on the CPU, "
+            "or take dense ones, such as the gradients of nn.Embedding(sparse=False)"
+        ) from None

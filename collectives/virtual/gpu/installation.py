@@ -10,7 +10,7 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-from collectives.virtual.gpu import attention, scalars
+from collectives.virtual.gpu import attention
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.native import self_test
 from collectives.virtual.gpu.native.cuda_build import cuda_is_there
@@ -28,7 +28,6 @@ def installed() -> Iterator[None]:
     """
     self_test.check()
     attention.register()
-    scalars.register()
     cuda_only.register()
     freezes = not gc.get_freeze_count()  # what others have frozen stays so
     if freezes:

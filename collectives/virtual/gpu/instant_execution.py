@@ -4,11 +4,13 @@ Nothing is charged, so nobody asks what a kernel of CUDA would do: an operation 
 of its arguments, tensors of the CPU, and its results are virtual tensors as large as what comes out.  That
 takes a fraction of the time that it takes to find shapes without data
 (`collectives.virtual.gpu.charged_execution`), which is left to operations that change what a tensor says of
-itself, and to those that torch might refuse.
+itself, and to those that torch might refuse.  Where computation is measured, the processor time of kernels
+counts, and no other.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from collectives.virtual.computation.measured import do_not_count
 from collectives.virtual.gpu.computing import compute, value_on_cpu
 from collectives.virtual.gpu.knowledge import Knowledge
 from collectives.virtual.gpu.likeness import Likeness
@@ -47,6 +50,9 @@ class InstantExecution:
     def on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation on plain tensors of the CPU, or of none."""
         return func(*args, **kwargs)
+
+    def note_composed(self, func: Any) -> None:
+        """Do nothing: nothing is charged."""
 
     def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation with virtual tensors among its arguments or results."""
@@ -101,3 +107,29 @@ def _has_plain(args: Any) -> bool:
         (is_plain(value) and value.dim() > 0) or (type(value) in (list, tuple) and _has_plain(value))
         for value in args
     )
+
+
+class MeasuredExecution(InstantExecution):
+    """Carries out operations of a rank whose computation is measured.
+
+    What it takes to have tensors on a device that is not there is no computation of the script.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(self._timed)
+        self._kernels_ns = 0
+
+    def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Carry out an operation with virtual tensors among its arguments or results."""
+        began_ns, kernels_ns = time.thread_time_ns(), self._kernels_ns
+        try:
+            return super().on_device(known, func, types, args, kwargs)
+        finally:
+            do_not_count(time.thread_time_ns() - began_ns - (self._kernels_ns - kernels_ns))
+
+    def _timed(self, known: Knowledge, func: Any, values: Any, options: Any) -> Any:
+        began_ns = time.thread_time_ns()
+        try:
+            return value_on_cpu(known, func, values, options)
+        finally:
+            self._kernels_ns += time.thread_time_ns() - began_ns

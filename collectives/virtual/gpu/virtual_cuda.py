@@ -10,10 +10,14 @@ itself.  Where it is not, the devices take no time, and the model charges what t
 from __future__ import annotations
 
 import contextlib
+import inspect
+import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._C import _len_torch_function_stack
+from torch.overrides import _pop_mode as _pop_function_mode
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
     _get_current_dispatch_mode_stack,
@@ -28,10 +32,8 @@ from collectives.virtual.computation.totals import Totals
 from collectives.virtual.gpu import batch_norm
 from collectives.virtual.gpu.accelerator import CudaDevices, on_demand
 from collectives.virtual.gpu.instant import InstantGpu
-from collectives.virtual.gpu.mentions import mentions_cuda, text_of_module
 from collectives.virtual.gpu.routing import Router
 from collectives.virtual.gpu.triggers import triggers
-from collectives.virtual.isolation.function_modes import take_function_modes
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import current_gpu
@@ -153,8 +155,7 @@ class VirtualCuda:
         """Return the devices of a rank, and what carries out its operations."""
         gpu = current_gpu()
         if gpu is None or self._roofline is None:
-            from collectives.virtual.gpu.instant_execution import InstantExecution
-            from collectives.virtual.gpu.measured_execution import MeasuredExecution
+            from collectives.virtual.gpu.instant_execution import InstantExecution, MeasuredExecution
 
             execution = MeasuredExecution() if isinstance(self._model, Measured) else InstantExecution()
             return CudaDevices(rank_thread, InstantGpu(rank_thread), self._has_data), execution
@@ -181,3 +182,29 @@ def _pop_modes(below: int) -> list[TorchDispatchMode]:
     """Take the modes of the user's from this thread, which lie above ours; ours lie above *below* others."""
     count = len(_get_current_dispatch_mode_stack()) - below
     return [_pop_mode() for _ in range(count)]
+
+
+_SAYS_SO = ("cuda", "accelerator")
+"""Words by which the user's code tells that it may use CUDA devices."""
+
+
+def mentions_cuda(text: str | None) -> bool:
+    """Return whether *text* may have to do with CUDA devices; None where nobody knows it."""
+    return text is None or any(word in text for word in _SAYS_SO)
+
+
+def text_of_module(fn: Callable[..., Any]) -> str | None:
+    """Return the text of the module in which *fn* was written; None where nobody knows it."""
+    try:
+        return inspect.getsource(sys.modules[getattr(fn, "func", fn).__module__])
+    except (OSError, TypeError, AttributeError, KeyError):
+        return None
+
+
+def take_function_modes() -> None:
+    """Take function modes that a script leaves, such as a default device, from this thread at its end.
+
+    What is left would go after the thread has ended for Python, and take down a process that ends then.
+    """
+    for _ in range(_len_torch_function_stack()):
+        _pop_function_mode()

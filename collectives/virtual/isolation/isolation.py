@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from collectives.virtual.isolation import per_rank, shardings, torchrun
+from collectives.virtual.isolation import per_rank, shardings
 from collectives.virtual.isolation.loggers import loggers_of_ranks
 from collectives.virtual.isolation.once_per_process import OncePerProcess
 from collectives.virtual.isolation.own_threads import threads_of_ranks
@@ -50,7 +50,7 @@ class Isolation:
     def __init__(
         self, topology: Topology, streams: Callable[[int], per_rank.Streams] | None, ranks: Sequence[int]
     ) -> None:
-        self._environment = per_rank.environment(ranks, lambda rank: torchrun.variables_of(rank, topology))
+        self._environment = per_rank.environment(ranks, lambda rank: per_rank.variables_of(rank, topology))
         self.contexts: list[RankContext] = [
             OncePerProcess(),
             *per_rank.torch_globals(ranks),

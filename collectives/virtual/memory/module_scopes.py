@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from collectives.virtual.computation.tensors import tensors_in
+from collectives.virtual.computation.operations import tensors_in
 
 _WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
 

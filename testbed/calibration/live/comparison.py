@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from collectives import resolve_algorithm
+from collectives.catalogue.selectors import DEFAULTS, NATIVE
+from collectives.timing import simulate
+from sim import Topology
+from sim.units import format_bandwidth, format_time
 from testbed.benchmarking.benchmark import Timings
 from testbed.benchmarking.candidates import BenchRequest, TransportName
 from testbed.benchmarking.payload import ITEM_SIZES
 from testbed.calibration.errors import Compared
 from testbed.calibration.least_squares import bounded
-
-if TYPE_CHECKING:
-    from sim import Topology
-    from testbed.calibration.live.calibration import Calibration
-
+from testbed.calibration.live.calibration import Calibration
 
 UNIT_LATENCY = 1e-3
 UNIT_BANDWIDTH = 10**9
@@ -76,10 +77,6 @@ def with_simulation(
 
 def _simulated_seconds(request: BenchRequest, calibration: Calibration | None) -> tuple[str, Seconds]:
     """Return in words what is simulated for *request*, and what a size takes on a network."""
-    from collectives import resolve_algorithm
-    from collectives.catalogue.selectors import DEFAULTS, NATIVE
-    from collectives.timing import simulate
-
     (candidate,) = request.candidates
     over_gloo = request.transport is TransportName.GLOO
     program: Any = candidate.algorithm
@@ -107,8 +104,6 @@ def _simulated_seconds(request: BenchRequest, calibration: Calibration | None) -
 
 
 def _spell_fit(network: Topology, num_sizes: int) -> str:
-    from sim.units import format_bandwidth, format_time
-
     bandwidth, latency = int(network.link_bandwidth[0]), int(network.link_latency[0])
     worth = "the error is that of the fit, not of a prediction"
     if num_sizes <= 2:
@@ -129,8 +124,6 @@ def fit_switch(
         seconds: measured time of each size, above 0.
     """
     import numpy as np
-
-    from sim import Topology
 
     measured = np.asarray(seconds)
     without, with_latency = (

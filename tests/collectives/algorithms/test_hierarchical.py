@@ -7,14 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import (
-    Copy,
-    NotSupportedError,
-    UnknownAlgorithmError,
-    algorithm,
-    resolve_algorithm,
-    verify,
-)
+from collectives import Copy, NotSupportedError, UnknownAlgorithmError, algorithm, resolve_algorithm, verify
 from collectives.algorithms import hierarchical, tree
 from collectives.algorithms.shared.embedding import Group, embed
 

@@ -11,13 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import (
-    CollectiveError,
-    NotSupportedError,
-    algorithm,
-    resolve_algorithm,
-    verify,
-)
+from collectives import CollectiveError, NotSupportedError, algorithm, resolve_algorithm, verify
 from collectives.catalogue.native import native_program, num_segments
 from collectives.catalogue.resolve import resolve_for_every_collective
 from collectives.catalogue.selectors import DEFAULTS, Auto, fixed, parse_auto

@@ -6,16 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.anchors import (
-    ANCHORS,
-    GIB,
-    MIB,
-    NIC,
-    ring_on_a_switch,
-    step,
-    switch,
-    two_rings_on_a_switch,
-)
+from benchmarks.anchors import ANCHORS, GIB, MIB, NIC, ring_on_a_switch, step, switch, two_rings_on_a_switch
 from collectives import NotExactError, simulate, simulate_jobs
 from ddp import Profile, simulate_step
 from sim import transfer_times

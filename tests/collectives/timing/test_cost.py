@@ -10,13 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import (
-    NotExactError,
-    UnknownAlgorithmError,
-    resolve_algorithm,
-    simulate,
-    verify,
-)
+from collectives import NotExactError, UnknownAlgorithmError, resolve_algorithm, simulate, verify
 from collectives.errors import NotSupportedError
 from collectives.timing.cost import MAX_MESSAGES, Cheapest, linear_cost
 from collectives.timing.formulas.measured import measured_on

@@ -125,17 +125,6 @@ def test_it_is_never_below_the_floor_and_never_quicker_for_more_bytes(
     assert time <= in_network_ps(collective, nbytes + more, topology, hosts)
 
 
-@given(st.integers(5, 16), st.integers(2**20, 2**36), st.sampled_from([None, HOPPER]))
-def test_from_five_ranks_on_a_switch_that_reduces_beats_the_ring_at_large_sizes(
-    num_ranks: int, nbytes: int, hardware: Hardware | None
-) -> None:
-    topology = switch(num_ranks, hardware=hardware)
-
-    in_network = in_network_ps("all_reduce", nbytes, topology, range(num_ranks))
-
-    assert in_network < simulate("ring", nbytes=nbytes, topology=topology).time_ps
-
-
 @pytest.mark.parametrize(
     ("preset", "num_gpus", "nbytes", "microseconds"),
     [  # published all-reduce times; see docs/modelling_nccl.md

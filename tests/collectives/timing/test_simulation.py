@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import (
-    Copy,
-    NotExactError,
-    ProgramError,
-    RecvReduce,
-    resolve_algorithm,
-    simulate,
-)
+from collectives import Copy, NotExactError, ProgramError, RecvReduce, resolve_algorithm, simulate
 from collectives.timing.floor import BelowFloorError, check_floor
 from tests.given import switch
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
-from torch.distributed import pipelining
 
 from sim.cluster import Cluster
 from sim.errors import DeadlockError, RankError
@@ -214,29 +213,3 @@ def test_torchs_own_ddp_overlaps_its_buckets_with_the_backward_pass():
     assert (
         on_ranks(2, work).results == [400_000_000 + max(0, all_reduce_ps - 200_000_000) + all_reduce_ps] * 2
     )
-
-
-@pytest.mark.parametrize("schedule", ["ScheduleGPipe", "Schedule1F1B"])
-def test_torchs_own_pipeline_has_the_gradients_of_one_process(schedule):
-    def layer():
-        return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()).double()
-
-    torch.manual_seed(0)
-    layers, loss = [layer() for _ in range(4)], torch.nn.functional.mse_loss
-    example, target = torch.randn(16, 8).double(), torch.zeros(16, 8).double()
-    start = [parameter.detach().clone() for one in layers for parameter in one.parameters()]
-    loss(torch.nn.Sequential(*layers)(example), target).backward()
-    expected = [[parameter.grad for parameter in one.parameters()] for one in layers]
-
-    def work(rank):
-        mine = layer()
-        for parameter, value in zip(mine.parameters(), start[2 * rank : 2 * rank + 2], strict=True):
-            parameter.data.copy_(value)
-        stage = pipelining.PipelineStage(mine, rank, 4, torch.device("cpu"))
-        run = getattr(pipelining, schedule)(stage, 8, loss_fn=loss)
-        run.step(*([example] if rank == 0 else []), **({"target": target} if rank == 3 else {}))
-        return [parameter.grad for parameter in mine.parameters()]
-
-    for grads, wanted in zip(on_ranks(4, work).results, expected, strict=True):
-        for grad, want in zip(grads, wanted, strict=True):
-            assert torch.allclose(grad, want, rtol=0, atol=1e-15)

@@ -1,4 +1,4 @@
-"""Transfers that share links, streams of them, and what a recorder sees."""
+"""Rates and times of transfers that share links, and streams of operations."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Conditions: the topologies that they make of one, and the values that they refuse."""
+"""Conditions: the topologies that they make of one, and what is refused."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-import numpy as np
 import pytest
 import simpy
 from hypothesis import given
@@ -130,12 +129,3 @@ def test_conditions_that_cannot_be_or_contradict_each_other_are_refused_and_name
     with pytest.raises((ConditionError, UnitError), match=said) as raised:
         Scenario.of(switch(4, 10**9, "1us"), make())
     assert "\n" not in str(raised.value)
-
-
-@given(networks())
-def test_every_link_can_be_given_by_its_name(topology: Topology) -> None:
-    scenario = Scenario.of(topology)
-
-    for link in range(topology.num_links):
-        assert scenario._link(LinkFailure(topology.link_name(link), 0)) == link
-        assert scenario._link(LinkFailure(np.int64(link), 0)) == link

@@ -19,9 +19,7 @@ def switch(num_ranks: int, **table: list[float]) -> Topology:
     return Topology.switch(num_ranks=num_ranks, bandwidth=f"{GIGABYTE}Bps", latency=0, sharing=table)
 
 
-def test_the_last_part_goes_on_for_more_flows_and_directions_mind_each_other_only_if_a_table_says_so() -> (
-    None
-):
+def test_the_last_part_goes_on_and_directions_mind_each_other_only_if_a_table_says_so() -> None:
     table, one_way = Sharing((1.0, 0.5), (0.25,)), Sharing((0.9, 0.8))
 
     assert [table.part(flows, False) for flows in (1, 2, 3, 9)] == [1.0, 0.5, 0.5, 0.5]

@@ -19,7 +19,6 @@ from collectives import simulate
 from sim import load_network
 from sim.hardware import Channels, Hardware
 from sim.topology import Topology
-from sim.units import SECOND
 from tests.sim.fluid import fluid, max_min
 from tests.sim.networks import clusters, names, networks, pairs_of
 
@@ -195,15 +194,6 @@ def test_a_tree_that_is_not_oversubscribed_takes_as_long_as_one_ideal_switch(sha
     sent = [(start * 10**12, *ends, nbytes) for start, ends, nbytes in messages]
 
     assert fluid(Topology.cluster(**shape), sent) == fluid(nodes, sent)
-
-
-@pytest.mark.parametrize("ratio", [1, 2, 4, 8])
-def test_where_all_messages_cross_a_tree_they_take_longer_by_its_oversubscription(ratio):
-    at_no_latency = {"intra_latency": 0, "nic_latency": 0, "uplink_latency": 0}
-    topology = Topology.cluster(num_ranks=64, **H100, oversubscription=ratio, **at_no_latency)
-    across = [(0, rank, (rank + 32) % 64, RATE) for rank in range(64)]
-
-    assert set(fluid(topology, across)) == {ratio * SECOND}
 
 
 @given(clusters())

@@ -14,11 +14,10 @@ from fractions import Fraction
 from typing import Any
 
 from collectives.virtual.computation.cuda import bytes_moved
-from collectives.virtual.computation.cuda.alignment import slower
 from collectives.virtual.computation.cuda.attention import attention_ps, attention_shape
 from collectives.virtual.computation.cuda.convolutions import backward_products, forward_product
 from collectives.virtual.computation.cuda.experts import grouped_product_ps
-from collectives.virtual.computation.cuda.products import product_ps, tiles_seconds
+from collectives.virtual.computation.cuda.products import product_ps, slower, tiles_seconds
 from sim.hardware import AttentionRates, Clocks, Device
 from sim.units import SECOND
 

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from collectives.virtual.computation.operations import Operation
-from collectives.virtual.computation.tensors import nbytes_of
+from collectives.virtual.computation.operations import Operation, nbytes_of
 
 Named = Mapping[str, Any]
 

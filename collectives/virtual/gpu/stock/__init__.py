@@ -4,10 +4,8 @@ Most of it runs as it is.  What does not looks behind the dispatcher: at a tenso
 process for each rank, or at an operation that only a build with CUDA has.
 
     table           all replacements (open first)
-    ddp             DistributedDataParallel
+    ddp             DistributedDataParallel, SyncBatchNorm and ZeroRedundancyOptimizer
     dtensor         DTensor: tensor and sequence parallelism, its random numbers
     fully_sharded   FSDP1 and FSDP2
-    zero            ZeroRedundancyOptimizer
-    batch_norm      SyncBatchNorm
     cuda_only       operations that have kernels for CUDA alone, LSTM and GRU among them
 """

@@ -3,16 +3,24 @@
 Torch has cuDNN's LSTM and GRU where it is built with it.  A build without takes a fused kernel for each
 step, as torch does on a device for sequences that cuDNN does not take; so more launches are counted than
 there would be.
+
+A number that C++ reads below all modes, as `torch.tensor([loss, 1.0])` does, comes to a kernel of CUDA, too.
+The one here lets Python in again, which C++ keeps out of what it calls then, so that the number is read as
+``item()`` reads it: at its time, and with the notices of a run without data.
+
+Source: torch, csrc/utils/tensor_new.cpp (``internal_new_from_data``).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch._meta_registrations as shapes
+from torch import Tensor
 from torch._decomp import decomposition_table
 
 from collectives.virtual.gpu import recurrent_cells
@@ -43,7 +51,7 @@ def _with_biases(check: Callable[..., None]) -> Callable[..., None]:
 
 
 def register() -> None:
-    """Let shapes of these operations be known from now on; a registration stays."""
+    """Let these operations be known from now on, for tensors that are not real; a registration stays."""
     if _libraries or torch.version.cuda is not None:
         return
     library = torch.library.Library("aten", "IMPL")
@@ -52,12 +60,33 @@ def register() -> None:
             library.impl(operation, formula, "Meta")
     for operation in WHOLE:
         library.impl(operation, _not_reached, "CUDA")
+    library.impl("_local_scalar_dense", _number, "CUDA")
     _libraries.append(library)
 
 
 def _not_reached(*args: Any, **kwargs: Any) -> Any:
     """Stand for a kernel of CUDA, which modes that carry out operations on virtual tensors come before."""
     raise NotImplementedError("there is no CUDA here")
+
+
+_KEPT_OUT = (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot)
+
+
+def _number(tensor: Tensor) -> Any:
+    with _python_let_in():
+        return torch.ops.aten._local_scalar_dense.default(tensor)
+
+
+@contextlib.contextmanager
+def _python_let_in() -> Iterator[None]:
+    before = [torch._C._dispatch_tls_is_dispatch_key_excluded(key) for key in _KEPT_OUT]
+    try:
+        for key in _KEPT_OUT:
+            torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
+        yield
+    finally:
+        for key, was_kept_out in zip(_KEPT_OUT, before, strict=True):
+            torch._C._dispatch_tls_set_dispatch_key_excluded(key, was_kept_out)
 
 
 KERNELS: Mapping[Any, Callable[..., Any]] = {

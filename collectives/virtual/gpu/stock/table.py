@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from collectives.virtual.gpu.stock import batch_norm, cuda_only, ddp, dtensor, fully_sharded, zero
+from collectives.virtual.gpu.stock import cuda_only, ddp, dtensor, fully_sharded
 from collectives.virtual.isolation.patching import Replacement
 
 
 def replacements() -> Iterator[Replacement]:
     """Yield what stands for torch's own while ranks run."""
-    for system in (batch_norm, cuda_only, ddp, dtensor, fully_sharded, zero):
+    for system in (cuda_only, ddp, dtensor, fully_sharded):
         yield from system.replacements()

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from collectives.errors import NotSupportedError
 from collectives.virtual import compute, run
 from collectives.virtual.computation import Measured
-from collectives.virtual.gpu import measured_execution
+from collectives.virtual.gpu import instant_execution
 from collectives.virtual.gpu.computing import value_on_cpu
 from collectives.virtual.gpu.likeness import Likeness
 from sim.errors import RankError
@@ -136,7 +136,7 @@ def test_of_an_operation_on_a_device_the_kernel_alone_is_measured(monkeypatch: p
     def work(rank: int) -> int:
         x = torch.ones(4, device="cuda")
         began_ps = rank_thread().now_ps()
-        monkeypatch.setattr(measured_execution, "value_on_cpu", work_for("kernel", value_on_cpu))
+        monkeypatch.setattr(instant_execution, "value_on_cpu", work_for("kernel", value_on_cpu))
         monkeypatch.setattr(Likeness, "of", work_for("around", Likeness.of))
         x + 1
         worked_ns[0] += 10**9  # in Python

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from collectives.virtual import run
-from collectives.virtual.diagnosis import comm_modes
+from collectives.virtual.diagnosis import checks
 from tests.collectives.virtual.clusters import script
 from tests.given import switch
 
@@ -179,5 +179,5 @@ def test_what_torchs_comm_mode_does_not_count_is_said(tmp_path: Path, call: str,
 
     outcome = run(path, network=switch(2))
 
-    assert (comm_modes.TEXT in outcome.report.notices) == is_noted
+    assert (checks.TEXT in outcome.report.notices) == is_noted
     assert [variables["seen"] for variables in outcome.results] == [int(not is_noted)] * 2

@@ -108,15 +108,6 @@ def test_routes_avoid_the_links_and_those_that_did_before_stay_as_they_were(topo
     assert np.array_equal(less.link_bandwidth, topology.link_bandwidth)
 
 
-def test_a_ring_without_a_link_goes_the_other_way_round():
-    ring = Topology.ring(num_ranks=6, **LINKS)
-    (link,) = ring.route(2, 3)
-
-    detour = names(ring.without_links([link]), 2, 3)
-
-    assert detour == "rank 2 to 1, rank 1 to 0, rank 0 to 5, rank 5 to 4, rank 4 to 3"
-
-
 def test_what_a_failed_uplink_carried_is_spread_over_the_others():
     tree = Topology.fat_tree(k=16, **LINKS)
     ranks = np.arange(tree.num_ranks)

@@ -100,25 +100,6 @@ H100 = Hardware(
 )
 
 
-@pytest.mark.parametrize(
-    ("nbytes", "choice", "microseconds"),
-    [
-        (1024, "Ring LL", 15.0 + 1024 / (141e3 * 8 / 14)),
-        (2**20, "Ring LL", 15.0 + 2**20 / (141e3 * 8 / 14)),
-        (2**23, "NVLS Simple", 25.0 + 2**23 / (16 * 20e3 * 8 / 14)),
-        (2**25, "Ring LL128", 14.0 + 14 * 1.9 + 2**25 / (480e3 * 0.92 * 8 / 14)),
-        (2**28, "Ring Simple", 8.4 + 14 * 3.4 + 2**28 / (480e3 * 8 / 14)),
-    ],
-)
-def test_eight_gpus_choose_by_size_as_the_formulas_of_the_source_say(
-    nbytes: int, choice: str, microseconds: float
-) -> None:
-    chosen = predict("all_reduce", nbytes, num_nodes=1, ranks_per_node=8, hardware=H100)
-
-    assert f"{chosen.algorithm} {chosen.protocol}" == choice
-    assert chosen.seconds == pytest.approx(microseconds * 1e-6, rel=1e-12)
-
-
 COLLNET = replace(H100, collnet=Channels.of(8, "40GB/s"))
 FEW = Channels.of(4, "30GB/s", "12GB/s")
 NVLS = Channels.of(8, "40GB/s", "60GB/s")
@@ -134,6 +115,9 @@ AMD = replace(POD, generation="ampere", nvls_one_node=None, nvls_several_nodes=N
 @pytest.mark.parametrize(
     ("hardware", "num_nodes", "ranks_per_node", "collective", "pair", "latency", "bandwidth"),
     [  # microseconds, 10⁹ bytes per second
+        (H100, 1, 8, "all_reduce", "Ring LL", 15, 141 * 8 / 14),
+        (H100, 1, 8, "all_reduce", "Ring LL128", 14 + 14 * 1.9, 480 * 0.92 * 8 / 14),
+        (H100, 1, 8, "all_reduce", "Ring Simple", 8.4 + 14 * 3.4, 480 * 8 / 14),
         (POD, 1, 8, "all_reduce", "NVLS Simple", 25, 8 * 40 * 0.85 * 7 / 8 * 2 * 8 / 14),
         (SM100, 1, 8, "all_reduce", "NVLS Simple", 25, 8 * 40 * 0.74 * 7 / 8 * 2 * 8 / 14),
         (POD, 1, 8, "all_gather", "NVLS Simple", 25, 8 * 40 * 0.85 * 7 / 8 * 7 / 8),
@@ -210,37 +194,30 @@ def test_over_nodes_a_ring_with_simple_has_a_plateau_and_a_tree_has_none() -> No
         ("reduce_scatter", 4, 8, H100, {"Ring"}),
         ("broadcast", 4, 8, H100, {"Ring"}),
         ("reduce", 1, 8, H100, {"Ring"}),
+        ("reduce", 1, 8, replace(H100, ll128=False), {"Ring"}),
+        ("reduce", 2, 8, replace(H100, ll128=False), {"Ring"}),
+        ("reduce", 1, 8, replace(H100, intra_link="pci"), {"Ring"}),
     ],
 )
 def test_what_is_considered_depends_on_nodes_ranks_and_hardware(
-    collective: str, num_nodes: int, ranks_per_node: int, hardware: Hardware, algorithms: set[str]
-) -> None:
+    collective, num_nodes, ranks_per_node, hardware, algorithms
+):
     rows = considered(collective, 1024, num_nodes=num_nodes, ranks_per_node=ranks_per_node, hardware=hardware)
 
     assert {algorithm for algorithm, _ in rows} == algorithms
+    near = hardware.intra_link == "nvlink" and (num_nodes == 1 or hardware.ll128)
+    assert (("Ring", "LL128") in rows) == near
 
 
-@pytest.mark.parametrize(
-    ("hardware", "num_nodes", "has"),
-    [
-        (H100, 1, True),
-        (H100, 2, True),
-        (replace(H100, ll128=False), 1, True),
-        (replace(H100, ll128=False), 2, False),
-        (replace(H100, intra_link="pci"), 1, False),
-    ],
-)
-def test_ll128_needs_nvlink_and_between_nodes_a_near_card(
-    hardware: Hardware, num_nodes: int, has: bool
-) -> None:
-    rows = considered("all_reduce", 1024, num_nodes=num_nodes, ranks_per_node=8, hardware=hardware)
-
-    assert (("Ring", "LL128") in rows) == has
-
-
-def test_one_rank_needs_no_time() -> None:
+def test_eight_gpus_choose_by_size_and_one_needs_no_time():
+    choices = [
+        predict("all_reduce", nbytes, num_nodes=1, ranks_per_node=8, hardware=H100)
+        for nbytes in (2**10, 2**20, 2**23, 2**25, 2**28)
+    ]
     alone = predict("all_reduce", 2**30, num_nodes=1, ranks_per_node=1, hardware=H100)
 
+    said = [f"{chosen.algorithm} {chosen.protocol}" for chosen in choices]
+    assert said == ["Ring LL", "Ring LL", "NVLS Simple", "Ring LL128", "Ring Simple"]
     assert (alone.algorithm, alone.protocol, alone.seconds) == ("Ring", "Simple", 0.0)
 
 

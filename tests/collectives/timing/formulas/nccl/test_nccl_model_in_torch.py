@@ -33,7 +33,7 @@ SIZES = [1, 63, 64, 1000, 4096, 2**15 + 1, 2**18, 2**20, 2**23, 10**8, 2**28, 2*
 GENERATIONS = ["volta", "ampere", "hopper", "blackwell"]
 COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter"]
 
-OF_TORCH = ["_nccl_algo_time", "_nccl_best_algo_time", "_has_nvlink", "_GPU_NCHANNELS", "NCCL_PROTO"]
+OF_TORCH = ["_nccl_algo_time", "_has_nvlink", "_GPU_NCHANNELS", "NCCL_PROTO"]
 
 LIKE_TORCH = replace(
     NCCL_2_30,
@@ -155,22 +155,3 @@ def test_in_one_node_torch_and_nccl_differ_in_ll128_and_in_trees_with_ll_alone(
     assert differing <= {("Ring", "LL128"), ("Tree", "LL"), ("Tree", "LL128")}
     if generation in ("hopper", "blackwell"):  # on the others the ceiling of the channels rules
         assert ("Ring", "LL128") in differing
-
-
-def test_torch_chooses_the_same_and_calls_it_the_same_time_in_one_node(
-    torch_model: ModuleType, generation: str
-) -> None:
-    for nbytes in SIZES[2:]:
-        time, algorithm, protocol = torch_model._nccl_best_algo_time(
-            nbytes, 8, torch_model.NCCL_COLL.ALL_REDUCE
-        )
-        hardware = torch_like(torch_model, generation, 1, nbytes)
-
-        rows = ours("all_reduce", nbytes, 1, hardware, LIKE_TORCH)
-
-        pair, best = min(rows.items(), key=lambda item: item[1].seconds)
-        assert best.seconds * 1e6 == pytest.approx(time, rel=1e-12)
-        assert (pair[0].upper(), pair[1].upper()) == (
-            torch_model.NCCL_ALGO(algorithm).name,
-            torch_model.NCCL_PROTO(protocol).name,
-        )
