@@ -97,6 +97,7 @@ class Setting:
         faults: the same, checked.
         memory_limit: of each GPU.
         fake: tensors on CUDA devices have no data.
+        strict: an operation whose cost is not modelled is an error.
         router: says which experts tokens go to, or notes it; None: nobody asks.
         clock: that the script reads.
         stands_still: computation takes no time.
@@ -121,6 +122,7 @@ class Setting:
     faults: Faults
     memory_limit: MemoryLimit
     fake: bool
+    strict: bool
     router: Router | None
     clock: ScriptClock
     stands_still: bool
@@ -189,6 +191,7 @@ class Setting:
         memories = cluster.shared[Memories] = Memories(self.memory_limit)
         if isinstance(model, Roofline):
             iterations.on_end(model.end_iteration)
+            model.launches(cluster).strict = self.strict
         self.faults.prepare(cluster, iterations)
         Diagnosis(cluster).attach()
         attempt.watch(cluster, iterations)
@@ -251,6 +254,8 @@ class Setting:
         gpus = Gpus.of(cluster)
         gpus.conclude(cluster)
         Iterations.of(cluster).conclude(gpus)
+        if isinstance(self.model, Roofline):
+            self.model.note_unmodelled(Notices.of(cluster))
         for text in VirtualWorld.of(cluster).group_calls.notices():
             Notices.of(cluster).add(text)
         return VirtualReport.of(cluster, self.algorithm, self.model, self.conditions, has_ended)

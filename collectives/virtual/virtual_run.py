@@ -24,7 +24,7 @@ from collectives.errors import NotSupportedError
 from collectives.timing.assumptions import Assumptions, Counted
 from collectives.timing.cost import selector_on
 from collectives.timing.formulas.nccl.protocol import with_protocol
-from collectives.virtual.computation import Charges, ComputeModel
+from collectives.virtual.computation import Charges, ComputeModel, Roofline
 from collectives.virtual.faults import Faults, VirtualCondition
 from collectives.virtual.folding.attempts import in_attempts
 from collectives.virtual.folding.folding import Folding
@@ -67,6 +67,7 @@ def run(
     faults: Sequence[VirtualCondition] = (),
     fake: bool = False,
     routing: str | os.PathLike[str] | RoutingRecord | None = None,
+    strict: bool = False,
     memory_limit: MemoryLimit = None,
     fold: bool | None = None,
     own: Sequence[str] = (),
@@ -103,6 +104,8 @@ def run(
             GPU.
         routing: of tokens to experts in a run without data: ``balanced``, ``power-law:A``, or a file; or what
             records it in a run with data (`collectives.virtual.gpu.routing`); None: balanced, with a notice.
+        strict: an operation whose cost has no formula, and which the bytes that it moves do not bound, is an
+            error; else a notice names it.  *compute* must be a device.
         memory_limit: of each GPU: a size; None: what its device has; beyond it ``torch.OutOfMemoryError`` is
             raised in the script.  ``off``: the script goes on, and the report says what does not fit.
         fold: whether one thread speaks for all ranks that do the same (see `collectives.virtual.folding`);
@@ -187,6 +190,8 @@ def run(
             "routing is stated for a run without data (fake=True, --fake), and recorded in one with data, "
             f"both where ranks compute on a GPU; got {model.name}, {'without' if fake else 'with'} data"
         )
+    if strict and not isinstance(model, Roofline):
+        raise NotSupportedError(f"strict: operations are charged by a device, such as h100; got {model.name}")
     setting = Setting(
         fn_or_script=fn_or_script,
         argv=argv,
@@ -202,6 +207,7 @@ def run(
         faults=Faults.of(conditions, topology),
         memory_limit=memory_limit,
         fake=fake,
+        strict=strict,
         router=router,
         clock=clock,
         stands_still=compute is None,

@@ -69,7 +69,8 @@ def plan(
     script's.
 
     With --layouts: which layout of a MODEL.toml is best (a file with [model], or llama-70b.toml and others
-    that ship), what each family of them costs, and which three to measure first.
+    that ship), what each family of them costs, and which three to measure first. Of a SCRIPT with options
+    for its layout: by runs with few of its own layers.
     """
     if laid_out.layouts:
         return layouts_of(question, arguments or [], asked, laid_out, sweeps, time_limit)

@@ -59,6 +59,9 @@ class LayoutOptions:
             "tokens_per_second_per_gpu; all figures are corrected by them.",
         ),
     ] = None
+    confirm: Annotated[
+        int, typer.Option(min=0, max=100, metavar="N", help="Of a script: the best N in full, too.")
+    ] = 0
 
 
 def layouts_of(
@@ -81,8 +84,12 @@ def layouts_of(
     from testbed.report.layouts import Asked, layouts_result
     from testbed.tasks.bounds import bounded
 
+    if model is not None and model.suffix == ".py":
+        return _of_script(model, arguments, asked, options, sweeps, time_limit)
     if model is None or model.suffix != ".toml":
-        raise UsageError("--layouts: expected a model, such as llama-70b.toml, behind the options")
+        raise UsageError("--layouts: expected a model, such as llama-70b.toml, or a script, behind options")
+    if options.confirm:
+        raise UsageError(f"--confirm: {model} is a model, which nothing runs in full; give its script")
     if arguments:
         raise UsageError(f"{model} {' '.join(arguments)}: expected the model's file alone")
     name, search = _search(model, asked, options)
@@ -102,15 +109,32 @@ def layouts_of(
     return stop.ended(layouts_result(Asked(name, search, dict(excluded)), found, belief, measured))
 
 
-def _search(model: Path, asked: QuestionOptions, options: LayoutOptions) -> tuple[str, Search]:
-    """Return the name of the model, and the question.
+@dataclass(frozen=True)
+class _Where:
+    """On what a training is laid out.
+
+    Attributes:
+        network: name or file.
+        ranks: GPUs.
+        sequences: of a step, of all ranks.
+        memory_bytes: of a GPU; 0: not said.
+        device: of the GPUs; empty: not said.
+    """
+
+    network: str
+    ranks: int
+    sequences: int
+    memory_bytes: int
+    device: str
+
+
+def _where(asked: QuestionOptions, options: LayoutOptions) -> _Where:
+    """Return network, ranks and batch, of which there is one each.
 
     Raises:
         UsageError: something is not said, or does not divide.
     """
     from sim.units import parse_size
-    from testbed.planning.layouts.search import AXES, Search
-    from testbed.planning.layouts.transformer import read_model
 
     others = {"profile": asked.profile, "collective": asked.collective, "set": asked.set_}
     for option, value in others.items():
@@ -121,13 +145,79 @@ def _search(model: Path, asked: QuestionOptions, options: LayoutOptions) -> tupl
     counts = parse_ranks(asked.ranks) if asked.ranks is not None else []
     if len(counts) != 1:
         raise UsageError("--layouts: expected one number of ranks, as --ranks 256")
-    name, transformer = read_model(model)
     tokens = parse_size(options.tokens_per_step, "--tokens-per-step")
     if tokens < options.seq or tokens % options.seq:
         raise UsageError(
             f"--tokens-per-step {options.tokens_per_step}: expected a multiple of --seq {options.seq}, such "
             f"as {max(1, tokens // options.seq) * options.seq}"
         )
+    memory = 0 if options.memory is None else parse_size(options.memory, "--memory")
+    return _Where(asked.network[0], counts[0], tokens // options.seq, memory, asked.device or "")
+
+
+def _of_script(
+    script: Path,
+    arguments: list[str],
+    asked: QuestionOptions,
+    options: LayoutOptions,
+    sweeps: SweepOptions,
+    time_limit: str | None,
+) -> Result:
+    """Return the best layouts of a script, composed of its own layers.
+
+    Raises:
+        UsageError: something is not said, or the script has no options for its layout.
+    """
+    from sim import load_network
+    from sim.files.device_file import load_device
+    from testbed.output.table import progress
+    from testbed.planning.layouts.script import ScriptLayout, Step, Task, evaluate, script_layouts
+    from testbed.planning.layouts.search import device_of
+    from testbed.report.script_layouts import script_layouts_result
+    from testbed.tasks.bounds import bounded
+    from testbed.tasks.spread import cores, results
+
+    where = _where(asked, options)
+    given = {"--only": options.only, "--measured": options.measured}
+    for option, value in given.items():
+        if value:
+            raise UsageError(f"{option} is for a model's file; {script} is run: leave it out")
+    device = device_of(where.network, load_network(where.network).topology(where.ranks), where.device)
+    memory = where.memory_bytes or load_device(device).memory_bytes
+    layouts = script_layouts(script, arguments, where.ranks, options.seq, where.sequences)
+    if not layouts:
+        raise UsageError(f"{script}: no layout of {where.ranks} ranks divides {where.sequences} sequences")
+
+    found, full = dict[ScriptLayout, Step | str](), dict[ScriptLayout, Step | str]()
+    number = sweeps.workers or min(cores(), len(layouts))
+
+    def look(some: list[ScriptLayout], into: dict[ScriptLayout, Step | str], whole: bool) -> None:
+        tasks = [Task(own, where.network, where.ranks, device, whole) for own in some]
+        with progress(len(tasks)) as advance:
+            for layout, step in results(evaluate, tasks, workers=number, scheduler=sweeps.scheduler):
+                into[layout] = step
+                advance(f"{layout}: {step if isinstance(step, str) else f'{step.seconds:.3g} s'}")
+
+    with bounded(parse_limit(time_limit)) as stop:
+        look(layouts, found, False)
+        known = {own: step.seconds for own, step in found.items() if isinstance(step, Step)}
+        look(sorted(known, key=lambda own: known[own])[: options.confirm], full, True)
+    stop.check(found, len(layouts), "layout")
+    tokens = where.sequences * options.seq
+    return stop.ended(script_layouts_result(str(script), where.network, tokens, memory, found, full))
+
+
+def _search(model: Path, asked: QuestionOptions, options: LayoutOptions) -> tuple[str, Search]:
+    """Return the name of the model, and the question.
+
+    Raises:
+        UsageError: something is not said, or does not divide.
+    """
+    from testbed.planning.layouts.search import AXES, Search
+    from testbed.planning.layouts.transformer import read_model
+
+    where = _where(asked, options)
+    name, transformer = read_model(model)
     only = []
     for text in options.only or ():
         axis, equals, values = text.partition("=")
@@ -136,12 +226,12 @@ def _search(model: Path, asked: QuestionOptions, options: LayoutOptions) -> tupl
         only.append((axis, tuple(values.split(","))))
     search = Search(
         transformer,
-        asked.network[0],
-        counts[0],
+        where.network,
+        where.ranks,
         options.seq,
-        tokens // options.seq,
-        device=asked.device or "",
-        memory_bytes=0 if options.memory is None else parse_size(options.memory, "--memory"),
+        where.sequences,
+        device=where.device,
+        memory_bytes=where.memory_bytes,
         framework=options.framework.value,
         only=tuple(only),
     )

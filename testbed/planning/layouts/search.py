@@ -29,8 +29,20 @@ AXES = tuple(own.name for own in fields(Layout))
 MICRO_BATCHES = (1, 2, 4, 8, 16)
 LEAST_TOKENS = 2048
 """Of a sequence that context parallelism leaves to a rank."""
-_TASK = 250
+_TASK = 50
 """Layouts of a task: some tenths of a second."""
+
+
+def device_of(network: str, topology: Topology, given: str = "") -> str:
+    """Return the device that computes on a *network*: that which is *given*, or its own.
+
+    Raises:
+        UsageError: nobody says which.
+    """
+    own = given or Assumptions.of_a_real_run(topology).device
+    if not isinstance(own, str):
+        raise UsageError(f"{network} does not say what GPUs it has; give --device, such as h100")
+    return own
 
 
 @dataclass(frozen=True)
@@ -71,10 +83,7 @@ class Search:
         Raises:
             UsageError: neither the question nor the network says which.
         """
-        own = self.device or Assumptions.of_a_real_run(self.topology).device
-        if not isinstance(own, str):
-            raise UsageError(f"{self.network} does not say what GPUs it has; give --device, such as h100")
-        return own
+        return device_of(self.network, self.topology, self.device)
 
     @cached_property
     def limit_bytes(self) -> int:
@@ -90,7 +99,7 @@ class Search:
             )
         return own
 
-    @property
+    @cached_property
     def peak_flops(self) -> float:
         """Operations per second of a GPU, as its vendor states them."""
         return float(load_device(self.device_name).peaks[DTYPE])

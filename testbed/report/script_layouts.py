@@ -1,0 +1,114 @@
+"""Layouts of a script: the best, and those that were run in full beside what was composed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from testbed.errors import CheckError
+from testbed.output.table import counted, percent, seconds
+from testbed.planning.layouts.script import FEW, MORE, ScriptLayout, Step
+from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet, warning
+
+AXES = ("dp", "tp", "pp", "recompute", "batch")
+COLUMNS = (
+    *asked(*AXES, "arguments"),
+    *found(
+        "seconds", "tokens_per_second_per_gpu", "mfu", "peak_bytes", "fits", "limit", "lost_to",
+        "confirmed_seconds", "error",
+    ),
+)  # fmt: skip
+BEST = 10
+MODEL = (
+    f"a layout is run without data with {FEW} and {MORE} layers of each list, pipelines with few "
+    "micro-batches; what one more takes, all others take, too"
+)
+
+
+def script_layouts_result(
+    script: str,
+    network: str,
+    tokens: int,
+    memory: int | None,
+    steps: Mapping[ScriptLayout, Step | str],
+    full: Mapping[ScriptLayout, Step | str],
+) -> Result:
+    """Return the best layouts of a script.
+
+    Args:
+        script: its path.
+        network: on which it would run.
+        tokens: of a step, of all ranks.
+        memory: of a GPU, in bytes; None: nobody says.
+        steps: of layouts, composed; or why there is none.
+        full: steps of those that were run in full.
+
+    Raises:
+        CheckError: no layout runs.
+    """
+    known = {layout: step for layout, step in steps.items() if isinstance(step, Step)}
+    failed = {layout: said for layout, said in steps.items() if isinstance(said, str)}
+    if not known:
+        raise CheckError(f"{script}: no layout runs; {next(iter(failed))}: {next(iter(failed.values()))}")
+    rows = [_row(layout, step, full.get(layout), tokens, memory) for layout, step in known.items()]
+    rows.sort(key=lambda row: (not row["fits"], row["confirmed_seconds"] or row["seconds"], row["arguments"]))
+    best = rows[0]
+    ranks = next(iter(known)).dp * next(iter(known)).tp * next(iter(known)).pp
+    answer = (
+        f"{best['arguments']}: {seconds(best['seconds'])} a step, "
+        f"{best['tokens_per_second_per_gpu']:,.0f} tokens/s/GPU; limited by {best['limit']}."
+    )
+    parts: list[Part] = [
+        Text([answer], wrap=True),
+        Grid(
+            ("layout", "step", "tokens/s/GPU", "MFU", "memory", "fits", "limited by", "in full"),
+            [
+                (
+                    f"dp {row['dp']} × tp {row['tp']} × pp {row['pp']}"
+                    + (", recompute" if row["recompute"] != "none" else ""),
+                    seconds(row["seconds"]),
+                    f"{row['tokens_per_second_per_gpu']:,.0f}",
+                    percent(row["mfu"]),
+                    f"{row['peak_bytes'] / 2**30:.0f} GiB",
+                    "yes" if row["fits"] else "no",
+                    row["limit"],
+                    "" if row["confirmed_seconds"] is None else seconds(row["confirmed_seconds"]),
+                )
+                for row in rows[:BEST]
+            ],
+            title=f"Best of {counted(len(rows), 'layout')}",
+        ),
+        *(warning(f"{layout}: {said}") for layout, said in failed.items()),
+        quiet(f"Figures: {MODEL}."),
+    ]
+    return Result(
+        question=f"Which layout trains {script} fastest on {ranks} ranks of {network}?",
+        answer=answer,
+        method="simulated",
+        model=MODEL,
+        rows=Rows(COLUMNS, rows),
+        body={"network": network, "ranks": ranks, "failed": {str(own): said for own, said in failed.items()}},
+        parts=parts,
+    )
+
+
+def _row(
+    layout: ScriptLayout, step: Step, full: Step | str | None, tokens: int, memory: int | None
+) -> dict[str, Any]:
+    waited = step.seconds - step.compute_seconds
+    confirmed = full.seconds if isinstance(full, Step) else None
+    axes = asdict(layout)
+    return {
+        **{name: axes[name] for name in AXES},
+        "arguments": str(layout),
+        "seconds": step.seconds,
+        "tokens_per_second_per_gpu": tokens / (layout.dp * layout.tp * layout.pp) / step.seconds,
+        "mfu": step.useful_seconds / step.seconds,
+        "peak_bytes": round(step.peak_bytes),
+        "fits": memory is None or step.peak_bytes <= memory,
+        "limit": "computation" if step.compute_seconds >= waited else "communication and waiting",
+        "lost_to": {"waiting": waited, "computation": step.compute_seconds},
+        "confirmed_seconds": confirmed,
+        "error": None if confirmed is None else step.seconds / confirmed - 1,
+    }

@@ -1,0 +1,62 @@
+"""Layouts of a script: composed of a few of its layers, they are what the whole script takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import testbed
+from testbed.errors import UsageError
+from testbed.planning.layouts.script import ScriptLayout, composed, recorded, script_layouts
+
+LLAMA = Path(__file__).parents[4] / "examples" / "llama.py"
+ARGUMENTS = ("--model", "debug", "--steps", "2", "--seq-len", "64")
+WHERE = {"network": "dgx-h100", "compute": "h100"}
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(
+    "layout",
+    [
+        ScriptLayout(str(LLAMA), ARGUMENTS, 2, 2, 1, "none", 2),
+        ScriptLayout(str(LLAMA), ARGUMENTS, 2, 1, 2, "none", 8),
+        ScriptLayout(str(LLAMA), ARGUMENTS, 4, 1, 1, "full", 3),
+    ],
+    ids=str,
+)
+def test_a_composed_step_is_the_whole_one_within_two_percent(layout: ScriptLayout) -> None:
+    few = composed(layout, ranks=4, **WHERE)
+
+    whole = recorded(layout, None, ranks=4, **WHERE)
+
+    assert few.seconds == pytest.approx(whole.seconds, rel=0.02)
+    assert few.peak_bytes == pytest.approx(whole.peak_bytes, rel=0.15)  # of some kilobytes a layer
+
+
+def test_layouts_of_a_script_hold_its_tokens_and_what_is_given_already() -> None:
+    layouts = script_layouts(LLAMA, ["--model", "8b", "--tp", "2"], 16, 8192, 32)
+
+    assert {own.tp for own in layouts} == {2}
+    assert {own.pp for own in layouts} == {1, 2, 4, 8}
+    assert all(own.dp * own.pp == 8 and own.dp * own.batch == 32 for own in layouts)
+    assert all(own.arguments[:4] == ("--model", "8b", "--seq-len", "8192") for own in layouts)
+    with pytest.raises(UsageError, match="--batch: give --tokens-per-step"):
+        script_layouts(LLAMA, ["--batch", "2"], 16, 8192, 32)
+
+
+def test_a_script_without_options_for_its_layout_says_which_it_needs(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print(1)")
+
+    with pytest.raises(UsageError, match="expected options --batch and --tp or --pp"):
+        testbed.plan(script, layouts=True, network=["dgx-h100"], ranks="8")
+
+
+def test_a_model_cannot_be_confirmed_nor_a_script_corrected() -> None:
+    asked = {"layouts": True, "network": ["dgx-h100"], "ranks": "8"}
+
+    with pytest.raises(UsageError, match=r"--confirm: gpt2-xl\.toml is a model"):
+        testbed.plan(Path("gpt2-xl.toml"), confirm=1, **asked)
+    with pytest.raises(UsageError, match=r"--only is for a model's file"):
+        testbed.plan(LLAMA, only=["tp=1"], **asked)
