@@ -45,7 +45,7 @@ from collectives.torch_backend.rows import (
 )
 from collectives.torch_backend.sparse import sparse_all_reduce
 from collectives.torch_backend.uncompiled import uncompiled
-from collectives.torch_backend.work import CollectiveWork, timeout_of
+from collectives.torch_backend.work import CollectiveWork, MessageOverGloo, timeout_of
 from collectives.transports.home_process import HomeProcess
 
 
@@ -279,7 +279,7 @@ class TestbedProcessGroup(NamedProcessGroup):
             work = self._own_messages.send(plain, tag, communicator.clock)
         else:
             work = communicator.send(plain, peer, tag, async_op=True)
-        return self._in_group(CollectiveWork([work], [tensor]))
+        return self._in_group(self._kind_of_message(tensor)([work], [tensor]))
 
     def recv(self, tensors: Any, peer: int, tag: int = 0) -> CollectiveWork:
         """Replace one tensor by what rank *peer* of the group sends under *tag*."""
@@ -291,7 +291,7 @@ class TestbedProcessGroup(NamedProcessGroup):
             work = self._own_messages.recv(plain, tag, communicator.clock)
         else:
             work = communicator.recv(plain, peer, tag, async_op=True)
-        return self._work([work], [(tensor, plain)])
+        return self._work([work], [(tensor, plain)], kind=self._kind_of_message(tensor))
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> CollectiveWork:
         """Replace one tensor by what comes first under *tag* from any other rank.
@@ -303,7 +303,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         self._check(MESSAGE, [tensor])
         plain = self._wanted(tensor)
         work = self.communicator(tensor.device).recv_any(plain, tag, async_op=True)
-        return self._work([work], [(tensor, plain)])
+        return self._work([work], [(tensor, plain)], kind=self._kind_of_message(tensor))
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Return when every rank has called.
@@ -406,6 +406,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         result: Sequence[Pair],
         finish: Callable[[], None] = lambda: None,
         also: Sequence[Pair] = (),
+        kind: type[CollectiveWork] = CollectiveWork,
     ) -> CollectiveWork:
         """Return the work of *works*, which put what stands for the tensors of *result* in place.
 
@@ -414,10 +415,11 @@ class TestbedProcessGroup(NamedProcessGroup):
             result: the tensors that then hold the result, each with what stands for it at the door.
             finish: puts the result in place.
             also: other tensors that it is put in.
+            kind: of the work.
         """
         changed = [pair for pair in (*result, *also) if pair[0] is not pair[1]]
         if not changed:
-            return self._in_group(CollectiveWork(works, [tensor for tensor, _ in result], finish))
+            return self._in_group(kind(works, [tensor for tensor, _ in result], finish))
 
         def finish_at_door() -> None:
             finish()
@@ -425,7 +427,12 @@ class TestbedProcessGroup(NamedProcessGroup):
             for tensor, plain in changed:
                 self.members.door.done(tensor, plain, is_known)
 
-        return self._in_group(CollectiveWork(works, [tensor for tensor, _ in result], finish_at_door))
+        return self._in_group(kind(works, [tensor for tensor, _ in result], finish_at_door))
+
+    def _kind_of_message(self, tensor: torch.Tensor) -> type[CollectiveWork]:
+        """Return the class of works of messages that hold *tensor*."""
+        over_gloo = self.members.stands_for(self.backend_asked_for, tensor.device.type) == "gloo"
+        return MessageOverGloo if over_gloo else CollectiveWork
 
     def _together(self, output: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return *parts*, one for each rank and all like *output*, as the rows of one tensor."""

@@ -48,6 +48,9 @@ class GroupMembers(Protocol):
         *transport* is as of `collectives.communicators.connection.connect`.
         """
 
+    def stands_for(self, backend: str, device_type: str) -> str:
+        """Return the backend whose ways are kept, ``gloo`` or ``nccl``, where a script names *backend*."""
+
     def check_call(
         self, backend: str, collective: str, tensors: Sequence[torch.Tensor], op: str = ""
     ) -> None:
@@ -113,6 +116,10 @@ class Processes:
             if segment is not None:
                 return connect_memory(inner, ranks, algorithm, seconds, device, segment)
         return connect_processes(inner, ranks, algorithm, seconds, device)
+
+    def stands_for(self, backend: str, device_type: str) -> str:
+        """Return nothing: the backend testbed stands for itself."""
+        return ""
 
     def check_call(
         self, backend: str, collective: str, tensors: Sequence[torch.Tensor], op: str = ""

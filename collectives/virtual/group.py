@@ -127,6 +127,10 @@ class RankThreads:
         programs = ProgramLauncher(simulated, self._noted(selector), carry_out=carry_out)
         return Communicator(OnValues(programs))
 
+    def stands_for(self, backend: str, device_type: str) -> str:
+        """Return the backend whose ways are kept where a script names *backend*; none if lenient."""
+        return "" if self.world.is_lenient else backend_of(backend, device_type)
+
     def check_call(
         self, backend: str, collective: str, tensors: Sequence[torch.Tensor], op: str = ""
     ) -> None:
@@ -136,8 +140,8 @@ class RankThreads:
             NotSupportedError: it does not, and the run is not lenient.
         """
         device_type = tensors[0].device.type
-        backend = backend_of(backend, device_type)
-        if not backend or self.world.is_lenient:
+        backend = self.stands_for(backend, device_type)
+        if not backend:
             return
         notices, gpu = Notices.of(self.rank_thread.cluster), current_gpu()
         if backend == "nccl" and device_type == "cpu" and gpu is not None and gpu.in_use:

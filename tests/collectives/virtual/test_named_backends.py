@@ -57,6 +57,22 @@ def test_what_the_named_backend_refuses_or_gets_wrong_is_refused_unless_the_run_
     on_two_ranks(backend, call, lenient=True)
 
 
+@pytest.mark.parametrize(("backend", "lenient"), [("gloo", False), ("gloo", True), ("nccl", False)])
+def test_whoever_waits_for_a_message_over_gloo_by_looking_waits_for_ever(backend: str, lenient: bool) -> None:
+    def work(rank: int) -> bool:
+        dist.init_process_group(backend)
+        call = dist.irecv(torch.ones(3), 1) if rank == 0 else dist.isend(torch.ones(3), 0)
+        while not call.is_completed():
+            pass
+        return call.wait() is not None and call.is_completed()
+
+    if backend == "gloo" and not lenient:
+        with pytest.raises(RankError, match="never turns true before wait"):
+            run(work, 2, network=switch(2))
+    else:
+        assert run(work, 2, network=switch(2), lenient=lenient).results == [True, True]
+
+
 def test_what_nccl_moves_otherwise_or_does_not_know_is_named() -> None:
     def call() -> None:
         tensor = torch.ones(4, 6, device="cuda").t()
