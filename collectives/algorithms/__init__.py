@@ -33,6 +33,7 @@ from collectives.algorithms.halving_doubling import (
     halving_doubling_reduce_scatter,
 )
 from collectives.algorithms.hierarchical import hierarchical
+from collectives.algorithms.hierarchical_all_to_all import hierarchical_all_to_all
 from collectives.algorithms.naive import naive
 from collectives.algorithms.one_shot import one_shot
 from collectives.algorithms.pat import pat_all_gather, pat_reduce_scatter
@@ -68,6 +69,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     halving_doubling_reduce_scatter,
     halving_doubling_all_gather,
     hierarchical,
+    hierarchical_all_to_all,
     one_shot,
     pat_reduce_scatter,
     pat_all_gather,

@@ -97,6 +97,7 @@ class Setting:
         faults: the same, checked.
         memory_limit: of each GPU.
         fake: tensors on CUDA devices have no data.
+        strict: an operation whose cost is not modelled is an error.
         router: says which experts tokens go to, or notes it; None: nobody asks.
         clock: that the script reads.
         stands_still: computation takes no time.
@@ -105,6 +106,7 @@ class Setting:
         looks_for_shared_state: whether to look for what shared packages keep of one rank.
         order: who is first where time does not say it; None: the least rank.
         parameters: gets what ranks hold of their models.
+        lenient: what the backend that is named refuses is carried out by value.
     """
 
     fn_or_script: FunctionOrScript
@@ -121,6 +123,7 @@ class Setting:
     faults: Faults
     memory_limit: MemoryLimit
     fake: bool
+    strict: bool
     router: Router | None
     clock: ScriptClock
     stands_still: bool
@@ -129,6 +132,7 @@ class Setting:
     looks_for_shared_state: bool
     order: Order | None = None
     parameters: ParameterRecord | None = None
+    lenient: bool = False
 
     def carry_out(self, attempt: Attempt) -> VirtualRun:
         """Run all ranks, as far as *attempt* folds them.
@@ -165,6 +169,7 @@ class Setting:
             is_calm=self.faults.are_calm and cluster.network.takes_time,
             transport_model=self.transport,
             rank_overhead=self.rank_overhead,
+            is_lenient=self.lenient,
             classes=attempt.classes,
             library=(
                 LibraryCalls(topology, self.transport, self.symmetric)
@@ -189,6 +194,7 @@ class Setting:
         memories = cluster.shared[Memories] = Memories(self.memory_limit)
         if isinstance(model, Roofline):
             iterations.on_end(model.end_iteration)
+            model.launches(cluster).strict = self.strict
         self.faults.prepare(cluster, iterations)
         Diagnosis(cluster).attach()
         attempt.watch(cluster, iterations)
@@ -251,6 +257,8 @@ class Setting:
         gpus = Gpus.of(cluster)
         gpus.conclude(cluster)
         Iterations.of(cluster).conclude(gpus)
+        if isinstance(self.model, Roofline):
+            self.model.note_unmodelled(Notices.of(cluster))
         for text in VirtualWorld.of(cluster).group_calls.notices():
             Notices.of(cluster).add(text)
         return VirtualReport.of(cluster, self.algorithm, self.model, self.conditions, has_ended)

@@ -24,7 +24,7 @@ from collectives.errors import NotSupportedError
 from collectives.timing.assumptions import Assumptions, Counted
 from collectives.timing.cost import selector_on
 from collectives.timing.formulas.nccl.protocol import with_protocol
-from collectives.virtual.computation import Charges, ComputeModel
+from collectives.virtual.computation import Charges, ComputeModel, Roofline
 from collectives.virtual.faults import Faults, VirtualCondition
 from collectives.virtual.folding.attempts import in_attempts
 from collectives.virtual.folding.folding import Folding
@@ -67,6 +67,7 @@ def run(
     faults: Sequence[VirtualCondition] = (),
     fake: bool = False,
     routing: str | os.PathLike[str] | RoutingRecord | None = None,
+    strict: bool = False,
     memory_limit: MemoryLimit = None,
     fold: bool | None = None,
     own: Sequence[str] = (),
@@ -74,6 +75,7 @@ def run(
     looks_for_shared_state: bool = True,
     order: Order | None = None,
     parameters: ParameterRecord | None = None,
+    lenient: bool = False,
     **counted: Unpack[Counted],
 ) -> VirtualRun:
     """Run ``fn(rank)``, or a script, on every rank of a network in virtual time.
@@ -103,6 +105,8 @@ def run(
             GPU.
         routing: of tokens to experts in a run without data: ``balanced``, ``power-law:A``, or a file; or what
             records it in a run with data (`collectives.virtual.gpu.routing`); None: balanced, with a notice.
+        strict: an operation whose cost has no formula, and which the bytes that it moves do not bound, is an
+            error; else a notice names it.  *compute* must be a device.
         memory_limit: of each GPU: a size; None: what its device has; beyond it ``torch.OutOfMemoryError`` is
             raised in the script.  ``off``: the script goes on, and the report says what does not fit.
         fold: whether one thread speaks for all ranks that do the same (see `collectives.virtual.folding`);
@@ -117,6 +121,8 @@ def run(
             takes neither a model of computation nor conditions.
         parameters: gets what ranks hold of their models at every step, and in the end; needs data, and every
             rank in a thread of its own.
+        lenient: carry out by value what the backend that a script names refuses, or gets wrong
+            (`collectives.torch_backend.backend_rules`).
         looks_for_shared_state: whether a notice names packages that all ranks share and that keep what one of
             them has, for which a script's ranks are searched at the ends of an iteration and of the run, in a
             tenth of a second each.
@@ -187,6 +193,8 @@ def run(
             "routing is stated for a run without data (fake=True, --fake), and recorded in one with data, "
             f"both where ranks compute on a GPU; got {model.name}, {'without' if fake else 'with'} data"
         )
+    if strict and not isinstance(model, Roofline):
+        raise NotSupportedError(f"strict: operations are charged by a device, such as h100; got {model.name}")
     setting = Setting(
         fn_or_script=fn_or_script,
         argv=argv,
@@ -202,6 +210,7 @@ def run(
         faults=Faults.of(conditions, topology),
         memory_limit=memory_limit,
         fake=fake,
+        strict=strict,
         router=router,
         clock=clock,
         stands_still=compute is None,
@@ -210,6 +219,7 @@ def run(
         looks_for_shared_state=looks_for_shared_state,
         order=order,
         parameters=parameters,
+        lenient=lenient,
     )
     folding = _folding(fold, fake, topology, model, conditions)
     if parameters is not None and (fake or folding is not None):

@@ -39,6 +39,14 @@ class GpuOptions:
         Path | None,
         typer.Option(metavar="FILE", help="Count with data what --routing FILE takes without."),
     ] = None
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="An operation whose cost has no formula, and which its bytes do not bound, is an error; "
+            "else the report names it.",
+        ),
+    ] = False
     fold: Annotated[
         Literal["auto", "on", "off"],
         typer.Option(
@@ -61,6 +69,7 @@ class GpuOptions:
             "--fake": self.fake,
             "--fold": self.fold != "auto",
             "--memory-limit": self.memory_limit is not None,
+            "--strict": self.strict,
             "--routing": self.routing is not None,
             "--record-routing": self.record_routing is not None,
         }
@@ -89,4 +98,10 @@ class GpuOptions:
     def arguments(self) -> dict[str, Any]:
         """Return them as arguments of `collectives.virtual.run`."""
         fold = {"auto": None, "on": True, "off": False}[self.fold]
-        return {"fake": self.fake, "fold": fold, "memory_limit": self.memory_limit, "routing": self.routing}
+        return {
+            "fake": self.fake,
+            "fold": fold,
+            "memory_limit": self.memory_limit,
+            "routing": self.routing,
+            "strict": self.strict,
+        }

@@ -28,6 +28,7 @@ from collectives.virtual.computation.cuda.arithmetic import Arithmetic
 from collectives.virtual.computation.cuda.launch import KernelLaunch
 from collectives.virtual.computation.kernels import measured_ps
 from collectives.virtual.computation.operations import Operation, tensors_in
+from collectives.virtual.diagnosis.places import current_place
 from sim.hardware import Clocks, Device
 from sim.units import SECOND
 
@@ -49,6 +50,9 @@ class Launches:
         say: is told, as a kind of remark and what it is about, which kernels a device's measured rates do
             not cover.
         clocks: at which products run: those of a training step.
+
+    Attributes:
+        strict: an operation that is not modelled is an error.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Launches:
         self._say = say or (lambda kind, about: None)
         self._arithmetic = Arithmetic(device, clocks)
         self._known: dict[Any, Sequence[KernelLaunch]] = {}
+        self.strict = False
 
     def of(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, padded: bool = False
@@ -82,6 +87,20 @@ class Launches:
         if launches is None:
             launches = self._known[key] = self._found(func, operation, args, kwargs, result, tf32, padded)
         return launches
+
+    def unmodelled(self, name: str) -> str:
+        """Return *name*, of an operation whose cost has no formula and whose bytes do not bound it.
+
+        Raises:
+            NotSupportedError: the run is strict.
+        """
+        if self.strict:
+            place = current_place()
+            raise NotSupportedError(
+                f"{name}{f', at {place}' if place else ''}: its cost has no formula, and the bytes that it "
+                "moves do not bound it; use another operation, or leave --strict out"
+            )
+        return name
 
     def host_ps(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
         """Return how long the host takes for an operation on its own tensors, one core of it.
@@ -148,8 +167,10 @@ class Launches:
         duration_ps = measured_ps(
             self.device, func, args, kwargs, result, dtype, int(flops), nbytes, self._say
         )
+        unmodelled = ""
         if duration_ps is None:
             values = named(func, args, kwargs)
+            unmodelled = "" if operation.bounded else self.unmodelled(str(func))
             try:
                 duration_ps = self._arithmetic.duration_ps(
                     name, values, result, dtype, int(flops), nbytes, padded
@@ -159,7 +180,7 @@ class Launches:
                     f"the device {self.device.name} has no rate for {dtype}, in which {func} computes; "
                     "give it one in a device file, or compute in another type"
                 ) from None
-        return (KernelLaunch(name, duration_ps, int(flops), nbytes, dtype if flops else ""),)
+        return (KernelLaunch(name, duration_ps, int(flops), nbytes, dtype if flops else "", unmodelled),)
 
     def _moving_ps(self, nbytes: int) -> int:
         return -(-nbytes * SECOND // self.device.memory_bandwidth)

@@ -75,7 +75,7 @@ class OnStreams:
         gpu.part = part
         for launch in self._launches.of(func, args, kwargs, result, self._fusing.pads):
             gpu.launch(launch.name, launch.duration_ps)
-            totals.add(launch.flops, launch.nbytes, launch.dtype, part)
+            totals.add(launch.flops, launch.nbytes, launch.dtype, part, launch.unmodelled)
 
 
 def _are_counters(value: Any) -> bool:

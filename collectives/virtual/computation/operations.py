@@ -3,6 +3,9 @@
 Arithmetic is counted by the formulas of `torch.utils.flop_counter`: matrix products, convolutions,
 attention.  Everything else counts no arithmetic, as memory is what bounds it.
 
+An operation that counts none though memory is not what bounds it (a factorization, a product without a
+formula, an operation that is not torch's) is known as such, and whoever charges it says so.
+
 Bytes are those of the tensors that the operation's schema names, elements × their size: arguments are
 read, results written, what is changed in place both.  Operations whose results only look at their
 arguments (views), that allocate, or that change only what a tensor says of itself are free.  Three
@@ -12,6 +15,7 @@ is read only where it is selected, and what is a view although its schema has a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +63,14 @@ _FREE = {
     "new_empty",
     "new_empty_strided",
 }
+_BY_BYTES = {"aten", "fsdp", "prims"}
+"""Namespaces of operations that their bytes bound, as a rule."""
+_COMPUTES = re.compile(
+    r"mm_?(_|$)|matmul|attention|linalg_|cholesky|[cp]dist|geqrf|ormqr|triangular_solve|^lu_"
+    r"|linear_backward|transformer|(linear|gru|lstm|_rnn)$"
+)
+"""Names of those among them that compute."""
+_MOVES = {"linalg_cross", "linalg_vector_norm", "lu_unpack"}
 _OVERWRITES = {"copy_", "fill_", "zero_", "_foreach_copy_", "_foreach_zero_"}
 _READ, _WRITTEN, _READ_AND_WRITTEN = 1, 1, 2
 
@@ -126,6 +138,7 @@ class Operation:
         communicates: it is a collective.
         decomposes: it is made of others, which are what costs.
         formula: of its arithmetic, or None.
+        bounded: its cost has a formula, or its bytes bound it.
         convolves: it is a convolution.
         selects: of its bytes, where the schema does not tell, or None.
         passes: how often each argument's bytes cross the memory, by position.
@@ -137,6 +150,7 @@ class Operation:
     communicates: bool
     decomposes: bool
     formula: Callable[..., int] | None
+    bounded: bool
     convolves: bool
     selects: Callable[[Sequence[Any], Any], int] | None
     passes: Sequence[int]
@@ -166,6 +180,8 @@ class Operation:
             communicates=namespace in COMMUNICATION,
             decomposes=formula is None and function._can_decompose(),
             formula=formula,
+            bounded=formula is not None
+            or (namespace in _BY_BYTES and (name in _MOVES or not _COMPUTES.search(name))),
             convolves="convolution" in name,
             selects=_BYTES.get(name),
             passes=passes,

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -65,6 +66,12 @@ _WITHOUT_DATA = (
     "with --fake --compute h100"
 )
 """That of tensors whose operations are their own, such as parameters."""
+
+
+_UNMODELLED = (
+    "operations whose cost has no formula, charged by the bytes that they move, which do not bound it "
+    "(--strict refuses them), calls of a rank"
+)
 
 
 class Roofline:
@@ -124,6 +131,14 @@ class Roofline:
         if rank_thread.rank in self.totals:
             self.totals[rank_thread.rank].end_iteration(finished)
 
+    def note_unmodelled(self, notices: Notices) -> None:
+        """Say how often a rank has called each operation that is not modelled, at most."""
+        most: Counter[str] = Counter()
+        for totals in self.totals.values():
+            most |= totals.unmodelled
+        for name, times in sorted(most.items()):
+            notices.add(_UNMODELLED, f"{name} {times}×")
+
     def summary(self) -> Mapping[str, Any]:
         """Return what a rank has computed at most, for reports."""
         most = max(self.totals.values(), key=lambda totals: (totals.flops, totals.nbytes), default=Totals())
@@ -146,9 +161,8 @@ class _Charging(TorchDispatchMode):
         self._flops: dict[Any, int] = {}
         gpu = current_gpu()
         self._say = Notices.of(rank_thread.cluster).add
-        self._on_streams = (
-            None if gpu is None else OnStreams(gpu, model.launches(rank_thread.cluster), self.totals)
-        )
+        self._launches = model.launches(rank_thread.cluster)
+        self._on_streams = None if gpu is None else OnStreams(gpu, self._launches, self.totals)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -191,12 +205,13 @@ class _Charging(TorchDispatchMode):
         if not (flops or nbytes):
             return
 
-        dtype = self._rate_name(tensor.dtype, operation.convolves)
+        dtype, unmodelled = self._rate_name(tensor.dtype, operation.convolves), ""
         try:
             duration_ps = measured_ps(
                 self.device, func, args, kwargs, result, dtype, flops, nbytes, self._say
             )
             if duration_ps is None:
+                unmodelled = "" if operation.bounded else self._launches.unmodelled(str(func))
                 duration_ps = self.device.duration_ps(flops, nbytes, dtype)
         except KeyError:
             raise NotSupportedError(
@@ -204,7 +219,7 @@ class _Charging(TorchDispatchMode):
                 "give it one in a device file, or compute in another type"
             ) from None
 
-        self.totals.add(flops, nbytes)
+        self.totals.add(flops, nbytes, unmodelled=unmodelled)
         began_ps = self.rank_thread.now_ps()
         self.rank_thread.compute(duration_ps)
         if self.rank_thread.cluster.trace is not None:

@@ -28,17 +28,21 @@ class Totals:
         operations: that cost something.
         flops: a multiplication and an addition are two.
         nbytes: read and written.
+        unmodelled: how often each operation was charged by its bytes though these do not bound it.
         iterations: of each iteration that is over, its FLOPs by kind.
     """
 
     operations: int = 0
     flops: int = 0
     nbytes: int = 0
+    unmodelled: Counter[str] = field(default_factory=Counter)
     iterations: list[Mapping[Arithmetic, int]] = field(default_factory=list)
     _since: Counter[Arithmetic] = field(default_factory=Counter)
 
-    def add(self, flops: int, nbytes: int, dtype: str = "", part: str = "") -> None:
+    def add(self, flops: int, nbytes: int, dtype: str = "", part: str = "", unmodelled: str = "") -> None:
         """Add an operation."""
+        if unmodelled:
+            self.unmodelled[unmodelled] += 1
         self.operations += 1
         self.flops += flops
         self.nbytes += nbytes

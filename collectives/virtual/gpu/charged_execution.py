@@ -131,6 +131,14 @@ class ChargedExecution:
         if duration_ps:
             self.gpu.host_work(func.__name__, duration_ps)
 
+    def note_composed(self, func: Any) -> None:
+        """Note that an operator, which is one kernel on a device, is charged as what it consists of."""
+        name = func.name()
+        if name.startswith("symm_mem"):
+            self.notices.add("a product with its collective is charged as one after the other", name)
+        elif self._fusing.pads and name.startswith("flex_attention"):
+            self.totals.unmodelled[self.costs.unmodelled(f"compiled {name}, as dense products")] += 1
+
     # ---------------------------------------------------------------- on the device
 
     def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -202,7 +210,7 @@ class ChargedExecution:
             gpu.part = part
         for launch in launches:
             gpu.launch(launch.name, launch.duration_ps)
-            totals.add(launch.flops, launch.nbytes, launch.dtype, part)
+            totals.add(launch.flops, launch.nbytes, launch.dtype, part, launch.unmodelled)
 
     def transfer(self, nbytes: int, direction: str, waits: bool) -> None:
         """Charge a transfer between host and device, in words such as ``HtoD``; *waits*: the host does."""

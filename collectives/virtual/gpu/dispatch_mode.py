@@ -4,7 +4,8 @@
     collectives   by their kernels in C++, whose operations come here again
     on the host   plain tensors of the CPU are what they are, of pinned memory if they say so; while they
                   stand for the device's, composites among them go operation by operation
-    composites    operation by operation, where torch has them so
+    composites    operation by operation, where torch has them so; a product with its collective (asynchronous
+                  tensor parallelism) one after the other
     the rest      on the device
 
 FakeTensorMode itself is not among the modes of the thread: what it does to find shapes is not the script's.
@@ -29,6 +30,7 @@ from collectives.virtual.gpu.values import fake_tensors
 _DENSE = torch._C.DispatchKey.CompositeExplicitAutograd
 _PLAIN: Any = torch.Tensor.__torch_dispatch__
 _DEVICE_OF = torch.ops.prim.device.default
+_META_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
 _NO_OPTIONS: dict[str, Any] = {}
 _PYTHON = torch._C.DispatchKeySet(torch._C.DispatchKey.Python) | torch._C.DispatchKeySet(
     torch._C.DispatchKey.PythonTLSSnapshot
@@ -44,6 +46,9 @@ class Execution(Protocol):
 
     def on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation on plain tensors of the CPU, or one that makes some."""
+
+    def note_composed(self, func: Any) -> None:
+        """Note that *func* comes as the operations of which it consists."""
 
     def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation with virtual tensors among its arguments or results.
@@ -84,6 +89,7 @@ class DispatchMode(TorchDispatchMode):
         if func is _DEVICE_OF:
             return args[0].device
         if isinstance(func, HigherOrderOperator):
+            self.execution.note_composed(func)
             with self:  # what it consists of comes here again
                 return func.py_kernels[_DENSE](*args, **(kwargs or {}))
         has_fake = False
@@ -96,6 +102,10 @@ class DispatchMode(TorchDispatchMode):
         kwargs = _with_index(kwargs) if kwargs else _NO_OPTIONS
         known = knowledge_of(func)
         stands_in = not has_fake and self.execution.stands_in
+        if func.namespace == "symm_mem" and func.overloadpacket.__name__.startswith("fused_"):
+            self.execution.note_composed(func)
+            with self:  # a product and its collective, one after the other
+                return func.redispatch(_META_KEYS, *args, **kwargs)
         if known.communicates:
             return func(*args, **kwargs) if stands_in else self._communicate(func, args, kwargs)
         if not has_fake:

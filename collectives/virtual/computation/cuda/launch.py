@@ -14,6 +14,7 @@ class KernelLaunch(NamedTuple):
         flops: of arithmetic, a multiplication and an addition each one, as torch counts them.
         nbytes: read and written.
         dtype: in which the device computes, by the names of its rates; empty where there are no flops.
+        unmodelled: the full name of an operation whose cost has no formula and whose bytes do not bound it.
     """
 
     name: str
@@ -21,3 +22,4 @@ class KernelLaunch(NamedTuple):
     flops: int
     nbytes: int
     dtype: str = ""
+    unmodelled: str = ""

@@ -59,8 +59,8 @@ def meta(*shape, dtype=torch.float32, **options):
 def test_an_operation_that_memory_bounds_takes_its_bytes_and_a_launch():
     x = meta(100)
 
-    assert launched(lambda: x + x) == [("add", 1200 + 1000, 0, 1200, "")]
-    assert launched(lambda: x.to(torch.bfloat16)) == [("_to_copy", 600 + 1000, 0, 600, "")]
+    assert launched(lambda: x + x) == [("add", 1200 + 1000, 0, 1200, "", "")]
+    assert launched(lambda: x.to(torch.bfloat16)) == [("_to_copy", 600 + 1000, 0, 600, "", "")]
 
 
 def test_views_and_allocations_launch_nothing():
@@ -261,7 +261,7 @@ def test_foreach_operations_launch_one_kernel_for_as_many_tensors_as_fit():
     many = [meta(1000) for _ in range(771)]
 
     assert launched(lambda: torch._foreach_mul_(few, 2.0)) == [
-        ("_foreach_mul_", 300 * 8000 + 1000, 0, 300 * 8000, "")
+        ("_foreach_mul_", 300 * 8000 + 1000, 0, 300 * 8000, "", "")
     ]
     assert [launch.nbytes for launch in launched(lambda: torch._foreach_mul_(many, 2.0))] == [
         770 * 8000,
@@ -292,7 +292,7 @@ def test_rates_that_were_measured_stand_in_the_place_of_tiles():
     launches = launched(lambda: a @ a, device, say=lambda *what: said.append(what))
     launched(lambda: a + a, device, say=lambda *what: said.append(what))
 
-    assert launches == [("mm", 2 * 8**3 * 1000 + 7, 2 * 8**3, 3 * 128, "bfloat16")]
+    assert launches == [("mm", 2 * 8**3 * 1000 + 7, 2 * 8**3, 3 * 128, "bfloat16", "")]
     assert said == [("gpu: kernels that were not measured, and take what its peaks say", "add in bfloat16")]
 
 
