@@ -19,7 +19,7 @@ from testbed.planning.layouts.framework import FRAMEWORKS
 from testbed.planning.layouts.kernels import DTYPE, Kernels
 from testbed.planning.layouts.layer import Machine
 from testbed.planning.layouts.layout import CHUNKS, PLACEMENTS, Layout, Training
-from testbed.planning.layouts.memory import peak_bytes
+from testbed.planning.layouts.memory import fullest_bytes
 from testbed.planning.layouts.messages import Messages
 from testbed.planning.layouts.step import lost
 from testbed.planning.layouts.transformer import Transformer
@@ -119,7 +119,7 @@ class Search:
             training = self.training(layout)
             if training.leaves_stages_empty:
                 excluded["stages without layers"] += 1
-            elif max(peak_bytes(training, memory, own) for own in {0, layout.pp - 1}) > usable:
+            elif fullest_bytes(training, memory) > usable:
                 excluded["memory"] += 1
             else:
                 yield layout
@@ -214,8 +214,7 @@ def evaluate(task: tuple[Search, Sequence[Layout]]) -> list[Found]:
     found = []
     for layout in layouts:
         training = search.training(layout)
-        peak = max(peak_bytes(training, memory, own) for own in {0, layout.pp - 1})
-        found.append(Found(layout, lost(training, machine), peak))
+        found.append(Found(layout, lost(training, machine), fullest_bytes(training, memory)))
     return found
 
 
