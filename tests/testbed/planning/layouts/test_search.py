@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,18 @@ def test_layouts_that_do_not_fit_are_counted_and_axes_can_be_held() -> None:
 
     assert excluded["memory"] > 0
     assert {own.zero for own in kept} <= {0}
+
+
+def test_groups_with_unequal_parts_on_nodes_are_left_out_unless_links_are_all_that_counts() -> None:
+    excluded, linked = Counter[str](), Counter[str]()
+    search = Search(SEARCH.model, "dgx-h100", 24, 1024, 96)
+
+    found = evaluate((search, list(search.layouts(excluded))))
+
+    assert {own.layout.dp for own in found} >= {3, 6, 12, 24}
+    assert excluded["groups with unequal parts on nodes"] > 0
+    assert list(replace(search, network="switch-100g", device="h100").layouts(linked))
+    assert "groups with unequal parts on nodes" not in linked
 
 
 def test_a_measured_step_is_believed_and_moves_those_that_lose_to_the_same(found: list[Found]) -> None:
