@@ -18,7 +18,7 @@ from testbed.output.table import Advance, seconds
 from testbed.planning.layouts.framework import FRAMEWORKS
 from testbed.planning.layouts.kernels import DTYPE, Kernels
 from testbed.planning.layouts.layer import Machine
-from testbed.planning.layouts.layout import CHUNKS, PLACEMENTS, Layout, Training
+from testbed.planning.layouts.layout import CHUNKS, PLACEMENTS, RECOMPUTING, Layout, Training
 from testbed.planning.layouts.memory import fullest_bytes
 from testbed.planning.layouts.messages import Messages
 from testbed.planning.layouts.step import lost
@@ -146,7 +146,7 @@ class Search:
             for micro_batch, schedule in product(MICRO_BATCHES, CHUNKS):
                 if each % micro_batch or not _schedulable(schedule, pp, each // micro_batch, model.layers):
                     continue
-                for ep, zero, recompute in product(self._expert_axes(dp * cp), range(4), ("none", "full")):
+                for ep, zero, recompute in product(self._expert_axes(dp * cp), range(4), RECOMPUTING):
                     if not zero or dp * cp > 1:
                         axes = dp, tp, pp, cp, ep, zero, micro_batch, schedule, recompute
                         yield from self._placed(Layout(*axes))
