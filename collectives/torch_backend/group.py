@@ -30,6 +30,7 @@ from collectives.communicators.dispatch_modes import calls_hidden_from_modes
 from collectives.communicators.reduction import ReduceOp, factor_of, op_of
 from collectives.execution.work import OnStream, Waitable, Work
 from collectives.torch_backend import uneven
+from collectives.torch_backend.backend_rules import MESSAGE
 from collectives.torch_backend.members import GroupMembers
 from collectives.torch_backend.monitored_barrier import MonitoredBarrier
 from collectives.torch_backend.names import NamedProcessGroup
@@ -44,7 +45,7 @@ from collectives.torch_backend.rows import (
 )
 from collectives.torch_backend.sparse import sparse_all_reduce
 from collectives.torch_backend.uncompiled import uncompiled
-from collectives.torch_backend.work import CollectiveWork, timeout_of
+from collectives.torch_backend.work import CollectiveWork, MessageOverGloo, timeout_of
 from collectives.transports.home_process import HomeProcess
 
 
@@ -125,6 +126,7 @@ class TestbedProcessGroup(NamedProcessGroup):
     def allreduce_coalesced(self, tensors: Any, opts: Any = dist.ReduceOp.SUM) -> CollectiveWork:
         """Reduce several tensors over all ranks, in place, one after another."""
         op, factor = self._op_and_factor(opts)
+        self._check("all_reduce", _as_list(tensors), op)
         reduced = [(tensor, self._given(tensor)) for tensor in _as_list(tensors)]
         for _, plain in reduced if factor is not None else ():
             plain.mul_(factor)
@@ -137,6 +139,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         """Replace one tensor by that of the root."""
         (tensor,) = _as_list(tensors)
         root = opts if isinstance(opts, int) else opts.rootRank
+        self._check("broadcast", [tensor])
         plain = self._given(tensor) if self.rank() == root else self._wanted(tensor)
         work = self.communicator(tensor.device).broadcast(plain, root, async_op=True)
         return self._work([work], [(tensor, plain)])
@@ -144,6 +147,7 @@ class TestbedProcessGroup(NamedProcessGroup):
     def reduce(self, tensors: Any, opts: Any) -> CollectiveWork:  # type: ignore[override]
         """Reduce one tensor over all ranks, in place on the root."""
         (tensor,) = _as_list(tensors)
+        self._check("reduce", [tensor], op_of(opts.reduceOp))
         plain, communicator = self._given(tensor), self.communicator(tensor.device)
         work = communicator.reduce(plain, opts.rootRank, op_of(opts.reduceOp), async_op=True)
         return self._work([work], [(tensor, plain)])
@@ -157,6 +161,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         (tensor,) = _as_list(inputs)
         (parts,) = outputs if isinstance(outputs[0], (list, tuple)) else (outputs,)
         check_number(parts, self.size())
+        self._check("all_gather", [tensor, *parts])
         if uneven.are_alike(parts):
             return self._gather(tensor, parts)
         check_alike(self.rank(), tensor, [parts[self.rank()]])
@@ -170,6 +175,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         parts = outputs[0] if self.rank() == opts.rootRank else ()
         if self.rank() == opts.rootRank:
             check_number(parts, self.size())
+        self._check("gather", [tensor, *parts])
         plain, rows = self._given(tensor), [(part, self._wanted(part)) for part in parts]
         check_alike(self.rank(), tensor, parts)
         gathered = plain.new_empty(self.size(), tensor.numel())
@@ -180,6 +186,7 @@ class TestbedProcessGroup(NamedProcessGroup):
     def scatter(self, outputs: Any, inputs: Any, opts: Any) -> CollectiveWork:  # type: ignore[override]
         """Give each rank one of the root's tensors, all of one size."""
         (output,) = _as_list(outputs)
+        self._check("scatter", [output, *(inputs[0] if self.rank() == opts.rootRank else ())])
         plain, given = self._wanted(output), None
         if self.rank() == opts.rootRank:
             check_number(inputs[0], self.size())
@@ -192,6 +199,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         (output,) = _as_list(outputs)
         (parts,) = inputs if isinstance(inputs[0], (list, tuple)) else (inputs,)
         check_number(parts, self.size())
+        self._check("reduce_scatter", [output, *parts], self._op_and_factor(opts)[0])
         if uneven.are_alike(parts):
             return self._reduce_scatter(output, self._together(output, parts), opts)
         check_alike(self.rank(), output, [parts[self.rank()]])
@@ -203,6 +211,7 @@ class TestbedProcessGroup(NamedProcessGroup):
 
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> CollectiveWork:
         """Reduce one long tensor, of a part for each rank; each rank gets its own."""
+        self._check("reduce_scatter_single", [output, tensor], self._op_and_factor(opts)[0])
         return self._reduce_scatter(output, self._given(tensor), opts)
 
     _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
@@ -216,6 +225,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         opts: Any = None,
     ) -> CollectiveWork:
         """Exchange the parts of one long tensor, which are equal if no sizes are given."""
+        self._check("all_to_all_single", [output, tensor])
         splits = output_split_sizes or None, input_split_sizes or None
         plain, given = self._wanted(output), self._given(tensor)
         work = self.communicator(tensor.device).all_to_all(plain, given, *splits, async_op=True)
@@ -230,6 +240,7 @@ class TestbedProcessGroup(NamedProcessGroup):
                 f"all_to_all needs {self.size()} tensors each way, one for each rank; got {len(outputs)} and "
                 f"{len(inputs)}"
             )
+        self._check("all_to_all", [*outputs, *inputs])
         sizes = [tensor.numel() for tensor in outputs], [tensor.numel() for tensor in inputs]
         given = joined([self._given(tensor) for tensor in inputs])
         parts = [(part, self._wanted(part)) for part in outputs]
@@ -241,6 +252,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
     ) -> CollectiveWork:
         """Gather one tensor of each rank into one long tensor."""
+        self._check("all_gather_single", [output, tensor])
         plain, given = self._wanted(output), self._given(tensor)
         work = self.communicator(tensor.device).all_gather(plain, given, async_op=True)
         return self._work([work], [(output, plain)])
@@ -260,24 +272,26 @@ class TestbedProcessGroup(NamedProcessGroup):
     def send(self, tensors: Any, peer: int, tag: int = 0) -> CollectiveWork:
         """Send one tensor to rank *peer* of the group."""
         (tensor,) = _as_list(tensors)
+        self._check(MESSAGE, [tensor])
         plain, communicator = self._given(tensor), self.communicator(tensor.device)
         work: Work
         if peer == self.rank():
             work = self._own_messages.send(plain, tag, communicator.clock)
         else:
             work = communicator.send(plain, peer, tag, async_op=True)
-        return self._in_group(CollectiveWork([work], [tensor]))
+        return self._in_group(self._kind_of_message(tensor)([work], [tensor]))
 
     def recv(self, tensors: Any, peer: int, tag: int = 0) -> CollectiveWork:
         """Replace one tensor by what rank *peer* of the group sends under *tag*."""
         (tensor,) = _as_list(tensors)
+        self._check(MESSAGE, [tensor])
         plain, communicator = self._wanted(tensor), self.communicator(tensor.device)
         work: Work
         if peer == self.rank():
             work = self._own_messages.recv(plain, tag, communicator.clock)
         else:
             work = communicator.recv(plain, peer, tag, async_op=True)
-        return self._work([work], [(tensor, plain)])
+        return self._work([work], [(tensor, plain)], kind=self._kind_of_message(tensor))
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> CollectiveWork:
         """Replace one tensor by what comes first under *tag* from any other rank.
@@ -286,9 +300,10 @@ class TestbedProcessGroup(NamedProcessGroup):
             NotSupportedError: on a GPU, or where a rank computes on one that is modelled.
         """
         (tensor,) = _as_list(tensors)
+        self._check(MESSAGE, [tensor])
         plain = self._wanted(tensor)
         work = self.communicator(tensor.device).recv_any(plain, tag, async_op=True)
-        return self._work([work], [(tensor, plain)])
+        return self._work([work], [(tensor, plain)], kind=self._kind_of_message(tensor))
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Return when every rank has called.
@@ -367,6 +382,10 @@ class TestbedProcessGroup(NamedProcessGroup):
         work = self.communicator(output.device).reduce_scatter(plain, given, op, async_op=True)
         return self._work([work], [(output, plain)])
 
+    def _check(self, collective: str, tensors: Sequence[torch.Tensor], op: str = "") -> None:
+        """Check that the backend that the script has named takes this call."""
+        self.members.check_call(self.backend_asked_for, collective, tensors, op)
+
     def _op_and_factor(self, opts: Any) -> tuple[ReduceOp, Any]:
         """Return how to reduce, and by what each rank multiplies what it gives; None: by nothing."""
         torch_op = getattr(opts, "reduceOp", opts)
@@ -387,6 +406,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         result: Sequence[Pair],
         finish: Callable[[], None] = lambda: None,
         also: Sequence[Pair] = (),
+        kind: type[CollectiveWork] = CollectiveWork,
     ) -> CollectiveWork:
         """Return the work of *works*, which put what stands for the tensors of *result* in place.
 
@@ -395,10 +415,11 @@ class TestbedProcessGroup(NamedProcessGroup):
             result: the tensors that then hold the result, each with what stands for it at the door.
             finish: puts the result in place.
             also: other tensors that it is put in.
+            kind: of the work.
         """
         changed = [pair for pair in (*result, *also) if pair[0] is not pair[1]]
         if not changed:
-            return self._in_group(CollectiveWork(works, [tensor for tensor, _ in result], finish))
+            return self._in_group(kind(works, [tensor for tensor, _ in result], finish))
 
         def finish_at_door() -> None:
             finish()
@@ -406,7 +427,12 @@ class TestbedProcessGroup(NamedProcessGroup):
             for tensor, plain in changed:
                 self.members.door.done(tensor, plain, is_known)
 
-        return self._in_group(CollectiveWork(works, [tensor for tensor, _ in result], finish_at_door))
+        return self._in_group(kind(works, [tensor for tensor, _ in result], finish_at_door))
+
+    def _kind_of_message(self, tensor: torch.Tensor) -> type[CollectiveWork]:
+        """Return the class of works of messages that hold *tensor*."""
+        over_gloo = self.members.stands_for(self.backend_asked_for, tensor.device.type) == "gloo"
+        return MessageOverGloo if over_gloo else CollectiveWork
 
     def _together(self, output: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return *parts*, one for each rank and all like *output*, as the rows of one tensor."""

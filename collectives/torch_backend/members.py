@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -45,6 +46,18 @@ class GroupMembers(Protocol):
 
         *algorithm* None means the group's own choice; *timeout* is in seconds, None the group's;
         *transport* is as of `collectives.communicators.connection.connect`.
+        """
+
+    def stands_for(self, backend: str, device_type: str) -> str:
+        """Return the backend whose ways are kept, ``gloo`` or ``nccl``, where a script names *backend*."""
+
+    def check_call(
+        self, backend: str, collective: str, tensors: Sequence[torch.Tensor], op: str = ""
+    ) -> None:
+        """Check that *backend*, which the script has named, takes a call, if another carries it out.
+
+        Raises:
+            NotSupportedError: it does not; see `collectives.torch_backend.backend_rules`.
         """
 
     def store_to_wait_in(self) -> Any:
@@ -103,6 +116,15 @@ class Processes:
             if segment is not None:
                 return connect_memory(inner, ranks, algorithm, seconds, device, segment)
         return connect_processes(inner, ranks, algorithm, seconds, device)
+
+    def stands_for(self, backend: str, device_type: str) -> str:
+        """Return nothing: the backend testbed stands for itself."""
+        return ""
+
+    def check_call(
+        self, backend: str, collective: str, tensors: Sequence[torch.Tensor], op: str = ""
+    ) -> None:
+        """Check nothing: what carries the call out refuses what it does not take."""
 
     def _takes_memory(self, algorithm: Choice | None) -> bool:
         """Return whether *algorithm* goes through memory; by default neither Gloo's own nor a table does."""

@@ -29,8 +29,12 @@ from torch._C._distributed_c10d import Work as TorchWork
 from torch._subclasses.fake_tensor import is_fake
 
 from collectives.communicators.any_source import ReceiveWork
+from collectives.errors import NotSupportedError
 from collectives.execution.work import OnStream, Waitable
 from collectives.torch_backend.uncompiled import uncompiled
+
+MAX_LOOKS = 1000
+"""Looks in vain at a message over Gloo, after which a rank is told that it looks for nothing."""
 
 
 @uncompiled
@@ -153,6 +157,34 @@ class CollectiveWork(TorchWork):
         sources = (work.source for work in self._works if isinstance(work, ReceiveWork))
         source = next(sources, None)
         return -1 if source is None else source
+
+
+@uncompiled
+class MessageOverGloo(CollectiveWork):
+    """A message under the name of Gloo, which torch takes for completed only once it was waited for.
+
+    Source: torch 2.13, ProcessGroupGloo.hpp (``SendWork``, ``RecvWork``): ``Work::isCompleted`` tells what
+    ``wait`` has set.
+    """
+
+    _num_looks = 0
+
+    def is_completed(self) -> bool:
+        """Return whether somebody has waited, after advancing what can be advanced.
+
+        Raises:
+            NotSupportedError: the rank looks over and over, and would do so for ever.
+        """
+        if not self._finished:
+            self._num_looks += 1
+            if self._num_looks > MAX_LOOKS:
+                raise NotSupportedError(
+                    f"gloo: is_completed() of a message never turns true before wait(), and this rank has "
+                    f"looked {MAX_LOOKS} times: call wait(); --lenient (lenient=True) tells when it is there"
+                )
+            for work in self._works:
+                work.is_completed()
+        return self._finished
 
 
 def timeout_of(opts: Any) -> timedelta | None:

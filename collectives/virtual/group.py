@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,16 +13,20 @@ from collectives.catalogue.native import by_itself, native_over
 from collectives.catalogue.selectors import NATIVE, NCCL, Choice, Selector
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.programs import ProgramLauncher
+from collectives.errors import NotSupportedError
 from collectives.timing.cost import selector_on
 from collectives.timing.ranks.meeting_point import MeetingPoint
+from collectives.torch_backend.backend_rules import backend_of, moves_in_memory_order, refusal
 from collectives.torch_backend.door import Door
 from collectives.torch_backend.names import NamedProcessGroup
 from collectives.virtual.batched_execution import BatchedExecutions
 from collectives.virtual.carried import Noted
+from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.gpu.door import OnValues, ValueDoor
 from collectives.virtual.group_calls.exchange import Exchanges
 from collectives.virtual.group_calls.launcher import Group, StreamLauncher
 from collectives.virtual.library_calls import CallsOfGroup, LibraryPrograms
+from collectives.virtual.notices import Notices
 from collectives.virtual.progress import RankProgress
 from collectives.virtual.streams.gpu import Gpu, current_gpu
 from collectives.virtual.time_outs import NCCL_DEFAULT, Pauses, TimeOut
@@ -32,6 +37,13 @@ from sim.units import SECOND
 
 _OF_MESH = "mesh_"
 _BLOCKING = ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
+
+
+ON_CPU = "nccl refuses tensors of the CPU, which it was given here: move them, or name cpu:gloo,cuda:nccl"
+IN_MEMORY_ORDER = (
+    "nccl passes the elements of a message in the order of the sender's memory, here by value: give "
+    "tensor.contiguous() on both sides"
+)
 
 
 class RankThreads:
@@ -114,6 +126,30 @@ class RankThreads:
             carry_out = LibraryPrograms(library, selector, carry_out).carry_out
         programs = ProgramLauncher(simulated, self._noted(selector), carry_out=carry_out)
         return Communicator(OnValues(programs))
+
+    def stands_for(self, backend: str, device_type: str) -> str:
+        """Return the backend whose ways are kept where a script names *backend*; none if lenient."""
+        return "" if self.world.is_lenient else backend_of(backend, device_type)
+
+    def check_call(
+        self, backend: str, collective: str, tensors: Sequence[torch.Tensor], op: str = ""
+    ) -> None:
+        """Check that *backend* takes a call, as a real job would meet it.
+
+        Raises:
+            NotSupportedError: it does not, and the run is not lenient.
+        """
+        device_type = tensors[0].device.type
+        backend = self.stands_for(backend, device_type)
+        if not backend:
+            return
+        notices, gpu = Notices.of(self.rank_thread.cluster), current_gpu()
+        if backend == "nccl" and device_type == "cpu" and gpu is not None and gpu.in_use:
+            notices.add(ON_CPU, current_place() or collective)
+        elif refused := refusal(backend, collective, tensors, op):
+            raise NotSupportedError(f"{refused}; --lenient (lenient=True) computes it by value")
+        elif moves_in_memory_order(backend, collective, tensors[0]):
+            notices.add(IN_MEMORY_ORDER, current_place() or collective)
 
     def store_to_wait_in(self) -> Any:
         """Return the store: it answers every thread."""

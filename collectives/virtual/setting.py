@@ -106,6 +106,7 @@ class Setting:
         looks_for_shared_state: whether to look for what shared packages keep of one rank.
         order: who is first where time does not say it; None: the least rank.
         parameters: gets what ranks hold of their models.
+        lenient: what the backend that is named refuses is carried out by value.
     """
 
     fn_or_script: FunctionOrScript
@@ -131,6 +132,7 @@ class Setting:
     looks_for_shared_state: bool
     order: Order | None = None
     parameters: ParameterRecord | None = None
+    lenient: bool = False
 
     def carry_out(self, attempt: Attempt) -> VirtualRun:
         """Run all ranks, as far as *attempt* folds them.
@@ -167,6 +169,7 @@ class Setting:
             is_calm=self.faults.are_calm and cluster.network.takes_time,
             transport_model=self.transport,
             rank_overhead=self.rank_overhead,
+            is_lenient=self.lenient,
             classes=attempt.classes,
             library=(
                 LibraryCalls(topology, self.transport, self.symmetric)

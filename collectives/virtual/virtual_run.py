@@ -75,6 +75,7 @@ def run(
     looks_for_shared_state: bool = True,
     order: Order | None = None,
     parameters: ParameterRecord | None = None,
+    lenient: bool = False,
     **counted: Unpack[Counted],
 ) -> VirtualRun:
     """Run ``fn(rank)``, or a script, on every rank of a network in virtual time.
@@ -120,6 +121,8 @@ def run(
             takes neither a model of computation nor conditions.
         parameters: gets what ranks hold of their models at every step, and in the end; needs data, and every
             rank in a thread of its own.
+        lenient: carry out by value what the backend that a script names refuses, or gets wrong
+            (`collectives.torch_backend.backend_rules`).
         looks_for_shared_state: whether a notice names packages that all ranks share and that keep what one of
             them has, for which a script's ranks are searched at the ends of an iteration and of the run, in a
             tenth of a second each.
@@ -216,6 +219,7 @@ def run(
         looks_for_shared_state=looks_for_shared_state,
         order=order,
         parameters=parameters,
+        lenient=lenient,
     )
     folding = _folding(fold, fake, topology, model, conditions)
     if parameters is not None and (fake or folding is not None):

@@ -42,6 +42,7 @@ class VirtualWorld:
         delay_ps: how late the next message between two ranks sets out, if messages are late.
         store_delay_ps: how long the next call of the store takes on a rank, if the store is slow.
         is_calm: no link changes, no message is late and no rank dies.
+        is_lenient: calls that the backend a script names refuses, or gets wrong, are carried out by value.
         transport_model: how ranks complete the steps of collectives.
         rank_overhead: what ranks add to the time of the network, where no condition holds.
         progress: what each rank has in flight, where that goes on when the rank calls.
@@ -64,6 +65,7 @@ class VirtualWorld:
     delay_ps: Callable[[int, int], int] | None = None
     store_delay_ps: Callable[[int], int] | None = None
     is_calm: bool = False
+    is_lenient: bool = False
     transport_model: TransportModel = IDEAL
     rank_overhead: RankOverhead = field(default_factory=RankOverhead)
     progress: dict[int, RankProgress] = field(default_factory=dict)

@@ -126,6 +126,14 @@ class CheckOptions:
         ),
     ] = None
 
+    lenient: Annotated[
+        bool,
+        typer.Option(
+            "--lenient",
+            help="Carry out by value what the backend that the script names (gloo, nccl) refuses or gets "
+            "wrong: dtypes, reductions, strides.",
+        ),
+    ] = False
     orders: Annotated[
         Literal["all"] | None,
         typer.Option(

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from testbed.options.arguments import MAX_RANKS
-
-if TYPE_CHECKING:
-    from testbed.calibration.tables.reading import Said
 
 
 @dataclass(frozen=True)
@@ -28,9 +25,3 @@ class TableOptions:
         int | None,
         typer.Option(min=1, max=MAX_RANKS, help="On how many nodes, where the table does not say."),
     ] = None
-
-    def said(self) -> Said:
-        """Return what they say of a table."""
-        from testbed.calibration.tables.reading import Said
-
-        return Said(self.collective, self.ranks, self.nodes)

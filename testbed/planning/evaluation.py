@@ -98,6 +98,7 @@ def _altered(point: Point, usual: Topology, altered: Alteration) -> tuple[Topolo
 
 def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
     """Return a step, with the algorithms that are chosen on the *usual* network."""
+    from collectives.catalogue.selectors import NATIVE
     from collectives.timing.cost import selector_on
     from ddp import simulate_step
     from ddp.profiles import load_profile
@@ -107,7 +108,7 @@ def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
     assumed = assumed.with_(inefficiencies=altered.of_inefficiencies(assumed.software.inefficiencies))
     topology, parts = _altered(point, usual, altered)
     algorithm: Any = algorithm_of(point, usual)
-    if topology is not usual:
+    if topology is not usual and algorithm != NATIVE:  # which depends on no link
         algorithm = selector_on(usual, algorithm)
 
     def step(profile: Profile, topology: Topology) -> StepRun:

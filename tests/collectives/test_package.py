@@ -4,10 +4,13 @@ import inspect
 import pkgutil
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
 import collectives
+import sim
+import testbed
 
 
 def test_names_are_listed_and_imported_by_a_star() -> None:
@@ -21,9 +24,10 @@ def test_names_are_listed_and_imported_by_a_star() -> None:
     assert "Send" in collectives.__all__
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match=r"module 'collectives' has no attribute 'Nothing'"):
-        collectives.Nothing  # noqa: B018
+@pytest.mark.parametrize("package", [collectives, sim, testbed])
+def test_an_unknown_name_is_an_attribute_error(package: ModuleType) -> None:
+    with pytest.raises(AttributeError, match=rf"module '{package.__name__}' has no attribute 'Nothing'"):
+        package.Nothing  # noqa: B018
 
 
 def test_no_module_has_the_name_of_something_public() -> None:

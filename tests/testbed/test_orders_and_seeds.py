@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from sim.errors import DeadlockError
-from testbed.testing import DependsOnOrderError, DependsOnTimeError, VirtualCluster, on_ranks
+from testbed.testing import DependsOnTimeError, VirtualCluster, on_ranks
 
 
 def store() -> Any:
@@ -47,20 +47,6 @@ def test_what_holds_in_every_order_passes_and_runs_in_each() -> None:
     test()
 
     assert len(seen) == 9
-
-
-def test_results_that_depend_on_the_order_fail_with_both(virtual_cluster: type[VirtualCluster]) -> None:
-    def work(rank: int) -> int:
-        dist.init_process_group()
-        return int(store().add("rank", 1))
-
-    with pytest.raises(
-        DependsOnOrderError, match="what rank 0 returns depends on the order of events"
-    ) as caught:
-        virtual_cluster(ranks=2, orders="all").run(work)
-
-    assert "rank 0 returns is 1" in str(caught.value)
-    assert "rank 0 returns is 2" in str(caught.value)
 
 
 def test_a_hang_in_one_order_is_found(virtual_cluster: type[VirtualCluster]) -> None:

@@ -49,11 +49,11 @@ def _verify(process_group: Any, tensors: Sequence[Tensor]) -> None:
     rank, device = process_group.rank(), tensors[0].device
     with _disable_current_modes():
         count = torch.tensor([len(tensors)], device=device)
-        counts = [torch.empty_like(count) for _ in range(process_group.size())]
-    process_group.allgather([counts], [count]).wait()
-    counts[0][0].item()  # the host waits
+        counts = count.new_empty(process_group.size())
+    process_group._allgather_base(counts, count).wait()
+    counts[0].item()  # the host waits
     with _disable_current_modes():
-        for other, number in enumerate(torch.cat(counts).tolist()):
+        for other, number in enumerate(counts.tolist()):
             if number != len(tensors):
                 raise RuntimeError(
                     f"DDP expects same model across all ranks, but Rank {rank} has {len(tensors)} params, "

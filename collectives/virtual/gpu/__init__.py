@@ -20,14 +20,12 @@ its rank what the device would take: kernels on streams (`collectives.virtual.st
     copies             pinned memory, and what the host waits for
     routing            which experts tokens go to, in a run without data
     data_dependent     operations whose result depends on data: answered, or refused with the script's line
-    cpu_kernels        kernels of CUDA alone, by those of the CPU
-    mixed_types        normalization layers in 16 bits, of which statistics are in float32
+    cpu_kernels        kernels of CUDA alone, by those of the CPU: norms in 16 bits, attention with dropout
     batch_norm         SyncBatchNorm, by formulas
     recurrent_cells    those of recurrent layers
     persistence        saving and loading
     shapes             results without data, and what is kept of them
     attention          scaled_dot_product_attention, by the fused kernels that CUDA would take
-    attention_dropout  its values where weights are dropped
     accelerator        the devices of one rank, as torch.cuda tells of them
     device_random      the generator of a device
     functions          torch.cuda and torch.accelerator on rank threads

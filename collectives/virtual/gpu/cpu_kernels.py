@@ -1,8 +1,21 @@
-"""Operations of CUDA alone, carried out on the CPU for the values of virtual tensors."""
+"""Operations of CUDA alone, carried out on the CPU for the values of virtual tensors.
+
+Normalization layers in 16 bits are carried out in float32 where the CPU does not take their types.  Kernels
+of CUDA keep statistics of activations in 16 bits in float32, and take both, as they take running statistics
+in float32 beside weights in 16 bits; those of the CPU refuse them together.  What is computed is rounded to
+the types of the device's results at the end.
+
+Attention that drops weights, which the CPU's fused kernel does not, is products and softmax, in single
+precision or double; the backward pass computes them again, and drops by the same seed.  With weights W, the
+mask M of those kept, divided by the share that is kept, and D = W M:
+
+    output = D V     dV = D' dO     dW = (dO V') M     dS = W (dW - sum(dW W))     dQ = dS K     dK = dS' Q
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,8 +23,6 @@ from torch import Tensor
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.gpu import recurrent_cells
-from collectives.virtual.gpu.attention_dropout import DroppingAttention, drawn_seed
-from collectives.virtual.gpu.mixed_types import in_one_type
 from collectives.virtual.gpu.stock import cuda_only
 
 _aten = torch.ops.aten
@@ -177,3 +188,116 @@ _OWN: Mapping[Any, Callable[..., Any]] = {
     _aten._thnn_fused_gru_cell.default: recurrent_cells.gru,
     _aten._thnn_fused_gru_cell_backward.default: recurrent_cells.gru_backward,
 }
+
+
+_MIXED = (
+    _aten._native_batch_norm_legit.default,
+    _aten.native_batch_norm.default,
+    _aten.native_layer_norm_backward.default,
+    _aten.native_group_norm_backward.default,
+    _aten.native_batch_norm_backward.default,
+    _aten._fused_rms_norm_backward.default,
+)
+
+
+def in_one_type(func: Any, args: Any, kwargs: Any) -> Any:
+    """Return what *func* gives for arguments of one floating point type; NotImplemented if CUDA needs one.
+
+    Args:
+        func: an overload.
+        args: tensors of the CPU, and others.
+        kwargs: of the call, too.
+
+    Raises:
+        RuntimeError: the CPU refuses the call whatever its types are.
+    """
+    if func not in _MIXED:
+        return NotImplemented
+    dtypes = {tensor.dtype for tensor in _tensors((args, kwargs))}
+    exact = torch.float64 if torch.float64 in dtypes else torch.float32
+    return func(*_in(exact, args), **_in(exact, kwargs))
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    """Return the tensors among *values*, and in lists among them."""
+    if isinstance(values, Tensor):
+        return [values]
+    if isinstance(values, Mapping):
+        values = values.values()
+    elif not isinstance(values, (list, tuple)):
+        return []
+    return [tensor for value in values for tensor in _tensors(value)]
+
+
+def _in(dtype: torch.dtype, values: Any) -> Any:
+    """Return *values* with floating point tensors as ones of *dtype*."""
+    if isinstance(values, Tensor):
+        return values.to(dtype) if values.is_floating_point() else values
+    if isinstance(values, Mapping):
+        return {name: _in(dtype, value) for name, value in values.items()}
+    if type(values) in (list, tuple):
+        return type(values)(_in(dtype, value) for value in values)
+    return values
+
+
+@dataclass(frozen=True)
+class DroppingAttention:
+    """Attention of tensors (batch, heads, positions, head).
+
+    Args:
+        share: of the weights that is dropped.
+        causal: no position looks at later ones.
+        scale: of the products; None: that of the head's size.
+        bias: is added to the products; None: nothing is.
+        seed: of what is dropped.
+    """
+
+    share: float
+    causal: bool
+    scale: float | None
+    bias: Tensor | None
+    seed: int
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Return the output, of the type of *query*."""
+        weights, kept = self._weights_and_mask(query, key)
+        return ((weights * kept) @ _precise(value)).to(query.dtype)
+
+    def backward(self, grad: Tensor, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        """Return the gradients of query, key and value."""
+        weights, kept = self._weights_and_mask(query, key)
+        grad = _precise(grad)
+        of_value = (weights * kept).transpose(-2, -1) @ grad
+        of_weights = (grad @ _precise(value).transpose(-2, -1)) * kept
+        of_scores = (
+            weights * (of_weights - (of_weights * weights).sum(-1, keepdim=True)) * self._factor(query)
+        )
+        of_query, of_key = of_scores @ _precise(key), of_scores.transpose(-2, -1) @ _precise(query)
+        return of_query.to(query.dtype), of_key.to(key.dtype), of_value.to(value.dtype)
+
+    def _factor(self, query: Tensor) -> float:
+        return query.shape[-1] ** -0.5 if self.scale is None else self.scale
+
+    def _weights_and_mask(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        scores = _precise(query) @ _precise(key).transpose(-2, -1) * self._factor(query)
+        if self.bias is not None:
+            scores = scores + self.bias
+        if self.causal:
+            allowed = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+            scores = scores.masked_fill(~allowed, float("-inf"))
+        weights = torch.softmax(scores, -1)
+
+        kept = torch.zeros_like(weights)
+        if self.share < 1:
+            generator = torch.Generator().manual_seed(self.seed)
+            kept.bernoulli_(1 - self.share, generator=generator).div_(1 - self.share)
+        return weights, kept
+
+
+def drawn_seed() -> int:
+    """Return a seed, drawn from the generator of this thread."""
+    return int(torch.randint(1 << 62, ()).item())
+
+
+def _precise(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.float()

@@ -30,6 +30,8 @@ DATA, OPTIMIZER, RECOMPUTE = "data_parallel", "optimizer", "recompute"
 COMPUTATION = "computation"
 CAUSES = (BUBBLE, UNEQUAL, HOST, TENSOR, CONTEXT, EXPERT, TRANSFERS, DATA, OPTIMIZER, RECOMPUTE)
 """Of losses, in the order in which they are left out; what is left is computation."""
+WAITS = frozenset({HOST, TENSOR, CONTEXT, EXPERT})
+"""Causes of which the device waits in a pass."""
 _BUCKET = 50 * 2**20
 """Bytes of a float32 bucket of DDP."""
 
@@ -62,7 +64,7 @@ def step_seconds(training: Training, machine: Machine, without: AbstractSet[str]
     filled = 0.0 if BUBBLE in without else (sum(passes) - busiest) / CHUNKS[training.layout.schedule]
     whole = training.micro_batches * busiest + filled
     if DATA not in without:
-        whole += _gradients_seconds(training, machine, stages)
+        whole += _gradients_seconds(training, machine, stages, without)
     return whole if OPTIMIZER in without else whole + _optimizer_seconds(training, machine, without)
 
 
@@ -128,8 +130,13 @@ def _over_data(
     return seconds
 
 
-def _gradients_seconds(training: Training, machine: Machine, stages: Sequence[tuple[float, float]]) -> float:
-    """Return what data parallelism adds in the end: DDP hides it behind the last backward pass."""
+def _gradients_seconds(
+    training: Training, machine: Machine, stages: Sequence[tuple[float, float]], without: AbstractSet[str]
+) -> float:
+    """Return what data parallelism adds in the end: DDP hides it behind the last backward pass.
+
+    It goes on while the device waits for other messages and for the host, and in part beside kernels.
+    """
     layout = training.layout
     if layout.shards == 1 or layout.zero == 3:
         return 0.0
@@ -141,8 +148,12 @@ def _gradients_seconds(training: Training, machine: Machine, stages: Sequence[tu
         return reduced + _over_data(training, machine, "all_gather", largest, 2)
     parameters = sum(own for own, _ in training.held(largest))
     buckets = max(1, round(4 * parameters / _BUCKET))  # several are under way at once: bytes decide
-    hidden = max(backward for _, backward in stages) * (buckets - 1) / buckets
-    return max(reduced / buckets, machine.framework.host.together(reduced, hidden) - hidden)
+    position = max(range(layout.pp), key=lambda own: stages[own][1])
+    backward, alone = stages[position][1], stage_seconds(training, machine, position, {*without, *WAITS})[1]
+    behind = (buckets - 1) / buckets
+    left = max(0.0, reduced - behind * (backward - alone))
+    exposed = machine.framework.host.together(left, behind * alone) - behind * alone
+    return max(reduced / buckets, exposed)
 
 
 def _largest(training: Training) -> int:

@@ -14,6 +14,7 @@ from benchmarks.lab.predict import SETS, predict
 from benchmarks.lab.predicted.products import product_us
 from benchmarks.lab.predicted.rows import is_kept_back
 from benchmarks.lab.predicted.steps import training_of
+from benchmarks.lab.regret import regret
 from collectives.errors import NotSupportedError
 from testbed.errors import UsageError
 
@@ -92,6 +93,24 @@ def test_stages_are_cut_at_equal_parts_of_the_cost_and_hold_all_layers() -> None
         assert sum(training.stages) == 16
         assert not training.leaves_stages_empty
     assert training.stages == (2, 3, 2, 3, 2, 3, 1, 0)  # the head costs as much as four layers
+
+
+def test_where_steps_take_what_is_predicted_the_planned_layout_is_the_best(tmp_path: Path) -> None:
+    layouts = [(8, 1, 1), (4, 2, 1), (2, 4, 1), (4, 1, 2), (2, 2, 2), (2, 1, 4)]
+    rows = [
+        {**LLAMA, "dp": dp, "tp": tp, "pp": pp, "ga": 256 // dp, "failed": 0, "tokens_per_s_per_gpu": 0.0}
+        for dp, tp, pp in layouts
+    ]
+    for row in rows:
+        predicted = SETS["ultrascale"].predict
+        assert predicted is not None
+        row["tokens_per_s_per_gpu"] = predicted({name: str(own) for name, own in row.items()})["predicted"]
+
+    [cell] = regret(file=table(tmp_path / "rows.csv", rows)).rows
+
+    assert cell == {
+        "model": "1B", "nodes": 1, "layouts": 6, "regret": 0, "failed": 0, "regret_measured": 0
+    }  # fmt: skip
 
 
 def test_a_fit_finds_constants_that_say_what_rows_have_measured_and_never_sees_a_quarter(

@@ -6,6 +6,7 @@ import queue
 import time
 
 import pytest
+import torch
 
 from collectives.virtual import compute, run
 from collectives.virtual.computation import Roofline
@@ -33,6 +34,20 @@ def test_a_script_reads_the_time_of_its_host():
     assert nanoseconds == (3 * MILLISECOND + overhead_ps) // 1000
     assert counter == pytest.approx(nanoseconds / 1e9)
     assert seconds == pytest.approx(nanoseconds / 1e9, abs=1e-6)
+
+
+def test_the_host_waits_for_an_event_that_it_synchronizes_with():
+    def work(rank):
+        ended = torch.cuda.Event()
+        current_gpu().launch("kernel", 5 * MILLISECOND)
+        ended.record()
+        issued = time.perf_counter()
+        ended.synchronize()
+        return issued, time.perf_counter()
+
+    issued, waited = on_gpus(work, 1).results[0]
+
+    assert issued < 0.005 <= waited
 
 
 def test_to_sleep_is_work_of_the_host():

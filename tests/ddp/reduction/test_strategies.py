@@ -128,19 +128,6 @@ def test_a_step_is_its_compute_and_the_waits_for_its_buckets(
     assert [row["size_bytes"] for row in step.rows()] == [run.nbytes for run in step.buckets]
 
 
-@given(profiles(), st.integers(2, 5), CAPS, st.sampled_from(NAMES))
-@settings(max_examples=40)
-def test_both_engines_agree_on_every_strategy(
-    profile: Profile, num_ranks: int, cap: float, name: str
-) -> None:
-    quick, slow = (
-        simulate_step(profile, topology=switch(num_ranks), strategy=name, bucket_cap_mb=cap, engine=engine)
-        for engine in ("makespan", "events")
-    )
-
-    assert (quick.time_ps, quick.buckets) == (slow.time_ps, slow.buckets)
-
-
 @given(profiles(), st.integers(1, 5), st.integers(1, 4), st.sampled_from(LAST_OVERLAPPED))
 @settings(max_examples=20)
 def test_accumulation_adds_passes_that_only_compute(

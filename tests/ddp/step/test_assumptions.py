@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from collectives import NotSupportedError
-from collectives.timing import Assumptions, simulate
+from collectives.timing import simulate
 from ddp import Profile, simulate_step
 from ddp.reduction.bucketing import MIB
-from ddp.tuning.search import Search
 from sim import load_network
 from sim.errors import UnitError
 from sim.topology import Topology
@@ -62,25 +61,6 @@ def test_every_strategy_goes_by_nccls_times(strategy: str) -> None:
 
     assert step.time_ps >= step.floor_ps
     assert step.engine == "closed form"
-
-
-def test_a_search_counts_what_a_step_counts() -> None:
-    assumptions = Assumptions.ideal(overhead="50us", reduction_bandwidth="5GB/s")
-
-    found = Search(PROFILE, topology=SWITCH, assumptions=assumptions).run()
-
-    own = found.best.options
-    again = simulate_step(
-        PROFILE,
-        topology=SWITCH,
-        strategy=own.strategy,
-        bucket_cap_mb=own.bucket_cap_mb,
-        bucket_cap_mb_list=own.bucket_cap_mb_list,
-        algorithm=own.algorithm,
-        overhead="50us",
-        reduction_bandwidth="5GB/s",
-    )
-    assert again.time_ps == found.best.time_ps <= found.default.time_ps
 
 
 @pytest.mark.parametrize(

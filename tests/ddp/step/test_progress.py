@@ -12,6 +12,7 @@ from collectives.timing import simulate
 from collectives.timing.ranks.attention import Attention
 from ddp import Profile, StepRun, simulate_step
 from ddp.reduction.bucketing import MIB
+from ddp.reduction.overlap import STRATEGIES
 from sim import Straggler
 from tests.ddp.given import profile_of as given_profile
 from tests.given import switch
@@ -61,8 +62,8 @@ def test_while_a_rank_waits_everything_goes_on() -> None:
     nbytes=st.integers(1, 300).map(lambda count: 4 * 1009 * count),
     num_ranks=st.integers(2, 5),
     algorithm=st.sampled_from(["ring", "tree", "halving_doubling"]),
-    strategy=st.sampled_from(["wait_free", "dear", "priority", "zero1", "mg_wfbp"]),
-    transport=st.sampled_from(["gloo", ON_CALLS]),
+    strategy=st.sampled_from([*STRATEGIES, "zero1:prefetch=True", "accumulate:k=3,last=mg_wfbp"]),
+    transport=st.sampled_from(["ideal", "gloo", ON_CALLS]),
 )
 @settings(max_examples=40, deadline=None)
 def test_all_engines_notice_what_is_complete_at_the_same_times(
@@ -84,9 +85,9 @@ def test_all_engines_notice_what_is_complete_at_the_same_times(
             engine=engine,  # type: ignore[arg-type]
         )
 
-    ranks = step("ranks")
+    ranks, events = step("ranks"), step("events")
 
-    assert (step("events").time_ps, step("events").buckets) == (ranks.time_ps, ranks.buckets)
+    assert (events.time_ps, events.buckets) == (ranks.time_ps, ranks.buckets)
     try:
         makespan = step("makespan")
     except NotExactError:

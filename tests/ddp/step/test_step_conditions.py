@@ -132,27 +132,3 @@ def test_a_script_takes_what_the_simulation_of_its_collective_takes(conditions: 
 
     assert max(run.results) == expected.time_ps
     assert run_virtual(lambda rank: all_reduce(4000), SWITCH, conditions=conditions).results == run.results
-
-
-def test_computations_of_a_slow_rank_take_its_factor_longer() -> None:
-    cluster = Cluster(
-        SWITCH, compute={"forward": 7}, conditions=[Straggler(2, 1.5), Straggler(3, delay="9ps")]
-    )
-
-    def compute(rank: int) -> None:
-        clock = Cluster.current()
-        assert clock is not None
-        clock.charge("forward")
-
-    cluster.run(compute)
-
-    assert cluster.times_ps == (7, 7, 11, 16)
-
-
-def test_a_link_that_fails_under_a_script_ends_it_and_names_the_call() -> None:
-    with pytest.raises(LinkFailedError) as failed:
-        run_virtual(lambda rank: all_reduce(4000), SWITCH, conditions=[LinkFailure("rank 3 down", "40us")])
-
-    assert str(failed.value).startswith(
-        "switch: link rank 3 down has failed; lost at 40 us: all_reduce #0 (ring, 4000 × float32, sum), "
-    )

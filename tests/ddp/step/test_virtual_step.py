@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, cycle, islice, pairwise
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from torch import nn
 
 from collectives.virtual import run_virtual
 from ddp import DistributedDataParallel, OverlappedOptimizer, Profile, simulate_step
-from ddp.profiles import Buffers, Gradient
+from ddp.profiles import Buffers
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy
 from ddp.reduction.strategies.strategy import Barrier
 from ddp.step.simulated_step import compute_charges
@@ -22,6 +22,7 @@ from sim.cluster import Cluster
 from sim.topology import Topology
 from sim.trace import Trace
 from sim.units import SECOND
+from tests.ddp.given import profile_of as given_profile
 
 TRAINING = [
     *(name for name in STRATEGIES if name != "priority"),
@@ -43,21 +44,13 @@ def network(widths: list[int], buffered: int = 0) -> nn.Sequential:
 
 def profile_of(module: nn.Module, forward_us: int, gradient_us: list[int]) -> Profile:
     """Each gradient takes some time, from the last to the first."""
-    now = 0
-    gradients = []
-    for position, (name, parameter) in enumerate(reversed(list(module.named_parameters()))):
-        now += gradient_us[position % len(gradient_us)]
-        numel = parameter.numel()
-        gradients.append(
-            Gradient(name=name, numel=numel, dtype="float32", nbytes=4 * numel, ready_seconds=now / 1e6)
-        )
-    return Profile(
-        name="layers",
-        source="test",
-        device="none",
-        forward_seconds=forward_us / 1e6,
-        backward_seconds=now / 1e6,
-        gradients=tuple(reversed(gradients)),
+    names, parameters = zip(*module.named_parameters(), strict=True)
+    ready_us = [*accumulate(islice(cycle(gradient_us), len(names)))][::-1]
+    return given_profile(
+        [4 * parameter.numel() for parameter in parameters],
+        [now / 1000 for now in ready_us],
+        names=names,
+        forward_ms=forward_us / 1000,
     )
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from collectives.errors import NotSupportedError
+from collectives.timing import Assumptions
 from ddp import Profile, simulate_step
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES as STRATEGIES_THAT_SHIP
@@ -39,7 +40,7 @@ def tune(profile: Profile, topology: Topology, **options: Any) -> Tuning:
     return Search(profile, topology=topology, **options).run()
 
 
-def simulated(profile: Profile, topology: Topology, trial: Trial) -> int:
+def simulated(profile: Profile, topology: Topology, trial: Trial, **counted: Any) -> int:
     own = trial.options
     return simulate_step(
         profile,
@@ -48,7 +49,19 @@ def simulated(profile: Profile, topology: Topology, trial: Trial) -> int:
         algorithm=own.algorithm,
         bucket_cap_mb=own.bucket_cap_mb,
         bucket_cap_mb_list=own.bucket_cap_mb_list,
+        **counted,
     ).time_ps
+
+
+def test_a_search_counts_what_a_step_counts() -> None:
+    profile = Profile.uniform(num_buckets=3, bucket_bytes=MIB, seconds_per_bucket=0.001)
+    topology = Topology.switch(num_ranks=8, bandwidth="100Gbps", latency="2us")
+    counted = {"overhead": "50us", "reduction_bandwidth": "5GB/s"}
+
+    found = tune(profile, topology, assumptions=Assumptions.ideal(**counted))
+
+    assert simulated(profile, topology, found.best, **counted) == found.best.time_ps <= found.default.time_ps
+    assert simulated(profile, topology, found.best) < found.best.time_ps
 
 
 @pytest.mark.costly
@@ -89,26 +102,17 @@ def test_on_small_profiles_the_best_is_that_of_all_divisions_strategies_and_algo
     assert found.best.time_ps == min(times)
 
 
-def test_one_cap_for_all_buckets_is_found_exactly_where_few_differ() -> None:
-    profile = profile_of([MIB, 3 * MIB, 2 * MIB, MIB, 5 * MIB, MIB // 2], [6, 5, 4, 3, 2, 1])
-    topology = Topology.switch(num_ranks=8, bandwidth="25Gbps", latency="300us")
-
-    found = tune(profile, topology)
-
-    gradients = profile.gradients
-    ranges = distinct_caps([g.nbytes for g in gradients], [0] * len(gradients), profile.ready_order())
-    times = [simulate_step(profile, topology=topology, bucket_cap_mb=r.cap_mb).time_ps for r in ranges]
-    assert [trial.time_ps for _, trial in found.curve("ring", "wait_free")] == times
-
-
 def test_every_cap_on_a_plateau_gives_its_step() -> None:
     profile = profile_of([MIB, 3 * MIB, 2 * MIB, MIB, 5 * MIB, MIB // 2], [6, 5, 4, 3, 2, 1])
     topology = Topology.switch(num_ranks=8, bandwidth="25Gbps", latency="300us")
 
     found = tune(profile, topology)
-    points = found.plateaus("ring", "wait_free")
 
-    curve = found.curve("ring", "wait_free")
+    points, curve = found.plateaus("ring", "wait_free"), found.curve("ring", "wait_free")
+    gradients = profile.gradients
+    ranges = distinct_caps([g.nbytes for g in gradients], [0] * len(gradients), profile.ready_order())
+    times = [simulate_step(profile, topology=topology, bucket_cap_mb=r.cap_mb).time_ps for r in ranges]
+    assert [trial.time_ps for _, trial in curve] == times
     assert len(curve) > 1
     assert [trial for _, trial in points] == [trial for _, trial in curve for _ in ("from", "to")]
     for cap, trial in points:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,8 @@ FILES = {
     "no_toml.toml": "schema = ",
     "swing.json": times(rows=[{"algorithm": "swing", "size_bytes": 1, "time_us": 1}]),
 }
-"""What lies in the folder where commands are called."""
+PIPE = "pipe"
+"""What lies in the folder where commands are called: files, and a named pipe."""
 
 TABLE = """
 {bench;scale;tune;simulate ring;synthesize;plan --profile resnet50} --network switch-100gg | 'switch-100g'
@@ -93,6 +95,9 @@ calibrate --output no/a.toml | no folder no
 {verify;verify ring} --collective all_to_some | unknown collective 'all_to_some'; known: all_reduce
 export {no_ranks;no_rows}.json --format nccl-tuner | expected what testbed bench --output writes, with "ranks"
 compare {empty.json;list.json;twice.json;words.json} list.json | .json
+{simulate ring --network;plan;compare list.json;run;validate --table} pipe | pipe: this is a named pipe; give
+{scale --profile;scale --assumptions} pipe | pipe: this is a named pipe; give a file, or <(command)
+{verify pipe:f;simulate auto:table=pipe} | pipe: this is a named pipe; give a file, or <(command)
 
 bench --collective all_gather --algorithm tree | unknown algorithm 'tree' for all_gather
 bench --algorithm ring,,tree | with a comma between them
@@ -181,7 +186,7 @@ run --algorithm all_reduce=native script.py | give it by itself
 run --algorithm native --network dgx-h100 --model links script.py | take transport_model='gloo'
 run --straggler 9:2 script.py | 9
 run --compute h101 script.py | h100
-run --kill-rank 3 script.py | --kill-rank 3
+run --kill-rank 3 script.py | --kill-rank 3 … expected RANK@iteration=N or RANK@TIME
 run --no-such-option script.py | No such option
 run --processes 2 --network dgx-h100 script.py | --network means nothing
 run --processes 2 --fold on script.py | --fold means nothing
@@ -310,6 +315,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("files")
     for name, content in FILES.items():
         (folder / name).write_text(content, encoding="utf-8")
+    os.mkfifo(folder / PIPE)
     return folder
 
 
@@ -333,4 +339,4 @@ def test_bad_input_is_one_line_and_exit_code_2(
     is_by_typer = result.stderr.startswith("Usage: ")
     assert is_by_typer or result.stderr.startswith("testbed: error: ")
     assert is_by_typer or result.stderr.count("\n") == 1
-    assert {path.name for path in folder.iterdir()} == FILES.keys()
+    assert {path.name for path in folder.iterdir()} == {*FILES, PIPE}

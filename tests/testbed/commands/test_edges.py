@@ -101,46 +101,14 @@ def test_a_name_that_is_not_utf_8_is_shown_and_drawn_with_a_question_mark(
     assert Path("note.md").read_text(encoding="utf-8") == "caf?.toml"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "bench --transport gloo --ranks 2 --nbytes 1K",
-        "bench --transport shm --ranks 2 --nbytes 1K",
-    ],
-)
-def test_processes_that_cannot_meet_are_not_started(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize("transport", ["gloo", "shm"])
+def test_processes_that_cannot_meet_are_not_started(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "ADDRESS", "192.0.2.1")  # that no machine has
 
-    result = called(command, code=2)
+    result = called(f"bench --transport {transport} --ranks 2 --nbytes 1K", code=2)
 
     assert "processes of this machine cannot meet at 192.0.2.1: " in result.stderr
     assert result.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "simulate ring --network pipe",
-        "simulate auto:table=pipe",
-        "verify pipe:f",
-        "plan pipe",
-        "compare pipe pipe",
-        "run pipe",
-        "scale --profile pipe",
-        "scale --assumptions pipe",
-        "validate --table pipe",
-    ],
-)
-def test_a_named_pipe_is_no_input(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    os.mkfifo("pipe")
-
-    result = called(command, code=2)
-
-    assert "pipe: this is a named pipe; give a file, or <(command)" in result.stderr
 
 
 def test_what_the_shell_pipes_is_read(tmp_path: Path) -> None:

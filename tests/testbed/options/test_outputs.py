@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 import testbed
 from testbed import cli
-from testbed.cli import app
 from testbed.errors import UsageError
 from testbed.options.outputs import INPUTS, suffixes_of
+from tests.commands import called
 
 COMMANDS: dict[str, Any] = {name: cli.imported(name) for name in cli.COMMANDS}
 REQUIRED = {"compare": ["a.json"], "export": ["--format", "msccl"], "scale": ["--profile", "resnet50"]}
@@ -42,8 +41,8 @@ def given(command: str, path: Path) -> list[str]:
     return [] if option is None else [option, str(path)]
 
 
-def called(command: str, option: str, path: Path, given: list[str]) -> Result:
-    return CliRunner().invoke(cli.app, [command, *REQUIRED.get(command, []), option, str(path), *given])
+def refusal(command: str, option: str, path: Path, given: list[str]) -> str:
+    return called(command, *REQUIRED.get(command, []), option, path, *given, code=2).stderr
 
 
 def test_every_option_with_a_path_is_an_output_or_an_input() -> None:
@@ -70,13 +69,9 @@ def test_an_output_never_takes_the_place_of_an_input(command: str, option: str, 
     link.symlink_to(source)
 
     for output in (source, link):
-        result = called(command, option, output, given(command, source))
+        said = refusal(command, option, output, given(command, source))
 
-        assert result.exit_code == 2, result.output
-        assert (
-            result.stderr
-            == f"testbed: error: {option} {output}: this is an input, {source}; name another file\n"
-        )
+        assert said == f"testbed: error: {option} {output}: this is an input, {source}; name another file\n"
     assert link.is_symlink()
     assert source.read_text() == "mine"
 
@@ -86,33 +81,28 @@ def test_an_output_of_another_kind_is_refused(command: str, option: str, tmp_pat
     source = tmp_path / "train.py"
     source.write_text("mine")
 
-    result = called(command, option, source, given(command, tmp_path / "other"))
+    said = refusal(command, option, source, given(command, tmp_path / "other"))
 
-    assert result.exit_code == 2, result.output
-    assert result.stderr.startswith(f"testbed: error: {option} {source}: expected a name that ends in .")
-    assert result.stderr.count("\n") == 1
+    assert said.startswith(f"testbed: error: {option} {source}: expected a name that ends in .")
+    assert said.count("\n") == 1
     assert source.read_text() == "mine"
 
 
 def test_a_file_that_a_part_of_a_value_names_is_an_input(tmp_path: Path) -> None:
     table = tmp_path / "times.json"
     table.write_text("{}")
-    bench = ["bench", "--transport", "sim", "--ranks", "2", "--algorithm", f"auto:table={table}"]
+    bench = f"bench --transport sim --ranks 2 --algorithm auto:table={table}"
 
-    result = CliRunner().invoke(cli.app, [*bench, "--output", str(table)])
-
-    assert result.exit_code == 2
-    assert "this is an input" in result.stderr
+    assert "this is an input" in called(bench, "--output", table, code=2).stderr
 
 
 def test_two_outputs_are_two_files(tmp_path: Path) -> None:
     plot, trace = tmp_path / "one.svg", tmp_path / "one.json"
     trace.symlink_to(plot)
 
-    result = CliRunner().invoke(cli.app, ["simulate", "ring", "--trace", str(trace), "--plot", str(plot)])
+    refused = called("simulate ring --trace", trace, "--plot", plot, code=2)
 
-    assert result.exit_code == 2
-    assert "this is the output of another option" in result.stderr
+    assert "this is the output of another option" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -128,9 +118,8 @@ def test_two_outputs_are_two_files(tmp_path: Path) -> None:
 def test_where_there_is_no_figure_the_result_is_there_all_the_same(
     line: str, said: str, tmp_path: Path
 ) -> None:
-    done = CliRunner().invoke(app, [*line.split(), "--plot", str(tmp_path / "drawn.png")])
+    done = called(line, "--plot", tmp_path / "drawn.png", code=2)
 
-    assert done.exit_code == 2
     assert done.stdout
     assert said in done.stderr
     assert done.stderr.count("\n") == 1

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import pytest
 import typer
 from typer.testing import CliRunner
 
 from collectives.virtual.faults import DeadRank, MessageDelay
-from testbed.errors import UsageError
 from testbed.options.arguments import parse_sizes
 from testbed.options.conditions import FaultOptions
 from testbed.options.groups import grouped
@@ -27,17 +25,6 @@ def test_faults_are_read_as_they_are_written() -> None:
 
     assert faults == [DeadRank(3, iteration=5), DeadRank(1, at="10ms"), MessageDelay("50us", seed=7)]
     assert list(FaultOptions().parse(seed=7)) == []
-
-
-@pytest.mark.parametrize("text", ["3", "3@", "x@1ms", "3@iteration=", "3@iteration=soon", "@1ms", "-1@1ms"])
-def test_a_death_that_cannot_be_read_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(UsageError, match=r"expected RANK@iteration=N or RANK@TIME, such as 3@iteration=5"):
-        list(FaultOptions([text]).parse(seed=0))
-
-
-def test_a_time_of_death_without_its_unit_names_what_it_is() -> None:
-    with pytest.raises(ValueError, match="time of a rank's death: cannot read 'later'"):
-        list(FaultOptions(["3@later"]).parse(seed=0))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import LaunchError, UsageError
-from testbed.planning import plan
 from testbed.planning.cache import Cache
 from testbed.planning.evaluation import evaluate
 from testbed.planning.points import Point, points_of
@@ -154,11 +153,3 @@ def test_points_at_which_workers_die_are_lost_alone(monkeypatch: pytest.MonkeyPa
     assert [row.point for row in rows] == points
     assert ["4 workers died at it" in row.problem for row in rows] == [False, True, False]
     assert all(row.seconds for row in rows[::2])
-
-
-def test_the_same_rows_come_from_python_with_a_cache_and_without(tmp_path: Path) -> None:
-    content = {"network": [{"name": "dgx-h100"}], "profile": [{"name": "resnet50"}], "ranks": [16]}
-
-    worked_out, _, known = (plan(content, cache=own).rows for own in ("none", tmp_path, tmp_path))
-
-    assert known == worked_out

@@ -48,7 +48,7 @@ COMMANDS = {
         "testbed.planning.sweep.evaluate",
     ),
     "simulate": ("simulate ring --nbytes 1K,2K,4K", "collectives.simulate"),
-    "verify": ("verify ring --collective all_reduce --ranks 2-4", "collectives.verify"),
+    "verify": ("verify ring --collective all_reduce --ranks 2-4", "testbed.studies.proofs.verify"),
 }
 
 

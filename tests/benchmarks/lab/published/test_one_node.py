@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.calibrate_presets import curves_of_presets
-from benchmarks.lab.published.carried import Carrier, below_own, call_of
+from benchmarks.lab.published.carried import Carrier, call_of
 from benchmarks.lab.published.one_node import (
     carried_to_a_later_generation,
     judge_node,
     median_error,
 )
 from benchmarks.lab.published.split import calibrating_presets
-from collectives.timing.formulas.measured import LARGE, measured_at, measured_on
+from collectives.timing.formulas.measured import measured_on
 from sim import load_network, preset_names
 from testbed.calibration.tables.fit import fit_curve
 from testbed.calibration.tables.rows import MeasuredRow
@@ -81,15 +81,6 @@ def test_a_preset_that_nobody_measured_says_what_it_was_carried_over_from(preset
         assert all(own.seconds < later.seconds * 1.25 for own, later in pairwise(found))
 
 
-def test_a_larger_message_inside_a_node_is_not_much_faster_by_default():
-    topology = load_network("dgx-h100").topology(8)
-
-    for collective in COLLECTIVES:
-        for ranks in (2, 4, 8):
-            times = [measured_on(topology, range(ranks), collective, 2**k).seconds for k in range(10, 29)]
-            assert all(early <= late * 1.25 for early, late in pairwise(times)), collective
-
-
 def _rows(system="one", nodes=1, latency=1e-5, rate=1e11):
     return [
         MeasuredRow(system, "all_gather", 4**k, nodes, 8 * nodes, latency + 4**k / rate) for k in range(5, 15)
@@ -129,21 +120,6 @@ def test_the_latency_of_a_generation_lies_between_its_clock_and_what_was_measure
 
     assert carrier.latency == pytest.approx(math.sqrt(2 * 1980 / 1965), rel=1e-2)
     assert Carrier.between("dgx-a100", "dgx-h100").latency == pytest.approx(1410 / 1980)
-
-
-def test_what_was_measured_stands_before_what_is_carried():
-    own = [row for row in _rows("own") if row.nbytes >= LARGE]
-
-    kept = below_own(_rows("carried"), own)
-
-    assert {row.nbytes for row in kept} == {row.nbytes for row in _rows() if row.nbytes < LARGE}
-    assert below_own(_rows("carried"), []) == _rows("carried")
-
-
-def test_of_two_rows_of_a_size_the_shorter_counts():
-    rows = [*_rows(), MeasuredRow("one", "all_gather", 4**7, 1, 8, 1.0)]
-
-    assert measured_at(fit_curve(rows).curve, 4**7) == pytest.approx(_rows()[2].seconds, rel=1e-3)
 
 
 @pytest.mark.slow

@@ -43,11 +43,16 @@ def test_bad_input_is_one_line_and_exit_code_2(
 STAR = "examples/networks/shaped/four_equal.toml"
 
 
-def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(built.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(built.shutil, "which", lambda name: name)
+@pytest.mark.parametrize(
+    ("user", "absent", "said"), [(1000, "", "need root"), (0, "tc", "made by iproute2, and tc is missing")]
+)
+def test_without_root_or_iproute2_it_says_so(
+    user: int, absent: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(built.os, "geteuid", lambda: user)
+    monkeypatch.setattr(built.shutil, "which", lambda name: None if name == absent else name)
 
-    assert "need root" in called(STAR, code=2, program=PROGRAM).stderr
+    assert said in called(STAR, code=2, program=PROGRAM).stderr
 
 
 def test_without_matplotlib_it_goes_on_and_says_that_nothing_was_drawn(

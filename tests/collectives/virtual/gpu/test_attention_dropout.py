@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from collectives.virtual import Roofline, run
-from collectives.virtual.gpu.attention_dropout import DroppingAttention
+from collectives.virtual.gpu.cpu_kernels import DroppingAttention
 from tests.given import switch
 
 

@@ -18,7 +18,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 from collectives.virtual import run
-from collectives.virtual.gpu.mixed_types import in_one_type
+from collectives.virtual.gpu.cpu_kernels import in_one_type
 from tests.collectives.virtual.clusters import on_gpus
 from tests.collectives.virtual.stock_scripts import layers
 

@@ -19,7 +19,6 @@ from testbed.calibration.live.fit import fit
 from testbed.calibration.live.measurement import Measured
 from testbed.calibration.live.plan import (
     ITEM_SIZE,
-    Pattern,
     Row,
     Wiring,
     blocks,
@@ -27,7 +26,7 @@ from testbed.calibration.live.plan import (
     patterns_of,
     rack_of,
 )
-from testbed.calibration.live.result import calibration_of, size_class
+from testbed.calibration.live.result import calibration_of
 
 RATE = 25e6
 THREE = Wiring(3)
@@ -158,18 +157,6 @@ def test_rates_that_nobody_states_are_the_most_that_flows_get():
     assert max(own.value for own in (*shares.one_way, *shares.both_ways)) == pytest.approx(1, rel=1e-3)
     assert calibration.origin.largest >= 1 << 19
     assert [own.nbytes for own in calibration.fits] == sorted(own.nbytes for own in calibration.fits)
-
-
-def test_rows_of_about_one_size_are_judged_together():
-    assert size_class(65532) == size_class(65536) == 65536
-    assert size_class(1) == 4
-
-
-def test_a_row_says_its_median_and_its_spread():
-    row = Row(Pattern("broadcast", "native", 4, ((0, 1),)), (1.0, 2.0, 3.0, 4.0, 100.0))
-
-    assert row.median == 3.0
-    assert row.spread == pytest.approx(1 / 3)
 
 
 SIZES = [2**exponent for exponent in range(12, 25, 3)]

@@ -1,0 +1,85 @@
+"""Backends that a script names: what they refuse or get wrong does not pass in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from collectives.virtual import Roofline, run
+from sim import RankError
+from tests.given import switch
+
+REFUSED = {
+    "a dtype": ("gloo", lambda: dist.all_reduce(torch.ones(3, dtype=torch.int16)), "gloo has no all_reduce"),
+    "strides": ("gloo", lambda: dist.all_reduce(torch.ones(4, 6)[:, ::2]), "gloo takes the wrong elements"),
+    "a gather": (
+        "gloo",
+        lambda: dist.gather(torch.ones(2) * 1j, [torch.ones(2) * 1j] * 2 if dist.get_rank() == 0 else None),
+        "gloo has no gather of complex",
+    ),
+    "a message": (
+        "gloo",
+        lambda: (dist.recv if dist.get_rank() else dist.send)(torch.ones(4, 6).t(), 1 - dist.get_rank()),
+        "gloo refuses a tensor of shape .* in a message",
+    ),
+    "a reduction": (
+        "nccl",
+        lambda: dist.all_reduce(torch.ones(3, dtype=torch.int32), dist.ReduceOp.BOR),
+        "nccl has no reduction by BOR",
+    ),
+    "strides on a GPU": (
+        "cpu:gloo,cuda:nccl",
+        lambda: dist.broadcast(torch.ones(4, 6, device="cuda").t(), 0),
+        "nccl refuses a tensor of shape",
+    ),
+}
+
+
+def on_two_ranks(backend: str, call: Any, **options: Any) -> Any:
+    """Run *call* on two ranks with GPUs, in a group of *backend*."""
+
+    def work(rank: int) -> None:
+        dist.init_process_group(backend)
+        call()
+
+    return run(work, 2, network=switch(2), compute=Roofline("h100"), **options)
+
+
+@pytest.mark.parametrize(("backend", "call", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_the_named_backend_refuses_or_gets_wrong_is_refused_unless_the_run_is_lenient(
+    backend: str, call: Any, said: str
+) -> None:
+    with pytest.raises(RankError, match=said):
+        on_two_ranks(backend, call)
+    on_two_ranks(backend, call, lenient=True)
+
+
+@pytest.mark.parametrize(("backend", "lenient"), [("gloo", False), ("gloo", True), ("nccl", False)])
+def test_whoever_waits_for_a_message_over_gloo_by_looking_waits_for_ever(backend: str, lenient: bool) -> None:
+    def work(rank: int) -> bool:
+        dist.init_process_group(backend)
+        call = dist.irecv(torch.ones(3), 1) if rank == 0 else dist.isend(torch.ones(3), 0)
+        while not call.is_completed():
+            pass
+        return call.wait() is not None and call.is_completed()
+
+    if backend == "gloo" and not lenient:
+        with pytest.raises(RankError, match="never turns true before wait"):
+            run(work, 2, network=switch(2))
+    else:
+        assert run(work, 2, network=switch(2), lenient=lenient).results == [True, True]
+
+
+def test_what_nccl_moves_otherwise_or_does_not_know_is_named() -> None:
+    def call() -> None:
+        tensor = torch.ones(4, 6, device="cuda").t()
+        dist.send(tensor, 1) if dist.get_rank() == 0 else dist.recv(tensor, 0)
+        dist.all_reduce(torch.ones(3))
+
+    notices = "\n".join(on_two_ranks("nccl", call).report.notices)
+
+    assert "in the order of the sender's memory" in notices
+    assert "nccl refuses tensors of the CPU" in notices
