@@ -59,7 +59,7 @@ class QuestionOptions:
     ] = False
     strategy: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME,…", help="Overlap strategy. By default wait_free."),
+        typer.Option(metavar="NAME,…", help="Overlap strategy, or FILE.py:CLASS. By default wait_free."),
     ] = None
     bucket_cap_mb: Annotated[
         list[float] | None, typer.Option(metavar="MB", help="Size of a bucket, in MiB.")
