@@ -203,8 +203,9 @@ def _of_script(
 
     with bounded(parse_limit(time_limit)) as stop:
         look(layouts, found, False)
-        known = {own: step.seconds for own, step in found.items() if isinstance(step, Step)}
-        look(sorted(known, key=lambda own: known[own])[: options.confirm], full, True)
+        known = {own: step for own, step in found.items() if isinstance(step, Step)}
+        fitting = [own for own, step in known.items() if step.fits(memory)]
+        look(sorted(fitting, key=lambda own: known[own].seconds)[: options.confirm], full, True)
     stop.check(found, len(layouts), "layout")
     tokens = where.sequences * options.seq
     return stop.ended(script_layouts_result(str(script), where.network, tokens, memory, found, full))
