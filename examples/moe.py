@@ -34,7 +34,7 @@ parser.add_argument("--ep", type=int, default=8, help="ranks that share the expe
 parser.add_argument("--tp", type=int, default=1, help="ranks that share all else of it, and its sequences")
 parser.add_argument("--pp", type=int, default=1, help="stages of the pipeline")
 parser.add_argument("--ac", action="store_true", help="compute the activations of a layer again")
-parser.add_argument("--seq-len", type=int, help="default: 4096, debug 64")
+parser.add_argument("--seq-len", type=int, help="default: 2048, debug 64")
 parser.add_argument("--batch", type=int, help="sequences of each model; default: 1, in pipelines 4 a stage")
 parser.add_argument("--steps", type=int, default=3)
 parser.add_argument("--lr", type=float, default=3e-4)
@@ -42,7 +42,7 @@ parser.add_argument("--balance", type=float, default=0.01, help="weight of the l
 args = parser.parse_args()
 width, num_layers, heads, kv_heads, vocabulary, inner, num_experts, chosen, shared = SIZES[args.model]
 head, local_experts = width // heads, num_experts // args.ep
-seq_len = args.seq_len or (64 if args.model == "debug" else 4096)
+seq_len = args.seq_len or (64 if args.model == "debug" else 2048)
 batch = args.batch or (4 * args.pp if args.pp > 1 else 1)
 
 

@@ -144,7 +144,7 @@ def test_ranks_with_experts_take_the_same_time_folded_or_not(routing):
     arguments = ("--model", "debug", "--ep", "2", "--steps", "3", "--seq-len", "16")
 
     folded, unfolded = (
-        run(path_of("moe"), 4, "dgx-h100", argv=arguments, fold=fold, **options) for fold in (True, False)
+        run(path_of("moe"), 8, "dgx-h100", argv=arguments, fold=fold, **options) for fold in (True, False)
     )
 
     assert folded.times_ps == unfolded.times_ps

@@ -31,6 +31,7 @@ from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.torch_backend.rows import Pair
 from collectives.virtual.diagnosis.places import current_place
+from collectives.virtual.folding.divisions import Shares
 from collectives.virtual.folding.objects import (
     NOT_COMPARED,
     is_of_root,
@@ -178,6 +179,8 @@ class StreamLauncher:
         itemsize = request.dtype.itemsize
         if request.splits is not None:
             into, out_of = request.splits
+            if self._gpu.score.kept_from is not None:  # ranks are compared, and unequal parts tell them apart
+                self._exchanges.classes.note_division(Shares(tuple((size,) for size in out_of)))
             chunking = Chunking(request.count, 1, itemsize)
             return CallFacts(call, algorithm, chunking, (tuple(into), tuple(out_of)))
         if request.lane is not None:

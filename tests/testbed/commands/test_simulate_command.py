@@ -147,7 +147,7 @@ def test_a_link_that_fails_ends_the_run_and_a_way_round_saves_it() -> None:
 
 
 def test_where_too_many_messages_change_their_way_no_links_are_named() -> None:
-    with mock.patch("testbed.studies.simulation.MAX_MESSAGES", 10):
+    with mock.patch("collectives.timing.observation.MAX_MESSAGES", 10):
         shown = called(f"{FAILING.replace('halving_doubling', 'ring')} --reroute --links").stdout
 
     assert "bottleneck" not in shown
