@@ -201,7 +201,8 @@ def run(
         raise NotSupportedError(f"strict: operations are charged by a device, such as h100; got {model.name}")
     if races is not None and not (is_gpu and isinstance(model, Roofline)):
         raise NotSupportedError(
-            f"races: streams are followed where ranks compute on a GPU, such as h100; got {model.name}"
+            "races: streams are followed where ranks compute on a GPU, such as h100 (--compute h100); got "
+            f"{model.name}"
         )
     setting = Setting(
         fn_or_script=fn_or_script,

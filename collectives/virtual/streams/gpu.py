@@ -180,7 +180,10 @@ class Gpu:
         if number == DEFAULT_STREAM:
             return "the default stream"
         track = self._tracks.get(number)
-        return f"stream {number}" if track is None else f"the stream of {track}"
+        if track is None:
+            return f"stream {number}"
+        group = track.removeprefix("communication ")
+        return f"the stream of {track}" if group == track else f"the communication stream of {group}"
 
     def call(
         self,
