@@ -42,6 +42,8 @@ from sim.cluster import RankThread, current_rank_thread
 _SLOT = "_uses"
 _SEVERAL = -2
 """In place of a stream: a storage was used on more than one."""
+_MANY = 64
+"""Pieces of freed memory before it is asked which of them are still in use."""
 
 
 class _Uses:
@@ -63,10 +65,10 @@ class _Uses:
 
     def __del__(self) -> None:
         if self.region is not None and self.held is not None and not self.held.is_shared:
-            owner = self.region[0]
+            owner, address, size = self.region
             pending = [own for own in self.accesses.values() if own.stream != owner and not own.is_call]
             if pending:
-                self.rank.freed.append((*self.region, pending))
+                self.rank.freed[owner].append((address, size, pending))
 
 
 class Races:
@@ -142,13 +144,14 @@ class RankAccesses:
     Attributes:
         order: of what the rank issues.
         has_pinned: memory of the host has been followed.
-        freed: memory that was given back while another stream was using it: whose, address, size, by what.
+        freed: memory of each stream that was given back while another stream was using it: address, size, by
+            what.
     """
 
     def __init__(self, races: Races, gpu: Gpu, memory: Memory) -> None:
         self.order = HappensBefore(gpu.live_events)
         self.has_pinned = False
-        self.freed: list[tuple[int, int, int, list[Access]]] = []
+        self.freed: defaultdict[int, list[tuple[int, int, list[Access]]]] = defaultdict(list)
         self._races, self._gpu, self._memory = races, gpu, memory
         gpu.listener = self.order.note
 
@@ -247,7 +250,7 @@ class RankAccesses:
         held = self._memory.held(storage)
         uses = _Uses(self, held, self._gpu.current.number)
         setattr(storage, _SLOT, uses)
-        if self.freed and uses.region is not None:
+        if uses.region is not None and self.freed.get(uses.region[0]):
             self._give_out(uses)
         return uses
 
@@ -255,16 +258,13 @@ class RankAccesses:
         """Let what still used the memory of *uses* when it was freed be compared with what comes."""
         assert uses.region is not None
         stream, address, size = uses.region
+        freed = self.freed[stream]
         clock = self.order.clock(stream)
-        left: list[tuple[int, int, int, list[Access]]] = []
-        for entry in self.freed:
-            owner, begin, length, pending = entry
-            pending = [own for own in pending if own.epoch > clock.get(own.stream, 0)]
-            if owner == stream and begin < address + size and address < begin + length:
-                uses.freed += pending
-            elif owner != stream or pending:
-                left.append(entry)
-        self.freed = left
+        if len(freed) > _MANY:
+            freed[:] = [own for own in freed if _still_pending(own[2], clock)]
+        for entry in [own for own in freed if own[0] < address + size and address < own[0] + own[1]]:
+            freed.remove(entry)
+            uses.freed += _still_pending(entry[2], clock)
 
     def _of_race(self, access: Access, other: Access, tensor: Tensor) -> str:
         """Return in words that nothing orders *access* after *other*."""
@@ -296,3 +296,8 @@ class RankAccesses:
 
     def _spell_stream(self, stream: int) -> str:
         return "the host" if stream == HOST else self._gpu.stream_name(stream)
+
+
+def _still_pending(accesses: list[Access], clock: Clock) -> list[Access]:
+    """Return which of *accesses* nothing orders before what comes at *clock*."""
+    return [own for own in accesses if own.epoch > clock.get(own.stream, 0)]

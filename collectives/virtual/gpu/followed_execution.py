@@ -8,7 +8,7 @@ Views and what launches nothing touch no data.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -39,24 +39,22 @@ class FollowedExecution(ChargedExecution):
     def on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation on plain tensors of the CPU, or of none."""
         if self.accesses.has_pinned and not func.is_view:
-            touched = _touched(func, args, kwargs)
-            if touched:
-                self.accesses.on_host(_name(func), touched)
+            _, on_host = _touched(func, args, kwargs)
+            if on_host:
+                self.accesses.on_host(_name(func), on_host)
         return super().on_host(func, args, kwargs)
 
     def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation with virtual tensors among its arguments or results."""
         if known.is_view or (known.is_free and func not in _ANSWERS):
             return super().on_device(known, func, types, args, kwargs)
-        touched = _touched(func, args, kwargs)
-        on_device = [own for own in touched if _is_on_device(own[0])]
-        on_host = [own for own in touched if not _is_on_device(own[0])]
+        on_device, on_host = _touched(func, args, kwargs)
         target = kwargs.get("device")
         is_on_device = bool(on_device) or (target is not None and target.type == "cuda")
         is_in_flight = is_on_device and func in _TRANSFERS and _is_in_flight(func, args, kwargs)
         if is_in_flight:
             self.accesses.has_pinned = True
-            on_device, on_host = touched, []
+            on_device, on_host = on_device + on_host, []
         if on_host and self.accesses.has_pinned:
             self.accesses.on_host(_name(func), on_host)
         if not is_on_device:
@@ -71,18 +69,26 @@ class FollowedExecution(ChargedExecution):
         return result
 
 
-def _touched(func: Any, args: Any, kwargs: Any) -> list[tuple[Tensor, bool]]:
-    """Return the tensors among the arguments of a call, and whether each is written."""
+_Touched: TypeAlias = list[tuple[Tensor, bool]]
+"""Tensors, and whether each is written."""
+
+
+def _touched(func: Any, args: Any, kwargs: Any) -> tuple[_Touched, _Touched]:
+    """Return the tensors of the device among the arguments of a call, and those of the host."""
     positions, names = _written(func)
-    touched: list[tuple[Tensor, bool]] = []
+    on_device: _Touched = []
+    on_host: _Touched = []
     for position, value in enumerate(args):
-        if isinstance(value, Tensor):
-            touched.append((value, position in positions))
-        elif isinstance(value, (list, tuple)):
-            touched += [(own, position in positions) for own in value if isinstance(own, Tensor)]
+        writes = position in positions
+        for tensor in value if type(value) in (list, tuple) else (value,):
+            if type(tensor) is FakeTensor and tensor.fake_device.type == "cuda":
+                on_device.append((tensor, writes))
+            elif isinstance(tensor, Tensor):
+                on_host.append((tensor, writes))
     for name, value in kwargs.items():
-        touched += [(own, name in names) for own in tensors_in(value)]
-    return touched
+        for tensor in tensors_in(value):
+            (on_device if _is_on_device(tensor) else on_host).append((tensor, name in names))
+    return on_device, on_host
 
 
 @cache
