@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from ddp.profiles import load_profile as load_profile
     from ddp.recording import record as record
     from ddp.recording import record_profile as record_profile
+    from ddp.reduction.strategies.plan import Layout as Layout
+    from ddp.reduction.strategies.plan import Plan as Plan
+    from ddp.reduction.strategies.strategy import Situation as Situation
+    from ddp.reduction.strategies.strategy import Strategy as Strategy
     from ddp.step.simulated_step import simulate_step as simulate_step
     from ddp.step.step_run import StepRun as StepRun
     from ddp.training.data_parallel import DistributedDataParallel as DistributedDataParallel

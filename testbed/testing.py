@@ -60,6 +60,13 @@ class DependsOnTimeError(AssertionError):
     """What ranks return differs between runs in which only time and order do; names the seed."""
 
 
+class ReplicasPartError(AssertionError):
+    """Ranks that should hold the same parameters do not, or none hold the same; names step and parameter."""
+
+
+Checks: TypeAlias = Literal["replicas"] | None
+"""What is checked of values: that replicas hold the same bits after every step."""
+
 Seeds: TypeAlias = int | Sequence[int] | None
 """How many seeds, from 0, or which."""
 
@@ -83,6 +90,8 @@ class VirtualCluster:
         orders: ``"all"``: a program runs in every order of events that any speed of ranks and messages could
             bring about and ranks can tell apart, once in each; so neither *compute* nor *conditions* can be
             given.  It must come to the same in all.  See `collectives.virtual.exploration`.
+        check: ``"replicas"``: ranks that hold the same parameters hold the same bits after every step.
+        lenient: carry out by value what the backend that the code names refuses or gets wrong.
     """
 
     def __init__(
@@ -96,7 +105,13 @@ class VirtualCluster:
         faults: Sequence[VirtualCondition] = (),
         seeds: Seeds = None,
         orders: Orders = None,
+        check: Checks = None,
+        lenient: bool = False,
     ) -> None:
+        if check not in (None, "replicas"):
+            raise ValueError(f"check: expected 'replicas' or None, got {check!r}")
+        if check is not None and orders is not None:
+            raise ValueError("check: orders='all' compares what programs come to; give one of the two")
         if orders not in (None, "all"):
             raise ValueError(f"orders: expected 'all' or None, got {orders!r}")
         if orders is not None and (compute is not None or conditions or faults):
@@ -110,6 +125,8 @@ class VirtualCluster:
         self.conditions = (*conditions, *faults)
         self.algorithm = algorithm
         self.orders = orders
+        self.check = check
+        self.lenient = lenient
 
     def run(self, fn_or_script: Callable[..., Any] | str | os.PathLike[str], *args: Any) -> VirtualRun:
         """Run ``fn(rank, *args)``, or a script with the arguments *args*, on every rank.
@@ -124,6 +141,7 @@ class VirtualCluster:
             DependsOnOrderError: in another order of events it comes to something else.
             OrdersError: not all orders can be run; says why.
             DependsOnTimeError: under a seed a rank returns something else.
+            ReplicasPartError: a check of replicas was asked for, and they part.
         """
         __tracebackhide__ = True
         from _collective_testbed_entry import require
@@ -163,13 +181,16 @@ class VirtualCluster:
     ) -> VirtualRun:
         __tracebackhide__ = True
         from collectives.virtual import run
+        from collectives.virtual.parameters.record import ParameterRecord
+        from collectives.virtual.parameters.replicas import check_replicas
         from sim.trace import Trace
 
+        record = None if self.check is None else ParameterRecord()
         traces = TRACES.get()
         trace = None if traces is None else Trace()
         if traces is not None and trace is not None:
             traces.append(trace)
-        return run(
+        outcome = run(
             called,
             self.ranks,
             self.network,
@@ -179,7 +200,12 @@ class VirtualCluster:
             order=order,
             argv=argv,
             trace=trace,
+            parameters=record,
+            lenient=self.lenient,
         )
+        if record is not None and not (found := check_replicas(record)).holds:
+            raise ReplicasPartError(found.text)
+        return outcome
 
     def _under(self, seed: int, called: Any, argv: Sequence[str], calm: VirtualRun) -> None:
         """Run once more under *seed*; whatever is wrong then names it.
@@ -240,6 +266,8 @@ def on_ranks(
     faults: Sequence[VirtualCondition] = (),
     seeds: Seeds = None,
     orders: Orders = None,
+    check: Checks = None,
+    lenient: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that makes a test run as each of so many ranks; see `VirtualCluster`.
 
@@ -259,6 +287,8 @@ def on_ranks(
         algorithm=algorithm,
         seeds=seeds,
         orders=orders,
+        check=check,
+        lenient=lenient,
     )
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:

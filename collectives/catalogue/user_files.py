@@ -1,4 +1,4 @@
-"""Programs in users' files: ``FILE.py:FUNCTION``, run within bounds wherever it is run."""
+"""Programs in users' files: ``FILE.py:FUNCTION``, run within bounds wherever it is run; and the files."""
 
 from __future__ import annotations
 
@@ -37,14 +37,7 @@ def load_program(path: Path, function: str) -> Program | Algorithm:
     Raises:
         AlgorithmFileError: the file or the function in it cannot be loaded.
     """
-    if not path.is_file():
-        raise AlgorithmFileError(f"{path}: no such file; expected FILE.py:FUNCTION")
-    try:
-        source = path.read_bytes()
-    except OSError as error:
-        raise AlgorithmFileError(f"{path}: cannot read this file: {error.strerror}") from None
-    module = _module(path, source)
-
+    module = load_module(path)
     program = getattr(module, function, None)
     if not callable(program):
         names = [name for name, value in vars(module).items() if callable(value) and name[0] != "_"]
@@ -60,6 +53,21 @@ def load_program(path: Path, function: str) -> Program | Algorithm:
             f"{path}: {function!r} is no function of Python's, so that its parameters are not known"
         ) from None
     return _bounded(program)
+
+
+def load_module(path: Path) -> ModuleType:
+    """Return the module that the file at *path* is, imported once in a process as long as it does not change.
+
+    Raises:
+        AlgorithmFileError: it cannot be read, or not be imported within bounds.
+    """
+    if not path.is_file():
+        raise AlgorithmFileError(f"{path}: no such file; expected FILE.py:NAME")
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise AlgorithmFileError(f"{path}: cannot read this file: {error.strerror}") from None
+    return _module(path, source)
 
 
 @lru_cache(maxsize=64)

@@ -43,6 +43,9 @@ DTYPES: dict[str, Collection[torch.dtype]] = {
 """What collectives take; messages are bytes to Gloo."""
 
 MESSAGE = "message"
+PREMUL_SUM = "premul_sum"
+"""The sum of what each rank has multiplied by a factor."""
+
 LISTS = ("all_gather", "gather", "all_to_all")
 """Collectives on lists of tensors, whose elements both backends copy."""
 
@@ -100,6 +103,8 @@ def refusal(backend: str, collective: str, tensors: Sequence[torch.Tensor], op: 
             return "gloo has no gather of complex numbers: give torch.view_as_real(tensor)"
     if backend == "nccl" and op in ("band", "bor", "bxor"):
         return f"nccl has no reduction by {op.upper()}: reduce over a group of gloo, or gather and reduce"
+    if backend == "gloo" and op == PREMUL_SUM:
+        return "gloo has no PREMUL_SUM: multiply the tensor before the sum"
     if op == "avg" and tensors[0].dtype == torch.bool:
         return f"{backend} has no average of torch.bool"
     wrong = next((tensor for tensor in tensors if not _has_layout(backend, collective, tensor)), None)

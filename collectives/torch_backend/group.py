@@ -30,7 +30,7 @@ from collectives.communicators.dispatch_modes import calls_hidden_from_modes
 from collectives.communicators.reduction import ReduceOp, factor_of, op_of
 from collectives.execution.work import OnStream, Waitable, Work
 from collectives.torch_backend import uneven
-from collectives.torch_backend.backend_rules import MESSAGE
+from collectives.torch_backend.backend_rules import MESSAGE, PREMUL_SUM
 from collectives.torch_backend.members import GroupMembers
 from collectives.torch_backend.monitored_barrier import MonitoredBarrier
 from collectives.torch_backend.names import NamedProcessGroup
@@ -126,7 +126,7 @@ class TestbedProcessGroup(NamedProcessGroup):
     def allreduce_coalesced(self, tensors: Any, opts: Any = dist.ReduceOp.SUM) -> CollectiveWork:
         """Reduce several tensors over all ranks, in place, one after another."""
         op, factor = self._op_and_factor(opts)
-        self._check("all_reduce", _as_list(tensors), op)
+        self._check("all_reduce", _as_list(tensors), self._name_of(opts))
         reduced = [(tensor, self._given(tensor)) for tensor in _as_list(tensors)]
         for _, plain in reduced if factor is not None else ():
             plain.mul_(factor)
@@ -199,7 +199,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         (output,) = _as_list(outputs)
         (parts,) = inputs if isinstance(inputs[0], (list, tuple)) else (inputs,)
         check_number(parts, self.size())
-        self._check("reduce_scatter", [output, *parts], self._op_and_factor(opts)[0])
+        self._check("reduce_scatter", [output, *parts], self._name_of(opts))
         if uneven.are_alike(parts):
             return self._reduce_scatter(output, self._together(output, parts), opts)
         check_alike(self.rank(), output, [parts[self.rank()]])
@@ -211,7 +211,7 @@ class TestbedProcessGroup(NamedProcessGroup):
 
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> CollectiveWork:
         """Reduce one long tensor, of a part for each rank; each rank gets its own."""
-        self._check("reduce_scatter_single", [output, tensor], self._op_and_factor(opts)[0])
+        self._check("reduce_scatter_single", [output, tensor], self._name_of(opts))
         return self._reduce_scatter(output, self._given(tensor), opts)
 
     _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
@@ -385,6 +385,11 @@ class TestbedProcessGroup(NamedProcessGroup):
     def _check(self, collective: str, tensors: Sequence[torch.Tensor], op: str = "") -> None:
         """Check that the backend that the script has named takes this call."""
         self.members.check_call(self.backend_asked_for, collective, tensors, op)
+
+    def _name_of(self, opts: Any) -> str:
+        """Return the reduction's name in rules of backends."""
+        op, factor = self._op_and_factor(opts)
+        return op if factor is None else PREMUL_SUM
 
     def _op_and_factor(self, opts: Any) -> tuple[ReduceOp, Any]:
         """Return how to reduce, and by what each rank multiplies what it gives; None: by nothing."""

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from types import MappingProxyType
 
+from collectives.catalogue.user_files import load_module
 from ddp.errors import UnknownStrategyError
 from ddp.reduction.strategies.accumulate import Accumulate
 from ddp.reduction.strategies.after_backward import AfterBackward
@@ -24,6 +27,8 @@ from ddp.reduction.strategies.priority import Priority
 from ddp.reduction.strategies.strategy import Situation, Strategy
 from ddp.reduction.strategies.wait_free import WaitFree
 from ddp.reduction.strategies.zero1 import Zero1
+
+_OF_A_FILE = re.compile(r"(.+\.py):([A-Za-z_]\w*)(?::(.*))?")
 
 __all__ = ["SIMULATED", "STRATEGIES", "Situation", "Strategy", "resolve_strategy"]
 
@@ -50,23 +55,32 @@ SIMULATED: Mapping[str, Strategy] = MappingProxyType({Fsdp.kind: Fsdp()})
 
 
 def resolve_strategy(strategy: str | Strategy) -> Strategy:
-    """Return *strategy* itself, or the shipped one of that name, such as ``priority:credits=2``.
+    """Return *strategy* itself, or that of a name: a shipped one, or ``FILE.py:CLASS``, a user's own.
+
+    Parameters follow the name: ``priority:credits=2``, ``FILE.py:CLASS:credits=2``.
 
     Raises:
         UnknownStrategyError: no strategy has that name, or it has no such parameter or value; the message
             has the nearest.
+        AlgorithmFileError: there is no such file, or it cannot be imported.
     """
     if not isinstance(strategy, str):
         return strategy
-    name, _, parameters = strategy.partition(":")
-    shipped = {**STRATEGIES, **SIMULATED}
-    if name not in shipped:
-        known = ", ".join(shipped)
-        raise UnknownStrategyError(
-            f"unknown overlap strategy {name!r}; {_nearest(name, shipped)}known are: {known}"
-        )
+    own_file = _OF_A_FILE.fullmatch(strategy)
+    if own_file is not None:
+        path, class_name, parameters = own_file.groups(default="")
+        name = f"{path}:{class_name}"
+        kind = _class_in(Path(path), class_name)
+    else:
+        name, _, parameters = strategy.partition(":")
+        shipped = {**STRATEGIES, **SIMULATED}
+        if name not in shipped:
+            known = f"{', '.join(shipped)}, or FILE.py:CLASS"
+            raise UnknownStrategyError(
+                f"unknown overlap strategy {name!r}; {_nearest(name, shipped)}known are: {known}"
+            )
+        kind = type(shipped[name])
 
-    kind = type(shipped[name])
     own = [each.name for each in fields(kind)]
     bound: dict[str, object] = {}
     for item in filter(None, parameters.split(",")):
@@ -81,6 +95,25 @@ def resolve_strategy(strategy: str | Strategy) -> Strategy:
         except (ValueError, SyntaxError):
             bound[key] = value
     return kind(**bound)
+
+
+def _class_in(path: Path, name: str) -> type[Strategy]:
+    """Return the strategy that is called *name* in a user's file; its kind is where it is from."""
+    module = load_module(path)
+    classes = {
+        own: value
+        for own, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Strategy) and value.__module__ == module.__name__
+    }
+    if name not in classes:
+        has = ", ".join(classes) or "none"
+        raise UnknownStrategyError(
+            f"{path}: no overlap strategy {name!r} in this file; {_nearest(name, list(classes))}classes that "
+            f"are derived from ddp.Strategy: {has}"
+        )
+    kind = classes[name]
+    kind.kind = f"{path}:{name}"
+    return kind
 
 
 def _nearest(name: str, known: Mapping[str, Strategy] | list[str]) -> str:

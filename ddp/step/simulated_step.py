@@ -250,8 +250,9 @@ def _check_calls(on_call: bool, transport: str, scenario: Scenario, strategy: St
         )
     if on_call and isinstance(strategy, Fsdp):
         raise NotSupportedError(
-            f"simulate_step: fsdp is simulated with collectives that go on by themselves, and with "
-            f"transport_model={transport!r} they go on when their rank calls; take ideal or nccl"
+            f"fsdp is simulated on GPUs, whose collectives go on by themselves, and with the transport model "
+            f"{transport!r} they go on when their rank calls: take transport_model='nccl' "
+            "(--transport-model nccl), or a network that names its GPUs ([hardware])"
         )
 
 

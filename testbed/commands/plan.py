@@ -72,6 +72,9 @@ def plan(
     that ship), what each family of them costs, and which three to measure first. Of a SCRIPT with options
     for its layout: by runs with few of its own layers.
     """
+    if laid_out.layouts and (long.goodput or explain is not None):
+        other = "--goodput" if long.goodput else "--explain"
+        raise UsageError(f"{other} and --layouts ask different things: leave one out")
     if laid_out.layouts:
         return layouts_of(question, arguments or [], asked, laid_out, sweeps, time_limit)
     if long.goodput:

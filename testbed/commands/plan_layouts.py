@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -98,8 +99,9 @@ def layouts_of(
     measured = read_measured(options.measured, search) if options.measured is not None else {}
     if not layouts:
         reasons = ", ".join(f"{count} for {reason}" for reason, count in excluded.items())
+        which = "no layout that --only leaves" if search.only else "no layout"
         raise UsageError(
-            f"{name}: no layout fits {search.ranks} ranks of {search.network}: {reasons or 'none asked for'}"
+            f"{name}: {which} fits {search.ranks} ranks of {search.network}: {reasons or 'none divides'}"
         )
     found: list[Found] = []
     with bounded(parse_limit(time_limit)) as stop, progress(len(layouts)) as advance:
@@ -136,10 +138,9 @@ def _where(asked: QuestionOptions, options: LayoutOptions) -> _Where:
     """
     from sim.units import parse_size
 
-    others = {"profile": asked.profile, "collective": asked.collective, "set": asked.set_}
-    for option, value in others.items():
-        if value:
-            raise UsageError(f"--{option} and --layouts ask different things: leave one out")
+    for option in asked.given(beside=("--network", "--ranks", "--device")):
+        instead = ", or give --framework ideal" if option == "--ideal" else ""
+        raise UsageError(f"{option} and --layouts ask different things: leave one out{instead}")
     if len(asked.network or ()) != 1 or asked.network is None:
         raise UsageError("--layouts: expected one network, as --network NAME|FILE")
     counts = parse_ranks(asked.ranks) if asked.ranks is not None else []
@@ -152,6 +153,8 @@ def _where(asked: QuestionOptions, options: LayoutOptions) -> _Where:
             f"as {max(1, tokens // options.seq) * options.seq}"
         )
     memory = 0 if options.memory is None else parse_size(options.memory, "--memory")
+    if options.memory is not None and not memory:
+        raise UsageError(f"--memory {options.memory}: expected what a GPU has, such as 80GB")
     return _Where(asked.network[0], counts[0], tokens // options.seq, memory, asked.device or "")
 
 
@@ -200,8 +203,9 @@ def _of_script(
 
     with bounded(parse_limit(time_limit)) as stop:
         look(layouts, found, False)
-        known = {own: step.seconds for own, step in found.items() if isinstance(step, Step)}
-        look(sorted(known, key=lambda own: known[own])[: options.confirm], full, True)
+        known = {own: step for own, step in found.items() if isinstance(step, Step)}
+        fitting = [own for own, step in known.items() if step.fits(memory)]
+        look(sorted(fitting, key=lambda own: known[own].seconds)[: options.confirm], full, True)
     stop.check(found, len(layouts), "layout")
     tokens = where.sequences * options.seq
     return stop.ended(script_layouts_result(str(script), where.network, tokens, memory, found, full))
@@ -213,17 +217,11 @@ def _search(model: Path, asked: QuestionOptions, options: LayoutOptions) -> tupl
     Raises:
         UsageError: something is not said, or does not divide.
     """
-    from testbed.planning.layouts.search import AXES, Search
+    from testbed.planning.layouts.search import Search
     from testbed.planning.layouts.transformer import read_model
 
     where = _where(asked, options)
     name, transformer = read_model(model)
-    only = []
-    for text in options.only or ():
-        axis, equals, values = text.partition("=")
-        if axis not in AXES or not equals:
-            raise UsageError(f"--only {text}: expected AXIS=VALUE,… with an axis of {', '.join(AXES)}")
-        only.append((axis, tuple(values.split(","))))
     search = Search(
         transformer,
         where.network,
@@ -233,6 +231,27 @@ def _search(model: Path, asked: QuestionOptions, options: LayoutOptions) -> tupl
         device=where.device,
         memory_bytes=where.memory_bytes,
         framework=options.framework.value,
-        only=tuple(only),
+        only=tuple(_held(options.only or ()).items()),
     )
     return name, search
+
+
+def _held(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the values to which ``--only`` holds axes; those of an axis that is given twice add up.
+
+    Raises:
+        UsageError: there is no such axis, or it has no such value.
+    """
+    from testbed.planning.layouts.layout import WORDS
+    from testbed.planning.layouts.search import AXES
+
+    held: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        axis, equals, said = text.partition("=")
+        if axis not in AXES or not equals:
+            raise UsageError(f"--only {text}: expected AXIS=VALUE,… with an axis of {', '.join(AXES)}")
+        values, words = tuple(own.strip() for own in said.split(",")), WORDS.get(axis, ())
+        if not all(own in words if words else own.isdecimal() for own in values):
+            raise UsageError(f"--only {text}: expected {axis} of {', '.join(words) or 'numbers, as in 1,2'}")
+        held[axis] = held.get(axis, ()) + values
+    return held

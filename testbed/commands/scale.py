@@ -50,7 +50,8 @@ def scale(
         list[str] | None,
         typer.Option(
             metavar="NAME,…",
-            help="Overlap strategy, such as wait_free or priority:credits=2; all; see docs/strategies.md; "
+            help="Overlap strategy, such as wait_free, priority:credits=2 or FILE.py:CLASS; all; see "
+            "docs/strategies.md; "
             f"by default {', '.join(DEFAULT_STRATEGIES)}.",
         ),
     ] = None,

@@ -48,7 +48,7 @@ def tune(
     ] = None,
     strategy: Annotated[
         list[str] | None,
-        typer.Option(metavar="LIST|all", help="Overlap strategies. By default wait_free."),
+        typer.Option(metavar="LIST|all", help="Overlap strategies, or FILE.py:CLASS. By default wait_free."),
     ] = None,
     *,
     counts: StepAssumptionOptions,

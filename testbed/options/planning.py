@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -58,7 +59,7 @@ class QuestionOptions:
     ] = False
     strategy: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME,…", help="Overlap strategy. By default wait_free."),
+        typer.Option(metavar="NAME,…", help="Overlap strategy, or FILE.py:CLASS. By default wait_free."),
     ] = None
     bucket_cap_mb: Annotated[
         list[float] | None, typer.Option(metavar="MB", help="Size of a bucket, in MiB.")
@@ -117,10 +118,14 @@ class QuestionOptions:
         Raises:
             UsageError: one is.
         """
-        for name, value in vars(self).items():
-            if value not in (None, False):
-                option = name.rstrip("_").replace("_", "-")
-                raise UsageError(f"{file} is the whole question: write into it what --{option} says")
+        for option in self.given():
+            raise UsageError(f"{file} is the whole question: write into it what {option} says")
+
+    def given(self, *, beside: Collection[str] = ()) -> list[str]:
+        """Return the options that are given, those *beside* which others are looked for left out."""
+        names = [name for name, value in vars(self).items() if value not in (None, False)]
+        options = [f"--{name.rstrip('_').replace('_', '-')}" for name in names]
+        return [option for option in options if option not in beside]
 
     def content(self) -> dict[str, Any]:
         """Return the question as a file would say it.

@@ -57,8 +57,15 @@ def script_layouts_result(
     ranks = next(iter(known)).dp * next(iter(known)).tp * next(iter(known)).pp
     answer = (
         f"{best['arguments']}: {seconds(best['seconds'])} a step, "
-        f"{best['tokens_per_second_per_gpu']:,.0f} tokens/s/GPU; limited by {best['limit']}."
+        f"{best['tokens_per_second_per_gpu']:,.0f} tokens/s/GPU, MFU {percent(best['mfu'])}; limited by "
+        f"{best['limit']}."
     )
+    if memory is not None and not best["fits"]:
+        least = min(rows, key=lambda row: row["peak_bytes"])
+        answer = (
+            f"No layout fits {memory / 2**30:.0f} GiB: {least['arguments']} needs least, "
+            f"{least['peak_bytes'] / 2**30:.0f} GiB."
+        )
     parts: list[Part] = [
         Text([answer], wrap=True),
         Grid(
@@ -106,7 +113,7 @@ def _row(
         "tokens_per_second_per_gpu": tokens / (layout.dp * layout.tp * layout.pp) / step.seconds,
         "mfu": step.useful_seconds / step.seconds,
         "peak_bytes": round(step.peak_bytes),
-        "fits": memory is None or step.peak_bytes <= memory,
+        "fits": step.fits(memory),
         "limit": "computation" if step.compute_seconds >= waited else "communication and waiting",
         "lost_to": {"waiting": waited, "computation": step.compute_seconds},
         "confirmed_seconds": confirmed,

@@ -1,4 +1,4 @@
-"""What a calibration has found of links, put on other networks of the same machines and software."""
+"""Links as a calibration has found them, put on other networks of the same machines and software."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sure a composed step is, and what measured steps say of the others.
+"""Belief in composed steps: how sure each is, and what measured steps say of the others.
 
 Each cause of a step (`testbed.planning.layouts.step.CAUSES`, and computation) takes its seconds times an
 unknown factor, alike in all layouts, about which nothing is known but how far it is usually from one

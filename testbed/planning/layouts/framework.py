@@ -1,4 +1,4 @@
-"""What software adds to kernels and messages: the host's time, and bytes beside those by name.
+"""Software beside kernels and messages: the host's time, and bytes beside those by name.
 
 ``nanotron`` is what nanotron of early 2025 does: bfloat16 with gradients summed in float32, ZeRO 0 or 1,
 tensor parallelism with sequence parallelism and gathered inputs, 1F1B.  Its constants were fitted to three

@@ -11,6 +11,10 @@ PLACEMENTS = ("tp-cp-dp-pp", "tp-cp-pp-dp", "dp-cp-tp-pp", "pp-tp-cp-dp")
 """Orders in which ranks are numbered: those of the first axis are neighbours, and share a node first."""
 CHUNKS = {"1f1b": 1, "interleaved": 2}
 """Schedules of pipelines, by the pieces of the model that a stage has."""
+RECOMPUTING = ("none", "full")
+"""Of a layer, what backward passes compute again."""
+WORDS = {"schedule": tuple(CHUNKS), "recompute": RECOMPUTING, "placement": PLACEMENTS}
+"""Values of axes that are no numbers."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Layout:
         zero: what ranks with other batches divide: 1 optimizer states, 2 gradients, too, 3 all.
         micro_batch: sequences that are computed at once.
         schedule: of the pipeline; one of `CHUNKS`.
-        recompute: ``none``, or ``full``: backward passes compute a layer again from its input.
+        recompute: one of `RECOMPUTING`; ``full``: backward passes compute a layer again from its input.
         placement: one of `PLACEMENTS`.
     """
 

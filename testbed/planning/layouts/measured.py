@@ -9,13 +9,12 @@ from typing import TypeAlias
 
 from testbed.errors import UsageError
 from testbed.planning.layouts.belief import Belief
-from testbed.planning.layouts.layout import Layout
+from testbed.planning.layouts.layout import WORDS, Layout
 from testbed.planning.layouts.search import AXES, Found, Search
 
 Measured: TypeAlias = Mapping[Layout, float]
 """Seconds of a step, by its layout."""
 _RATE = "tokens_per_second_per_gpu"
-_WORDS = ("schedule", "recompute", "placement")
 
 
 def read_measured(path: Path, search: Search) -> Measured:
@@ -40,8 +39,11 @@ def read_measured(path: Path, search: Search) -> Measured:
 
 def _step(row: Mapping[str, str], where: str, search: Search) -> tuple[Layout, float]:
     given = {axis: row[axis] for axis in AXES if row.get(axis)}
+    for axis, words in WORDS.items():
+        if given.get(axis, words[0]) not in words:
+            raise UsageError(f"{where}: {axis} {given[axis]}: expected one of {', '.join(words)}")
     try:
-        layout = Layout(**{name: own if name in _WORDS else int(own) for name, own in given.items()})  # type: ignore[arg-type]
+        layout = Layout(**{name: own if name in WORDS else int(own) for name, own in given.items()})  # type: ignore[arg-type]
         rate = float(row.get(_RATE) or 0)
         took = float(row.get("seconds") or 0) or search.seq * search.sequences / search.ranks / rate
     except (ValueError, ZeroDivisionError):

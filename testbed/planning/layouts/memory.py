@@ -28,6 +28,17 @@ def peak_bytes(training: Training, memory: Memory, position: int = 0) -> float:
     return _states(training, memory, position) + held
 
 
+def fullest_bytes(training: Training, memory: Memory) -> float:
+    """Return what the ranks of the fullest stage hold at most.
+
+    Of stages with equally many layers the first has most micro-batches in flight.
+    """
+    stages = training.stages
+    first = {layers: position for position, layers in reversed([*enumerate(stages)])}
+    positions = {0, *first.values(), len(stages) - 1}
+    return max(peak_bytes(training, memory, position) for position in positions)
+
+
 def _states(training: Training, memory: Memory, position: int) -> float:
     """Return the bytes of parameters, gradients and the optimizer."""
     layout, model = training.layout, training.model

@@ -86,9 +86,11 @@ class Messages:
     def _alike(self, places: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Return the groups of all ranks that lie apart as *places* do."""
         groups, taken = [], set[int]()
-        for base in range(self.topology.num_ranks):
+        for base in range(self.topology.num_ranks - places[-1]):
+            if base in taken:
+                continue
             group = tuple(base + place for place in places)
-            if base not in taken and group[-1] < self.topology.num_ranks and taken.isdisjoint(group):
+            if taken.isdisjoint(group):
                 groups.append(group)
                 taken.update(group)
         return groups

@@ -82,6 +82,10 @@ class Step:
     peak_bytes: float
     layers: int
 
+    def fits(self, memory: int | None) -> bool:
+        """Return whether so many bytes of a GPU are enough; None: nobody says how many it has."""
+        return memory is None or self.peak_bytes <= memory
+
     def towards(self, other: Step, times: float) -> Step:
         """Return what lies so many times the way from here to *other*."""
 

@@ -18,8 +18,8 @@ from testbed.output.table import Advance, seconds
 from testbed.planning.layouts.framework import FRAMEWORKS
 from testbed.planning.layouts.kernels import DTYPE, Kernels
 from testbed.planning.layouts.layer import Machine
-from testbed.planning.layouts.layout import CHUNKS, PLACEMENTS, Layout, Training
-from testbed.planning.layouts.memory import peak_bytes
+from testbed.planning.layouts.layout import CHUNKS, PLACEMENTS, RECOMPUTING, Layout, Training
+from testbed.planning.layouts.memory import fullest_bytes
 from testbed.planning.layouts.messages import Messages
 from testbed.planning.layouts.step import lost
 from testbed.planning.layouts.transformer import Transformer
@@ -117,12 +117,19 @@ class Search:
             if any(values[axis] not in allowed for axis, allowed in held_to.items()):
                 continue
             training = self.training(layout)
-            if training.leaves_stages_empty:
+            if not self._lies_evenly(layout):
+                excluded["groups with unequal parts on nodes"] += 1
+            elif training.leaves_stages_empty:
                 excluded["stages without layers"] += 1
-            elif max(peak_bytes(training, memory, own) for own in {0, layout.pp - 1}) > usable:
+            elif fullest_bytes(training, memory) > usable:
                 excluded["memory"] += 1
             else:
                 yield layout
+
+    def _lies_evenly(self, layout: Layout) -> bool:
+        """Return whether groups have equally many ranks on each node, where messages are as NCCL's."""
+        each = self.topology.ranks_per_node
+        return self.topology.hardware is None or _lies_evenly(_groups_alone(layout), each)
 
     def _divided(self, excluded: Counter[str]) -> Iterator[Layout]:
         """Yield layouts in which everything divides, each with placements that differ."""
@@ -139,7 +146,7 @@ class Search:
             for micro_batch, schedule in product(MICRO_BATCHES, CHUNKS):
                 if each % micro_batch or not _schedulable(schedule, pp, each // micro_batch, model.layers):
                     continue
-                for ep, zero, recompute in product(self._expert_axes(dp * cp), range(4), ("none", "full")):
+                for ep, zero, recompute in product(self._expert_axes(dp * cp), range(4), RECOMPUTING):
                     if not zero or dp * cp > 1:
                         axes = dp, tp, pp, cp, ep, zero, micro_batch, schedule, recompute
                         yield from self._placed(Layout(*axes))
@@ -159,6 +166,19 @@ class Search:
             if on_nodes not in seen:
                 seen.add(on_nodes)
                 yield own
+
+
+def _groups_alone(layout: Layout) -> Layout:
+    """Return the layout that stands for all with the same groups."""
+    return replace(layout, zero=0, micro_batch=1, schedule="1f1b", recompute="none")
+
+
+@lru_cache(maxsize=100_000)
+def _lies_evenly(layout: Layout, each: int) -> bool:
+    """Return whether each group with collectives has equally many ranks on all of its nodes."""
+    shards = layout.group("cp", "dp")
+    groups = layout.group("tp"), layout.group("cp"), shards, shards[: layout.ep], shards[:: layout.ep]
+    return all(len({*Counter(place // each for place in group).values()}) == 1 for group in groups)
 
 
 def _divisors(number: int) -> list[int]:
@@ -214,8 +234,7 @@ def evaluate(task: tuple[Search, Sequence[Layout]]) -> list[Found]:
     found = []
     for layout in layouts:
         training = search.training(layout)
-        peak = max(peak_bytes(training, memory, own) for own in {0, layout.pp - 1})
-        found.append(Found(layout, lost(training, machine), peak))
+        found.append(Found(layout, lost(training, machine), fullest_bytes(training, memory)))
     return found
 
 

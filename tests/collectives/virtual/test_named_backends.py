@@ -20,6 +20,11 @@ REFUSED = {
         lambda: dist.gather(torch.ones(2) * 1j, [torch.ones(2) * 1j] * 2 if dist.get_rank() == 0 else None),
         "gloo has no gather of complex",
     ),
+    "a factor": (
+        "gloo",
+        lambda: dist.all_reduce(torch.ones(2), dist._make_nccl_premul_sum(2.0)),
+        "gloo has no PREMUL_SUM",
+    ),
     "a message": (
         "gloo",
         lambda: (dist.recv if dist.get_rank() else dist.send)(torch.ones(4, 6).t(), 1 - dist.get_rank()),

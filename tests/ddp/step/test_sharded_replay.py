@@ -170,9 +170,7 @@ def test_a_model_of_seventy_billion_parameters_scales_on_its_network() -> None:
 
 
 def test_progress_on_calls_is_refused() -> None:
-    with pytest.raises(
-        NotSupportedError, match="fsdp is simulated with collectives that go on by themselves"
-    ):
+    with pytest.raises(NotSupportedError, match="transport_model='nccl'"):
         simulate_step(PROFILE, topology=SWITCH, strategy="fsdp", transport_model="gloo")
 
 

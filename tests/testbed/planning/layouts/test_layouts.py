@@ -16,7 +16,7 @@ from testbed.planning.layouts.framework import FRAMEWORKS
 from testbed.planning.layouts.kernels import Kernels
 from testbed.planning.layouts.layer import Machine
 from testbed.planning.layouts.layout import PLACEMENTS, Layout, Training
-from testbed.planning.layouts.memory import peak_bytes
+from testbed.planning.layouts.memory import fullest_bytes, peak_bytes
 from testbed.planning.layouts.messages import Messages
 from testbed.planning.layouts.step import (
     BUBBLE,
@@ -95,6 +95,15 @@ def test_what_is_divided_or_computed_again_is_not_held(layout: Layout) -> None:
     assert held(recompute="full") <= held(recompute="none")
     if layout.shards > 1:
         assert divided[1] < divided[0]
+
+
+@given(layout=LAYOUTS, layers=st.integers(4, 21))
+def test_the_fullest_stage_is_the_fullest_of_all(layout: Layout, layers: int) -> None:
+    training = Training(replace(MODEL, layers=layers), replace(layout, pp=4 * layout.pp), 4096, 64)
+
+    every = [peak_bytes(training, MEMORY, position) for position in range(training.layout.pp)]
+
+    assert fullest_bytes(training, MEMORY) == max(every)
 
 
 def test_groups_that_share_a_card_are_slower_by_as_many() -> None:

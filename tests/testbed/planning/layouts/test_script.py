@@ -8,7 +8,8 @@ import pytest
 
 import testbed
 from testbed.errors import UsageError
-from testbed.planning.layouts.script import ScriptLayout, composed, recorded, script_layouts
+from testbed.planning.layouts.script import ScriptLayout, Step, composed, recorded, script_layouts
+from testbed.report.script_layouts import script_layouts_result
 
 LLAMA = Path(__file__).parents[4] / "examples" / "llama.py"
 ARGUMENTS = ("--model", "debug", "--steps", "2", "--seq-len", "64")
@@ -43,6 +44,19 @@ def test_layouts_of_a_script_hold_its_tokens_and_what_is_given_already() -> None
     assert all(own.arguments[:4] == ("--model", "8b", "--seq-len", "8192") for own in layouts)
     with pytest.raises(UsageError, match="--batch: give --tokens-per-step"):
         script_layouts(LLAMA, ["--batch", "2"], 16, 8192, 32)
+
+
+def test_the_best_fits_and_where_none_does_the_answer_says_so() -> None:
+    small, large = (ScriptLayout("train.py", (), 1, 2, batch=batch) for batch in (1, 2))
+    steps = {small: Step(2, 2, 1, 8 * 2**30, 4), large: Step(1, 1, 1, 16 * 2**30, 4)}
+
+    fitting, none = (
+        script_layouts_result("train.py", "dgx-h100", 100, memory * 2**30, steps, {}) for memory in (10, 4)
+    )
+
+    assert [row["fits"] for row in fitting.rows] == [True, False]
+    assert fitting.answer == f"{small}: 2.00 s a step, 25 tokens/s/GPU, MFU 50.0 %; limited by computation."
+    assert none.answer == f"No layout fits 4 GiB: {small} needs least, 8 GiB."
 
 
 def test_a_script_without_options_for_its_layout_says_which_it_needs(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,18 @@ def test_layouts_that_do_not_fit_are_counted_and_axes_can_be_held() -> None:
 
     assert excluded["memory"] > 0
     assert {own.zero for own in kept} <= {0}
+
+
+def test_groups_with_unequal_parts_on_nodes_are_left_out_unless_links_are_all_that_counts() -> None:
+    excluded, linked = Counter[str](), Counter[str]()
+    search = Search(SEARCH.model, "dgx-h100", 24, 1024, 96)
+
+    found = evaluate((search, list(search.layouts(excluded))))
+
+    assert {own.layout.dp for own in found} >= {3, 6, 12, 24}
+    assert excluded["groups with unequal parts on nodes"] > 0
+    assert list(replace(search, network="switch-100g", device="h100").layouts(linked))
+    assert "groups with unequal parts on nodes" not in linked
 
 
 def test_a_measured_step_is_believed_and_moves_those_that_lose_to_the_same(found: list[Found]) -> None:
@@ -91,7 +104,14 @@ def test_the_command_gives_rows_by_time_families_and_three_to_measure_and_takes_
         ({"network": ["dgx-h100", "aws-p5"]}, "expected one network"),
         ({"tokens_per_step": "1000"}, "expected a multiple of --seq 1024"),
         ({"only": ["width=3"]}, "expected AXIS=VALUE"),
-        ({"only": ["dp=7"]}, "no layout fits"),
+        ({"only": ["dp=7"]}, "no layout that --only leaves fits"),
+        ({"only": ["tp=two"]}, "--only tp=two: expected tp of numbers"),
+        ({"only": ["schedule=zb"]}, "expected schedule of 1f1b, interleaved"),
+        ({"memory": "0"}, "--memory 0: expected what a GPU has"),
+        ({"ideal": True}, "--ideal and --layouts .* --framework ideal"),
+        ({"price_per_gpu_hour": ["2"]}, "--price-per-gpu-hour and --layouts"),
+        ({"goodput": True}, "--goodput and --layouts"),
+        ({"explain": False}, "--explain and --layouts"),
         ({"memory": "1GB"}, "for memory"),
         ({"profile": ["gpt2-xl"]}, "leave one out"),
         ({"network": ["ethernet-25g"]}, "give --device"),
@@ -107,6 +127,7 @@ def test_what_cannot_be_planned_says_why(options: dict[str, object], said: str) 
     [
         ("a,b\n1,2", "expected columns of axes"),
         ("dp,seconds\n16,fast", "row 1: expected numbers above 0"),
+        ("dp,schedule,seconds\n16,gpipe,1", "row 1: schedule gpipe: expected one of 1f1b, interleaved"),
         ("dp,seconds\n8,1", "row 1: expected dp × tp × pp × cp = 16 ranks"),
     ],
 )
