@@ -76,7 +76,8 @@ def _verdicts(pairs: Sequence[Pair], tools: Sequence[str]) -> dict[str, dict[str
             judge = _judge(tool, processes)
             for pair in pairs:
                 advance(f"{tool}: {pair.name}")
-                verdicts.setdefault(tool, {})[pair.name] = judge(pair)
+                if tool == "testbed" or not pair.needs_gpus:
+                    verdicts.setdefault(tool, {})[pair.name] = judge(pair)
     return verdicts
 
 
@@ -91,6 +92,8 @@ def print_table(pairs: Sequence[Pair], verdicts: dict[str, Verdict]) -> None:
     """Print a row for each pair, and a last one that counts."""
     print(f"{'pair':28} {'class':26} hit  false alarm  rank  line  says")
     for pair in pairs:
+        if pair.name not in verdicts:
+            continue
         one = verdicts[pair.name]
         print(
             f"{pair.name:28} {pair.kind:26} {_mark(one.hit):4} {_mark(one.false_alarm):12} "

@@ -20,6 +20,7 @@ CLASSES = {
     "invalid parameter": "what a single call is given cannot be",
     "request lifecycle": "a result is used before it has come, or nobody ever waits for it",
     "local concurrency": "a buffer is changed while it is being sent or reduced",
+    "race on a GPU": "streams, copies and the host use one tensor, and no wait says who is first",
     "message race": "the result depends on whose message comes first",
     "resource leak": "a message that nobody ever receives",
     "data division": "ranks see each other's samples, or the same order again",
@@ -30,7 +31,7 @@ CLASSES = {
 }
 """The classes of mistakes, and what each is."""
 
-CHECKS = ("", "replicas", "same", "orders")
+CHECKS = ("", "replicas", "same", "orders", "races")
 """What a user has to turn on for a mistake to be found."""
 
 EVERY_RANK = "every rank"
@@ -70,6 +71,11 @@ class Pair:
     def right(self) -> Path:
         """The right half."""
         return FOLDER / "right" / f"{self.name}.py"
+
+    @property
+    def needs_gpus(self) -> bool:
+        """Whether both halves compute on CUDA devices, which torch over Gloo has none of here."""
+        return self.check == "races"
 
     @cached_property
     def lines_to_name(self) -> frozenset[int]:

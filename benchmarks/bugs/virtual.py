@@ -16,6 +16,11 @@ from testbed.cli import app
 
 ERROR = "testbed: error: "
 _TESTBED = get_command(app)
+_CHECKS = {
+    "replicas": ["--check", "replicas"],
+    "orders": ["--orders", "all"],
+    "races": ["--compute", "h100", "--check", "races"],
+}
 
 
 def verdict_of_testbed(pair: Pair) -> Verdict:
@@ -38,7 +43,7 @@ def command(pair: Pair, script: Path) -> list[str]:
     """Return the arguments of ``testbed`` that run a half of *pair*."""
     if pair.check == "same":
         return ["same", "--json", "--ranks", "1,2,4", str(script)]
-    check = {"replicas": ["--check", "replicas"], "orders": ["--orders", "all"]}.get(pair.check, [])
+    check = _CHECKS.get(pair.check, [])
     return ["run", "--json", "--ranks", str(pair.num_ranks), *check, str(script)]
 
 

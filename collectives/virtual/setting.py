@@ -51,6 +51,7 @@ from sim.trace import Trace
 from sim.units import SECOND
 
 if TYPE_CHECKING:
+    from collectives.virtual.diagnosis.races import Races
     from collectives.virtual.parameters.record import ParameterRecord
 
 _c10d_core: Any = torch._C._distributed_c10d
@@ -107,6 +108,7 @@ class Setting:
         order: who is first where time does not say it; None: the least rank.
         parameters: gets what ranks hold of their models.
         lenient: what the backend that is named refuses is carried out by value.
+        races: gets what ranks do on streams that nothing orders.
     """
 
     fn_or_script: FunctionOrScript
@@ -133,6 +135,7 @@ class Setting:
     order: Order | None = None
     parameters: ParameterRecord | None = None
     lenient: bool = False
+    races: Races | None = None
 
     def carry_out(self, attempt: Attempt) -> VirtualRun:
         """Run all ranks, as far as *attempt* folds them.
@@ -146,7 +149,7 @@ class Setting:
             raise NotSupportedError(
                 f"a run without data needs a GPU as its model of computation, such as h100; got {model.name}"
             )
-        devices = VirtualCuda(model, not self.fake, self.router)
+        devices = VirtualCuda(model, not self.fake, self.router, self.races)
         threads = tuple(attempt.classes.threads(topology.num_ranks))
         task = Task.of(
             self.fn_or_script, self.argv, threads, devices, self.own, looks=self.looks_for_shared_state
@@ -215,6 +218,7 @@ class Setting:
             mistakes_noticed(cluster),
             memories.followed(is_gpu),
             self._recorded(iterations),
+            nullcontext() if self.races is None else self.races.watching(),
         ):
             try:
                 results = cluster.run(lambda rank: self._run_rank(task, rank, devices, attempt))

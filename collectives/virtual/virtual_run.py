@@ -43,6 +43,7 @@ from sim.topology.description import load_network
 from sim.trace import Trace
 
 if TYPE_CHECKING:
+    from collectives.virtual.diagnosis.races import Races
     from collectives.virtual.parameters.record import ParameterRecord
 
 DEFAULT_NETWORK = "switch-100g"
@@ -76,6 +77,7 @@ def run(
     order: Order | None = None,
     parameters: ParameterRecord | None = None,
     lenient: bool = False,
+    races: Races | None = None,
     **counted: Unpack[Counted],
 ) -> VirtualRun:
     """Run ``fn(rank)``, or a script, on every rank of a network in virtual time.
@@ -123,6 +125,8 @@ def run(
             rank in a thread of its own.
         lenient: carry out by value what the backend that a script names refuses, or gets wrong
             (`collectives.torch_backend.backend_rules`).
+        races: gets what ranks do to one tensor on several streams without a wait that orders it
+            (`collectives.virtual.diagnosis.races`).  Needs a device as *compute*.
         looks_for_shared_state: whether a notice names packages that all ranks share and that keep what one of
             them has, for which a script's ranks are searched at the ends of an iteration and of the run, in a
             tenth of a second each.
@@ -195,6 +199,11 @@ def run(
         )
     if strict and not isinstance(model, Roofline):
         raise NotSupportedError(f"strict: operations are charged by a device, such as h100; got {model.name}")
+    if races is not None and not (is_gpu and isinstance(model, Roofline)):
+        raise NotSupportedError(
+            "races: streams are followed where ranks compute on a GPU, such as h100 (--compute h100); got "
+            f"{model.name}"
+        )
     setting = Setting(
         fn_or_script=fn_or_script,
         argv=argv,
@@ -220,6 +229,7 @@ def run(
         order=order,
         parameters=parameters,
         lenient=lenient,
+        races=races,
     )
     folding = _folding(fold, fake, topology, model, conditions)
     if parameters is not None and (fake or folding is not None):

@@ -35,6 +35,7 @@ Examples:
   testbed run --ranks 8 --straggler 3:2 --trace slow.json train.py
   testbed run --ranks 8 --kill-rank 3@iteration=5 train.py
   testbed run --ranks 4 --check replicas train.py
+  testbed run --ranks 4 --compute h100 --check races train.py
   testbed run --ranks 3 --orders all train.py
   testbed run --processes 4 train.py
 """
@@ -132,7 +133,7 @@ def run(
     assumed = counts.on(topology, on_gpu=computes_on_gpu(cluster.compute))
     wanted = any(path is not None for path in (shown.trace, outputs.plot, outputs.html))
     recorded = Trace({"script": script, "network": topology.name}) if wanted else None
-    record, routing = checks.record(), gpu.record()
+    record, races, routing = checks.record(), checks.races(), gpu.record()
     failure: str | None = None
     try:
         report = run_script(
@@ -150,6 +151,7 @@ def run(
                 "own": _names(own),
                 "clock": cluster.clock,
                 "parameters": record,
+                "races": races,
                 "lenient": checks.lenient,
             },
             heard=shown.output,
@@ -173,6 +175,7 @@ def run(
         assumed=assumptions_json([network], cluster.algorithm, asked, {topology.name: assumed}),
         proved=list(dict.fromkeys((*proved, *evidence.evidence_of_groups(report.carried)))),
         checked=checked(record),
+        races=races,
         faster=[] if outputs.as_json else faster_programs(report, topology),
         failure=failure,
     )

@@ -13,6 +13,7 @@ from testbed.options.arguments import MAX_RANKS, parse_algorithm
 
 if TYPE_CHECKING:
     from collectives.catalogue.selectors import Choice
+    from collectives.virtual.diagnosis.races import Races
     from collectives.virtual.parameters.record import ParameterRecord
     from collectives.virtual.parameters.replicas import ReplicaCheck
     from sim import Topology
@@ -110,11 +111,12 @@ class CheckName(StrEnum):
     """What can be checked."""
 
     REPLICAS = "replicas"
+    RACES = "races"
 
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """Options for checks of values, which need data and a thread for each rank."""
+    """Options for checks of what ranks compute; those of values need data and a thread for each rank."""
 
     PANEL: ClassVar = "Checks"
 
@@ -122,7 +124,9 @@ class CheckOptions:
         list[CheckName] | None,
         typer.Option(
             help="replicas: ranks that hold the same parameters hold the same bits after every step; where "
-            "they part, the step, the parameter and the ranks are named, and the exit code is 1."
+            "they part, the step, the parameter and the ranks are named, and the exit code is 1. races: on a "
+            "GPU (--compute h100), also with --fake, waits order all that streams, collectives and copies do "
+            "to one tensor; else both lines are named, and the exit code is 1."
         ),
     ] = None
 
@@ -148,11 +152,19 @@ class CheckOptions:
 
     def record(self) -> ParameterRecord | None:
         """Return what records the parameters of a run, if a check needs them."""
-        if not self.check:
+        if CheckName.REPLICAS not in (self.check or ()):
             return None
         from collectives.virtual.parameters.record import ParameterRecord
 
         return ParameterRecord()
+
+    def races(self) -> Races | None:
+        """Return what finds the races of a run, if that is asked for."""
+        if CheckName.RACES not in (self.check or ()):
+            return None
+        from collectives.virtual.diagnosis.races import Races
+
+        return Races()
 
 
 def checked(record: ParameterRecord | None) -> ReplicaCheck | None:

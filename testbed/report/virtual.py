@@ -32,6 +32,7 @@ from testbed.studies.carriers import faster_than
 if TYPE_CHECKING:
     from collectives.virtual import VirtualReport
     from collectives.virtual.carried import Carried
+    from collectives.virtual.diagnosis.races import Races
     from collectives.virtual.parameters.replicas import ReplicaCheck
 _SPENT = found("seconds", "compute_seconds", "exposed_seconds", "host_seconds")
 _OF_ITERATION = (*_SPENT, *found("slowest_rank_seconds", "median_rank_seconds"))
@@ -74,6 +75,7 @@ def run_result(
     assumed: Mapping[str, Any],
     proved: Sequence[Evidence] = (),
     checked: ReplicaCheck | None = None,
+    races: Races | None = None,
     faster: Sequence[str] = (),
     failure: str | None = None,
 ) -> Result:
@@ -88,6 +90,7 @@ def run_result(
         assumed: what *report* assumes, as commands accept it again.
         proved: evidence for algorithms that are not shipped.
         checked: whether replicas stayed alike, where that was asked for.
+        races: of the ranks' streams, where they were looked for.
         faster: what would carry its collectives faster, in words.
         failure: what has ended it.
     """
@@ -96,6 +99,10 @@ def run_result(
         body["replicas"] = checked.to_json()
         if failure is None and not checked.holds:
             failure = checked.text
+    if races is not None:
+        body["races"] = races.to_json()
+        if failure is None and races.texts:
+            failure = races.text
     rows = [{"iteration": number, **own} for number, own in enumerate(body["iterations"], 1)]
     rows = rows or [{"iteration": None, **body["ranks"][0]}]  # of a script without any, the whole run
     tables = {name: Rows(columns, body.pop(name)) for name, columns in TABLES.items() if name in body}
@@ -119,6 +126,7 @@ def run_result(
             warning(*(f"{line}." for line in faster), gap=False),
             quiet(*(f"{one}." for one in proved), gap=False),
             *([Text([checked.text], gap=False)] if checked is not None and checked.holds else []),
+            *([Text([races.text], gap=False)] if races is not None and not races.texts else []),
         ],
         failure=failure,
     )

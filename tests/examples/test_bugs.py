@@ -49,10 +49,12 @@ def test_the_wrong_script_is_found_and_the_right_one_left_in_peace(pair: Pair) -
 
 def test_the_page_says_what_the_kept_verdicts_say_of_all_pairs() -> None:
     kept = read_results()
-    names = {pair.name for pair in PAIRS}
+    names = {
+        tool: {pair.name for pair in PAIRS if tool == "testbed" or not pair.needs_gpus} for tool in TITLES
+    }
 
     assert list(kept) == list(TITLES)
-    assert all(own.keys() == names for own in kept.values())
+    assert all(own.keys() == names[tool] for tool, own in kept.items())
     assert page(kept) == PAGE.read_text(encoding="utf-8")
 
 

@@ -41,6 +41,7 @@ from collectives.virtual.streams.gpus import gpu_of, on_gpu
 from sim.cluster import Cluster, RankThread
 
 if TYPE_CHECKING:
+    from collectives.virtual.diagnosis.races import Races
     from collectives.virtual.gpu.dispatch_mode import Execution
     from collectives.virtual.gpu.shapes import Key, Known
 
@@ -52,13 +53,17 @@ class VirtualCuda:
         model: of computation.
         has_data: whether tensors have values.
         router: is told of every ``topk``; None: nobody asks.
+        races: is told of what operations read and write, where the model is a GPU; None: nobody asks.
     """
 
-    def __init__(self, model: ComputeModel, has_data: bool, router: Router | None = None) -> None:
+    def __init__(
+        self, model: ComputeModel, has_data: bool, router: Router | None = None, races: Races | None = None
+    ) -> None:
         self._model = model
         self._roofline = model if isinstance(model, Roofline) and gpu_of(model) is not None else None
         self._has_data = has_data
         self._router = router
+        self._races = races
         self._wanted = not has_data
         self._known_shapes: dict[Key, Known] = {}
         self._entering: dict[int, Callable[[], CudaDevices]] = {}
@@ -160,12 +165,14 @@ class VirtualCuda:
             execution = MeasuredExecution() if isinstance(self._model, Measured) else InstantExecution()
             return CudaDevices(rank_thread, InstantGpu(rank_thread), self._has_data), execution
         from collectives.virtual.gpu.charged_execution import ChargedExecution
+        from collectives.virtual.gpu.followed_execution import FollowedExecution
 
         devices = CudaDevices(rank_thread, gpu, self._has_data)
         launches = self._roofline.launches(rank_thread.cluster)
         totals = self._roofline.totals.setdefault(rank_thread.rank, Totals())
         notices = Notices.of(rank_thread.cluster)
-        charged = ChargedExecution(
+        kind = ChargedExecution if self._races is None else FollowedExecution
+        charged = kind(
             gpu,
             launches,
             totals,
@@ -175,6 +182,9 @@ class VirtualCuda:
             devices.memory,
             self._router,
         )
+        if isinstance(charged, FollowedExecution):
+            assert self._races is not None
+            charged.follow(self._races)
         return devices, charged
 
 

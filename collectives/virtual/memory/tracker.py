@@ -123,6 +123,10 @@ class Memory:
         if held is not None:
             held.turn_out(category, module)
 
+    def held(self, storage: torch.UntypedStorage) -> HeldStorage | None:
+        """Return what is known of *storage*, if it is of the device."""
+        return self._alive.get(storage._cdata)
+
     def communicated(self, tensor: Tensor) -> None:
         """Note that *tensor* is handed to a collective or a message."""
         self.turn_out(tensor, Category.COLLECTIVE_BUFFERS)

@@ -71,6 +71,7 @@ class Gpu:
             then its tensors of the CPU stand for the device's.
         part: of the iteration that the thread is in, for the trace.
         at_host_wait: called when the host waits for the device.
+        listener: is told of what is issued, if anybody asks.
     """
 
     def __init__(self, rank_thread: RankThread, device: Device, ranks: Sequence[int] | None = None) -> None:
@@ -81,6 +82,7 @@ class Gpu:
         self.part = ""
         self.in_use = False
         self.at_host_wait: list[Callable[[], None]] = []
+        self.listener: Callable[[Item], None] | None = None
         self.default = self.current = DeviceStream(self, DEFAULT_STREAM)
         self._tracks: dict[int, str] = {DEFAULT_STREAM: "compute"}
         self._lanes: dict[Hashable, int] = {}
@@ -136,6 +138,8 @@ class Gpu:
         if self._deferred is not None:
             self.issue_deferred()
         self.score.items.append(item)
+        if self.listener is not None:
+            self.listener(item)
 
     def host_work(self, name: str, duration_ps: int) -> None:
         """Let the host itself work for so long."""
@@ -170,6 +174,16 @@ class Gpu:
         stream = DeviceStream(self, self._num_streams, priority)
         self._num_streams += 1
         return stream
+
+    def stream_name(self, number: int) -> str:
+        """Return in words which stream has that *number*."""
+        if number == DEFAULT_STREAM:
+            return "the default stream"
+        track = self._tracks.get(number)
+        if track is None:
+            return f"stream {number}"
+        group = track.removeprefix("communication ")
+        return f"the stream of {track}" if group == track else f"the communication stream of {group}"
 
     def call(
         self,
@@ -250,7 +264,10 @@ class Gpu:
         if self._own.time_of(event) is None:
             self._reach(now_ps)
         time_ps = self._own.time_of(event)
-        return time_ps is not None and time_ps <= now_ps
+        has_happened = time_ps is not None and time_ps <= now_ps
+        if has_happened and self.listener is not None:
+            self.listener(HostWait(event, "what it asks for"))
+        return has_happened
 
     def flush(self) -> None:
         """Let the engine come to the host's time: of several players, to that of the first to be here."""

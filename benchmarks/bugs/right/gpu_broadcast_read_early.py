@@ -1,0 +1,15 @@
+"""Right: the broadcast is waited for before the weights are used."""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+weights = torch.full((64, 64), float(dist.get_rank()), device="cuda")
+inputs = torch.ones(8, 64, device="cuda")
+work = dist.broadcast(weights, src=0, async_op=True)
+work.wait()
+outputs = inputs @ weights
+print(outputs.sum().item())

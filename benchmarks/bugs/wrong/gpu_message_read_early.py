@@ -1,0 +1,24 @@
+"""Mistake: a stage computes with activations that are still being received.
+
+Class: race on a GPU
+To name: every rank; outputs = received * 2
+Ranks: 2
+Check: races
+"""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+peer = 1 - dist.get_rank()
+buffer = torch.ones(1024, device="cuda")
+received = torch.empty(1024, device="cuda")
+sent = dist.isend(buffer, dst=peer)
+there = dist.irecv(received, src=peer)
+sent.wait()
+outputs = received * 2
+there.wait()
+print(outputs.sum().item())

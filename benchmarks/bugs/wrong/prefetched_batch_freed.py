@@ -1,0 +1,22 @@
+"""Mistake: a batch is freed while the default stream computes with it, without record_stream.
+
+Class: race on a GPU
+To name: every rank; batch = there.to("cuda", non_blocking=True)
+Ranks: 2
+Check: races
+"""
+
+import torch
+
+loader = [torch.full((1024,), float(number)).pin_memory() for number in range(3)]
+copies = torch.cuda.Stream()
+total = torch.zeros(1024, device="cuda")
+batch = None
+for there in loader:
+    batch = None
+    with torch.cuda.stream(copies):
+        batch = there.to("cuda", non_blocking=True)
+    torch.cuda.current_stream().wait_stream(copies)
+    total += batch
+torch.cuda.synchronize()
+print(total.sum().item())
