@@ -121,7 +121,8 @@ def test_a_routing_that_is_recorded_is_that_of_a_run_without_data(tmp_path: Path
     def work() -> list[int]:
         model = nn.Sequential(_Layer())
         tokens = torch.arange(64 * 8, device="cuda").reshape(64, 8).mul(37).remainder(101).float()
-        return model(tokens).tolist()
+        counts: list[int] = model(tokens).tolist()
+        return counts
 
     record, path = RoutingRecord(), tmp_path / "routing.json"
     with_data = _run(work, record, fake=False).results
