@@ -113,7 +113,9 @@ class RankThreads:
             meeting_point.key = key
             self.world.meeting_points[key] = meeting_point
             self.world.batched[key] = BatchedExecutions(meeting_point)
-            self.world.time_outs[key] = TimeOut(self.hosts, limit_ps, Pauses.of(cluster))
+            self.world.time_outs[key] = TimeOut(
+                self.hosts, limit_ps, Pauses.of(cluster), lambda: not self._is_nccl(device.type)
+            )
         meeting_point = self.world.meeting_points[key]
         rank_thread, world = self.rank_thread, self.world
         progress = world.progress.setdefault(rank_thread.rank, RankProgress(rank_thread))
@@ -183,10 +185,15 @@ class RankThreads:
             device.type,
             self._before_call,
             self._limit_ps,
+            device.type != "cpu" or self._is_nccl(device.type),
         )
         exchanges = Exchanges.of(self.rank_thread.cluster)
         exchanges.classes = self.world.classes
         return StreamLauncher(gpu, group, selector, self.world.group_calls, exchanges, library)
+
+    def _is_nccl(self, device_type: str) -> bool:
+        """Return whether tensors of *device_type* go over NCCL, by the name that the script gave."""
+        return self._group is not None and backend_of(self._group.backend_asked_for, device_type) == "nccl"
 
     def _before_call(self, count: int) -> None:
         """Tell whoever compares ranks that this one is about to make a call of *count* elements."""

@@ -5,13 +5,16 @@ and the job ends.  Here a rank that waits for ever is found at once, as a deadlo
 found when it comes, by how long the first rank of the call has waited by then.  The time from a rank's coming
 to the result is not counted.
 
+A message over Gloo is waited for from ``wait`` on, so a receive may be posted hours before it; over NCCL the
+watchdog counts from the call.
+
 Source: torch/csrc/distributed/c10d/Types.hpp (``kBackendDefaultTimeout``) and ProcessGroupNCCL.hpp
 (``kProcessGroupNCCLDefaultTimeout``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from collectives.errors import CollectiveTimeoutError
@@ -43,12 +46,21 @@ class TimeOut:
         hosts: the ranks of the group, by number in the run.
         limit_ps: how long the first rank that comes to a call waits for the others.
         pauses: of the ranks, for the error.
+        from_wait: says whether messages count from ``wait`` on, which `waited` tells.
     """
 
-    def __init__(self, hosts: Sequence[int], limit_ps: int, pauses: Pauses | None = None) -> None:
+    def __init__(
+        self,
+        hosts: Sequence[int],
+        limit_ps: int,
+        pauses: Pauses | None = None,
+        from_wait: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._hosts = hosts
         self._pauses = pauses
         self._limit_ps = limit_ps
+        self._from_wait = from_wait
+        self._late: dict[Call, tuple[int, int]] = {}
         self._arrivals: dict[Call, list[tuple[int, int]]] = {}
 
     def come(self, rank: int, now_ps: int, call: Call) -> None:
@@ -61,10 +73,25 @@ class TimeOut:
         arrivals.append((now_ps, self._hosts[rank]))
         (first_ps, first), (last_ps, last) = min(arrivals), max(arrivals)
         if last_ps - first_ps > self._limit_ps:
-            remark = "" if self._pauses is None else self._pauses.remark(last)
-            raise too_late(call.at(self._hosts), first, last, last_ps - first_ps, self._limit_ps, remark)
+            if call.lane is None or not self._from_wait():
+                raise self._too_late(call, first, last, last_ps - first_ps)
+            self._late[call] = (last_ps, last)
         if len(arrivals) == (len(self._hosts) if call.lane is None else 2):
             del self._arrivals[call]
+
+    def waited(self, rank: int, since_ps: int, call: Call) -> None:
+        """Note that *rank*, within the group, has waited for *call* since *since_ps*, and it is complete.
+
+        Raises:
+            CollectiveTimeoutError: the other rank of a message came too late for that.
+        """
+        last_ps, last = self._late.get(call, (0, 0))
+        if last_ps - since_ps > self._limit_ps:
+            raise self._too_late(call, self._hosts[rank], last, last_ps - since_ps)
+
+    def _too_late(self, call: Call, first: int, last: int, late_ps: int) -> CollectiveTimeoutError:
+        remark = "" if self._pauses is None else self._pauses.remark(last)
+        return too_late(call.at(self._hosts), first, last, late_ps, self._limit_ps, remark)
 
 
 class Pauses:

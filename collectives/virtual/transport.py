@@ -118,12 +118,12 @@ class SimulatedTransport:
             return self._observe(execution, call, lane.port)
 
         done = lane.stream.submit(carried_out, not_before_ps=self.clock.now_ps())
-        return SimulatedWork(self.clock, done, call, lane.port, self.timeout)
+        return SimulatedWork(self.clock, done, call, lane.port, self.timeout, self.time_out)
 
     def _start_on_call(self, progress: RankProgress, execution: Execution, call: Call) -> Work:
         called = CalledExecution(progress, self.meeting_point, self.rank, call, self._overheads(call))
         progress.start(called, self._observe(execution, call, called.port))
-        return CalledWork(progress, called, self.timeout)
+        return CalledWork(progress, called, self.timeout, self.time_out)
 
     def _overheads(self, call: Call) -> StepOverheads | None:
         """Return what ranks add to the time of *call*; jitter is for collectives alone."""
@@ -198,8 +198,10 @@ class SimulatedWork:
         call: Call,
         port: SimulatedPort,
         timeout: float | None = None,
+        time_out: TimeOut | None = None,
     ) -> None:
         self.rank_thread = rank_thread
+        self._time_out = time_out
         self.done = done
         self.call = call
         self.port = port
@@ -219,7 +221,10 @@ class SimulatedWork:
             CollectiveTimeoutError: the result is not in place after *timeout* seconds, or those of the group.
         """
         with _noted(self.port, self.call, timeout or self.timeout) as timeout_ps:
+            since_ps = self.rank_thread.now_ps()
             self.rank_thread.wait(self.done, partial(describe, self.call, self.port), timeout_ps)
+        if self._time_out is not None:
+            self._time_out.waited(self.port.rank, since_ps, self.call)
 
     def is_completed(self) -> bool:
         """Return whether the result is in place at this rank's local time."""
@@ -238,9 +243,14 @@ class CalledWork:
     """A collective in flight that goes on when its rank calls; a `collectives.execution.work.Work`."""
 
     def __init__(
-        self, progress: RankProgress, execution: CalledExecution, timeout: float | None = None
+        self,
+        progress: RankProgress,
+        execution: CalledExecution,
+        timeout: float | None = None,
+        time_out: TimeOut | None = None,
     ) -> None:
         self.execution = execution
+        self._time_out = time_out
         self.call, self.port, self.done = execution.call, execution.port, execution.done
         self.timeout = timeout
         self._progress = progress
@@ -257,7 +267,10 @@ class CalledWork:
             CollectiveTimeoutError: the result is not in place after *timeout* seconds, or those of the group.
         """
         with _noted(self.port, self.call, timeout or self.timeout) as timeout_ps:
+            since_ps = self._progress.rank_thread.now_ps()
             self._progress.wait([self.execution], partial(describe, self.call, self.port), timeout_ps)
+        if self._time_out is not None:
+            self._time_out.waited(self.port.rank, since_ps, self.call)
 
     def is_completed(self) -> bool:
         """Advance what can be advanced; return whether the result is in place at this rank's local time."""

@@ -52,7 +52,9 @@ class RoutingFile(BaseModel):
 
     Attributes:
         schema_version: of the format (``schema`` in the file).
-        routers: by the name of the module: for each iteration, how many tokens went to each expert.
+        routers: by the name of the module, and where it chooses among several numbers of things, such as
+            groups and experts, `its_other` from the second on: for each iteration, how many tokens went to
+            each expert.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -136,7 +138,8 @@ class Routing:
                 return [1.0] * experts
             random = Random(f"{moment.module} {experts} {moment.iteration}")
             return drawn_rows(random, tokens, experts, chosen, self.exponent)
-        steps = self.recorded.routers.get(moment.module)
+        routers = self.recorded.routers
+        steps = routers.get(its_other(moment.module, experts), routers.get(moment.module))
         if steps is None:
             known = ", ".join(self.recorded.routers)
             raise NotSupportedError(
@@ -148,6 +151,10 @@ class Routing:
             raise NotSupportedError(
                 f"{self.name}: router {moment.module!r} has {len(counts)} experts there, and {experts} here; "
                 "record the routing of this model: --record-routing FILE"
+            )
+        if not any(counts):
+            raise NotSupportedError(
+                f"{self.name}: router {moment.module!r} has no tokens in a row; expected some for an expert"
             )
         return counts
 
@@ -161,14 +168,16 @@ class RoutingRecord:
     """
 
     counts: dict[str, dict[int, list[int]]] = field(default_factory=dict)
+    _sizes: dict[str, int] = field(default_factory=dict)
 
     def choose(self, scores: Tensor, indices: Tensor, moment: Moment) -> str:
         """Count *indices*, if their values are known and they are not computed again."""
         value = value_of(indices)
-        if value is None or moment.phase == "recomputation":
+        if value is None or not value.numel() or moment.phase == "recomputation":
             return ""
         experts = scores.shape[-1]
-        steps = self.counts.setdefault(moment.module, {})
+        is_first = self._sizes.setdefault(moment.module, experts) == experts
+        steps = self.counts.setdefault(moment.module if is_first else its_other(moment.module, experts), {})
         before = steps.setdefault(moment.iteration, [0] * experts)
         own = torch.bincount(value.flatten(), minlength=experts).tolist()
         steps[moment.iteration] = [one + more for one, more in zip(before, own, strict=True)]
@@ -189,6 +198,11 @@ class RoutingRecord:
                 "script that computes on cuda, with a device as --compute"
             )
         write_whole(path, RoutingFile(schema=1, routers=routers).model_dump_json(by_alias=True) + "\n")
+
+
+def its_other(module: str, experts: int) -> str:
+    """Return the name of *module* where it chooses among *experts*, and first chose among another number."""
+    return f"{module} of {experts}"
 
 
 def dealt_out(rows: Sequence[float], tokens: int, chosen: int) -> Tensor:

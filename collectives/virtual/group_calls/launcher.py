@@ -66,6 +66,7 @@ class Group:
         device_type: of the tensors.
         before_call: called before every call with its number of elements.
         limit_ps: how long the first rank that comes to a call waits for the others.
+        messages_limited: messages are, too: over NCCL, as Gloo counts from when a rank waits for one.
     """
 
     hosts: tuple[int, ...]
@@ -76,6 +77,7 @@ class Group:
     device_type: str = "cpu"
     before_call: Callable[[int], None] = lambda count: None
     limit_ps: int | None = None
+    messages_limited: bool = True
 
 
 @calls_hidden_from_modes
@@ -129,7 +131,8 @@ class StreamLauncher:
         self._recent.append(call)
         self._meeting_point.reports[self.rank] = Report(call, "posted", tuple(self._recent))
 
-        facts = replace(self._facts(request, call, algorithm), limit_ps=group.limit_ps)
+        limit_ps = group.limit_ps if call.lane is None or group.messages_limited else None
+        facts = replace(self._facts(request, call, algorithm), limit_ps=limit_ps)
         timed = self._calls.call(group.hosts, group.ordinal, facts)
         if self._exchanges.classes.folded and may_be_objects(request):
             timed.objects = self._objects(request, call)

@@ -63,3 +63,55 @@ def test_a_rank_that_is_later_than_its_group_waits_ends_the_run(
     said = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
     assert f"the group waits for {seconds} s" in said
     assert f"after it slept {seconds + 1} s at test_time_outs.py" in said
+
+
+@pytest.mark.parametrize("compute", [None, Roofline("h100")], ids=["CPU", "GPU"])
+@pytest.mark.parametrize("posted", ["irecv", "isend"])
+def test_over_gloo_a_message_may_be_posted_long_before_its_rank_waits_for_it(
+    posted: str, compute: Roofline | None
+) -> None:
+    def work(rank: int) -> None:
+        dist.init_process_group("gloo")
+        tensor = torch.ones(4)
+        if rank == 0:
+            message = getattr(dist, posted)(tensor, 1)
+            time.sleep(59 * MINUTE)
+            message.wait()
+        else:
+            time.sleep(60 * MINUTE)
+            (dist.send if posted == "irecv" else dist.recv)(tensor, 0)
+
+    run(work, 2, network=switch(2), compute=compute)
+
+
+def test_over_gloo_a_rank_that_waits_for_a_message_too_long_ends_the_run() -> None:
+    def work(rank: int) -> None:
+        dist.init_process_group("gloo")
+        if rank == 0:
+            message = dist.irecv(torch.ones(4), 1)
+            assert message is not None
+            time.sleep(MINUTE)
+            message.wait()
+        else:
+            time.sleep(60 * MINUTE)
+            dist.send(torch.ones(4), 0)
+
+    with pytest.raises(Exception, match=r"rank 1 comes to message .* 3540 s after rank 0"):
+        run(work, 2, network=switch(2))
+
+
+def test_over_nccl_a_message_counts_from_its_call() -> None:
+    def work(rank: int) -> None:
+        dist.init_process_group("nccl")
+        tensor = torch.ones(4, device="cuda")
+        if rank == 0:
+            message = dist.irecv(tensor, 1)
+            assert message is not None
+            time.sleep(59 * MINUTE)
+            message.wait()
+        else:
+            time.sleep(60 * MINUTE)
+            dist.send(tensor, 0)
+
+    with pytest.raises(Exception, match=r"rank 1 comes to message .* 3600 s after rank 0"):
+        run(work, 2, network=switch(2), compute=Roofline("h100"))

@@ -121,7 +121,8 @@ def test_a_routing_that_is_recorded_is_that_of_a_run_without_data(tmp_path: Path
     def work() -> list[int]:
         model = nn.Sequential(_Layer())
         tokens = torch.arange(64 * 8, device="cuda").reshape(64, 8).mul(37).remainder(101).float()
-        return model(tokens).tolist()
+        counts: list[int] = model(tokens).tolist()
+        return counts
 
     record, path = RoutingRecord(), tmp_path / "routing.json"
     with_data = _run(work, record, fake=False).results
@@ -182,3 +183,27 @@ def test_routing_that_nobody_states_is_balanced_and_said_to_be_an_assumption() -
 def test_routing_is_refused_where_it_says_nothing(routing: Any) -> None:
     with pytest.raises(NotSupportedError, match="routing is stated for a run without data"):
         _run(_chosen, routing, fake=routing != "balanced")
+
+
+def test_a_module_that_chooses_groups_and_experts_is_recorded_as_two_routers(tmp_path: Path) -> None:
+    def work() -> list[list[int]]:
+        torch.manual_seed(0)
+        groups, experts = _chosen(experts=4), _chosen(experts=16)
+        return [
+            groups.flatten().bincount(minlength=4).tolist(),
+            experts.flatten().bincount(minlength=16).tolist(),
+        ]
+
+    record = RoutingRecord()
+    with_data = _run(work, record, fake=False).results
+    record.save(tmp_path / "routing.json")
+
+    assert _run(work, Routing.parse(tmp_path / "routing.json")).results == with_data
+
+
+def test_a_row_without_tokens_is_refused_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "routing.json"
+    file.write_text(json.dumps({"schema": 1, "routers": {"": [[0] * 8]}}))
+
+    with pytest.raises(RankError, match="router '' has no tokens in a row"):
+        _run(_chosen, Routing.parse(file))
