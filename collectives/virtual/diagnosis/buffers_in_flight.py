@@ -7,7 +7,8 @@ processes, most often.
 
 What torch's functions are given is looked at while a call of the user's own code is in flight on the
 rank, and at no other time; what C++ changes, such as a backward pass, shows in the version of a tensor.
-Only tensors of the CPU are followed.  A view that is taken is no reading.
+Only tensors of the CPU are followed; those of CUDA devices by `collectives.virtual.diagnosis.races`.  A view
+that is taken is no reading.
 """
 
 from __future__ import annotations
