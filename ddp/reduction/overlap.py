@@ -14,7 +14,6 @@ from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 
-from collectives.catalogue.user_files import load_module
 from ddp.errors import UnknownStrategyError
 from ddp.reduction.strategies.accumulate import Accumulate
 from ddp.reduction.strategies.after_backward import AfterBackward
@@ -99,6 +98,8 @@ def resolve_strategy(strategy: str | Strategy) -> Strategy:
 
 def _class_in(path: Path, name: str) -> type[Strategy]:
     """Return the strategy that is called *name* in a user's file; its kind is where it is from."""
+    from collectives.catalogue.user_files import load_module
+
     module = load_module(path)
     classes = {
         own: value
