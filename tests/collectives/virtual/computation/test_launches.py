@@ -126,7 +126,7 @@ def test_a_product_takes_at_least_its_arithmetic_and_its_bytes_and_more_with_mor
 
     least = max(2 * m * n * k / constants.rate(clocks), nbytes / 10**12) * SECOND
     assert took >= int(least) + 3_000_000 - 1
-    assert product_ps((m, n, 2 * k), 1, nbytes, constants, 100, clocks) > took
+    assert product_ps((2 * m, n, k), 1, nbytes, constants, 100, clocks) >= took  # deeper ones may be split
     assert product_ps(shape, 2, nbytes, constants, 100, clocks) >= took
     assert product_ps(shape, 1, 2 * nbytes, constants, 100, clocks) >= took
 
