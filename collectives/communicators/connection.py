@@ -123,6 +123,15 @@ def share_memory(group: dist.ProcessGroup, timeout: float) -> Segment:
     return Segment(store, f"shm communicator/{number}", group.rank(), group.size(), timeout)
 
 
+def share_on_one_host(group: dist.ProcessGroup, timeout: float) -> Segment | None:
+    """Return memory as `share_memory` does, or None, on all ranks alike, where not all can share it."""
+    try:
+        segment = share_memory(group, timeout)
+    except NoSharedMemoryError:
+        return None
+    return None if segment.far else segment
+
+
 def _connect_one_host(
     group: dist.ProcessGroup, ranks: Sequence[int], timeout: float | None, device: torch.device
 ) -> Communicator | None:
@@ -133,11 +142,8 @@ def _connect_one_host(
     if backend.name() != "gloo":
         return None
     timeout = backend.options._timeout.total_seconds() if timeout is None else timeout
-    try:
-        segment = share_memory(group, timeout)
-    except NoSharedMemoryError:
-        return None
-    return None if segment.far else connect_memory(group, ranks, None, timeout, device, segment)
+    segment = share_on_one_host(group, timeout)
+    return None if segment is None else connect_memory(group, ranks, None, timeout, device, segment)
 
 
 def connect_memory(

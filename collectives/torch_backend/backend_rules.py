@@ -23,19 +23,9 @@ from collections.abc import Callable, Collection, Sequence
 
 import torch
 
-_BOTH = {
-    torch.float64,
-    torch.float32,
-    torch.float16,
-    torch.bfloat16,
-    torch.int64,
-    torch.int32,
-    torch.int8,
-    torch.uint8,
-    torch.bool,
-    torch.complex64,
-    torch.complex128,
-}
+from collectives.communicators.native import VENDOR_DTYPES
+
+_BOTH = VENDOR_DTYPES | {torch.bool, torch.complex64, torch.complex128}  # numbers as bytes, and in pairs
 DTYPES: dict[str, Collection[torch.dtype]] = {
     "gloo": _BOTH,
     "nccl": _BOTH | {torch.float8_e4m3fn, torch.float8_e5m2},

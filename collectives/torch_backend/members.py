@@ -11,12 +11,18 @@ from torch._C._distributed_c10d import PrefixStore
 
 from collectives.catalogue.selectors import NATIVE, Choice, parse_auto
 from collectives.communicators.communicator import Communicator
-from collectives.communicators.connection import SHM, connect_memory, connect_processes, share_memory
+from collectives.communicators.connection import (
+    SHM,
+    connect_memory,
+    connect_processes,
+    share_memory,
+    share_on_one_host,
+)
 from collectives.errors import NotSupportedError
 from collectives.torch_backend.door import Door, OpenDoor
 from collectives.torch_backend.fresh_store import fresh_store
 from collectives.torch_backend.names import NamedProcessGroup
-from collectives.transports.shared_memory.segment import NoSharedMemoryError, Segment
+from collectives.transports.shared_memory.segment import Segment
 
 GLOO = "gloo"
 
@@ -133,16 +139,12 @@ class Processes:
 
     def _share_memory(self, seconds: float) -> Segment | None:
         """Return memory for a communicator; None, from then on, where the processes cannot share any."""
-        try:
-            segment = share_memory(self._groups["cpu"], seconds)
-        except NoSharedMemoryError:
-            if self.transport is not None:
-                raise
-        else:
-            if self.transport is not None or not segment.far:
-                return segment
-        self.transport = GLOO
-        return None
+        if self.transport is not None:
+            return share_memory(self._groups["cpu"], seconds)
+        segment = share_on_one_host(self._groups["cpu"], seconds)
+        if segment is None:
+            self.transport = GLOO
+        return segment
 
     def _inner_group(self, device: torch.device) -> dist.ProcessGroup:
         options = self.options

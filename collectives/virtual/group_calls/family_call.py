@@ -57,6 +57,7 @@ class FamilyCall:
         self._listener = np.full(len(family), -1, dtype=np.int64)
         self._listeners: list[tuple[Through, tuple[int, ...], int]] = []
         self._num_come = np.zeros(family.num_groups, dtype=np.int64)
+        self._first_ps: int | None = None
 
     def come(
         self, now_ps: int, ranks: tuple[int, ...], places: Int64Array, facts: CallFacts, through: Through
@@ -65,7 +66,10 @@ class FamilyCall:
 
         Raises:
             ProgramError: one of them has come before.
+            CollectiveTimeoutError: the first of its group has waited too long for one of them.
         """
+        if self._first_ps is None:
+            self._first_ps = now_ps
         if (self.starts_ps[places] >= 0).any():
             raise ProgramError(f"{facts.call}: a rank of {ranks} comes to it twice")
         self.begins.append((now_ps, places))
@@ -75,7 +79,7 @@ class FamilyCall:
         self._listeners.append((through, ranks, len(places)))
         groups = places // self.family.group_size
         self._num_come += np.bincount(groups, minlength=self.family.num_groups)
-        if facts.limit_ps is not None:
+        if facts.limit_ps is not None and now_ps - self._first_ps > facts.limit_ps:
             self._check_in_time(now_ps, places, facts.limit_ps)
         self.unsettled[groups] = True
         if facts.splits is not None:
