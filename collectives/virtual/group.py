@@ -145,13 +145,15 @@ class RankThreads:
         backend = self.stands_for(backend, device_type)
         if not backend:
             return
-        notices, gpu = Notices.of(self.rank_thread.cluster), current_gpu()
+        notice, gpu = "", current_gpu()
         if backend == "nccl" and device_type == "cpu" and gpu is not None and gpu.in_use:
-            notices.add(ON_CPU, current_place() or collective)
+            notice = ON_CPU
         elif refused := refusal(backend, collective, tensors, op):
             raise NotSupportedError(f"{refused}; --lenient (lenient=True) computes it by value")
         elif moves_in_memory_order(backend, collective, tensors[0]):
-            notices.add(IN_MEMORY_ORDER, current_place() or collective)
+            notice = IN_MEMORY_ORDER
+        if notice:
+            Notices.of(self.rank_thread.cluster).add(notice, current_place() or collective)
 
     def store_to_wait_in(self) -> Any:
         """Return the store: it answers every thread."""

@@ -61,7 +61,7 @@ class TimeOut:
         self._limit_ps = limit_ps
         self._from_wait = from_wait
         self._late: dict[Call, tuple[int, int]] = {}
-        self._arrivals: dict[Call, list[tuple[int, int]]] = {}
+        self._arrivals: dict[Call, tuple[tuple[int, int], tuple[int, int], int]] = {}
 
     def come(self, rank: int, now_ps: int, call: Call) -> None:
         """Note that *rank*, within the group, comes at *now_ps*; threads may run in another order than time.
@@ -69,15 +69,18 @@ class TimeOut:
         Raises:
             CollectiveTimeoutError: the first has waited too long for it, or for another.
         """
-        arrivals = self._arrivals.setdefault(call, [])
-        arrivals.append((now_ps, self._hosts[rank]))
-        (first_ps, first), (last_ps, last) = min(arrivals), max(arrivals)
+        arrival = now_ps, self._hosts[rank]
+        earliest, latest, num_come = self._arrivals.get(call, (arrival, arrival, 0))
+        earliest, latest, num_come = min(earliest, arrival), max(latest, arrival), num_come + 1
+        (first_ps, first), (last_ps, last) = earliest, latest
         if last_ps - first_ps > self._limit_ps:
             if call.lane is None or not self._from_wait():
                 raise self._too_late(call, first, last, last_ps - first_ps)
             self._late[call] = (last_ps, last)
-        if len(arrivals) == (len(self._hosts) if call.lane is None else 2):
-            del self._arrivals[call]
+        if num_come == (len(self._hosts) if call.lane is None else 2):
+            self._arrivals.pop(call, None)
+        else:
+            self._arrivals[call] = earliest, latest, num_come
 
     def waited(self, rank: int, since_ps: int, call: Call) -> None:
         """Note that *rank*, within the group, has waited for *call* since *since_ps*, and it is complete.
