@@ -35,7 +35,8 @@ help:
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m 'not privileged'
+ALONE := $(BIN)/python -m pytest --timeout 120
+PYTEST := $(ALONE) -n auto --maxprocesses 8 --dist worksteal -m 'not privileged'
 
 test: $(STAMP)
 	@$(PYTEST) --points few
@@ -111,10 +112,10 @@ test-faults: $(STAMP)
 	$(BIN)/python -m tools.process_faults
 
 test-gpu: $(STAMP)
-	$(BIN)/python -m pytest -m gpu
+	$(ALONE) -m gpu
 
 test-privileged: $(STAMP)
-	$(BIN)/python -m pytest -m privileged --points $(POINTS)
+	$(ALONE) -m privileged --points $(POINTS)
 
 clean:
 	rm -rf $(VENV) results build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

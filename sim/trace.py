@@ -10,7 +10,7 @@ on the order in which threads recorded it.
 Counters, such as how full a link is, belong to a group, which is shown as a process of its own after the
 ranks.  Arrows lead from a span of one rank to one of another.
 
-Source: Google, "Trace Event Format", events ``X``, ``i``, ``C``, ``s``, ``f`` and ``M``.
+Source: Google, "Trace Event Format", events ``X``, ``B``, ``i``, ``C``, ``s``, ``f`` and ``M``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FIRST_GROUP = 1 << 30  # the process number of the first group of counters, bey
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something that took time on a track of a rank, or with ``end_ps`` None an instant.
+    """Something that took time on a track of a rank; with ``end_ps`` None an instant, or what *never_ends*.
 
     Times are picoseconds since any zero that all spans of a trace share.
     """
@@ -48,6 +48,7 @@ class Span:
     start_ps: int
     end_ps: int | None
     args: Mapping[str, Any] = field(default_factory=dict)
+    never_ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,10 @@ class Trace:
     def instant(self, rank: int, track: str, name: str, time_ps: int, **args: Any) -> None:
         """Record that *name* happened at *time_ps* (picoseconds)."""
         self.spans.append(Span(rank, track, name, time_ps, None, args))
+
+    def unfinished(self, rank: int, track: str, name: str, start_ps: int) -> None:
+        """Record that *name* began at *start_ps* (picoseconds) and has not ended with the run."""
+        self.spans.append(Span(rank, track, name, start_ps, None, never_ends=True))
 
     def counter(self, group: str, name: str, time_ps: int, unit: str, millionths: int) -> None:
         """Record that counter *name* of *group* has so many millionths of a *unit* from *time_ps* on."""
@@ -170,7 +175,7 @@ class Trace:
 
 
 def _event(span: Span, tid: int, args: str) -> str:
-    kind = '"ph":"i","s":"t"' if span.end_ps is None else '"ph":"X"'
+    kind = '"ph":"B"' if span.never_ends else '"ph":"i","s":"t"' if span.end_ps is None else '"ph":"X"'
     duration = "" if span.end_ps is None else f'"dur":{_microseconds(span.end_ps - span.start_ps)},'
     return (
         f'{{"name":{_dump(span.name)},"cat":{_dump(span.track)},{kind},"ts":{_microseconds(span.start_ps)},'

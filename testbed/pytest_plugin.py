@@ -70,10 +70,11 @@ class _FailurePage:
         from testbed.report.failed_tests import plain_rows
 
         report = yield
+        kept = report.__dict__  # reports carry it from xdist's processes, too
+        if report.failed and call.excinfo is not None:
+            kept["testbed_said"] = [*call.excinfo.exconly(tryshort=True).splitlines(), *_place(report)]
         if report.failed and call.when == "call" and self._traces:
-            report.__dict__["testbed_timeline"] = plain_rows(
-                self._traces[-1]
-            )  # reports carry what they are given
+            kept["testbed_timeline"] = plain_rows(self._traces[-1])
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -81,8 +82,9 @@ class _FailurePage:
 
         self.ended.add(report.nodeid)
         if report.failed:
+            said = getattr(report, "testbed_said", None) or report.longreprtext.splitlines()
             timeline = getattr(report, "testbed_timeline", ())
-            self.failed.append(FailedTest(report.nodeid, _said(report), timeline))
+            self.failed.append(FailedTest(report.nodeid, _shortened(said), timeline))
 
     def pytest_sessionfinish(self) -> None:
         from testbed.report.failed_tests import write_failures
@@ -95,9 +97,13 @@ class _FailurePage:
             terminalreporter.write_line(f"Page of what failed: {self.path}")
 
 
-def _said(report: pytest.TestReport) -> list[str]:
-    """Return what was raised, as pytest marks it, and where it stands."""
-    lines = report.longreprtext.splitlines()
-    marked = [line[1:].strip() for line in lines if line.startswith("E ")]
-    found = [*(line for line in marked if line), lines[-1] if lines else ""] if marked else lines
-    return found if len(found) <= MAX_LINES else [*found[:MAX_LINES], "…"]
+def _place(report: pytest.TestReport) -> list[str]:
+    """Return the line that raised, as pytest shows it last; none where it shows no line."""
+    entries = getattr(getattr(report.longrepr, "reprtraceback", None), "reprentries", ())
+    place = getattr(entries[-1], "reprfileloc", None) if entries else None
+    return [] if place is None else [f"{place.path}:{place.lineno}"]
+
+
+def _shortened(said: list[str]) -> list[str]:
+    """Return no more than `MAX_LINES` of what is said."""
+    return said if len(said) <= MAX_LINES else [*said[:MAX_LINES], "…"]

@@ -25,7 +25,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 from _collective_testbed_entry import ON_RANKS
 
@@ -66,6 +66,8 @@ class ReplicasPartError(AssertionError):
 
 Checks: TypeAlias = Literal["replicas"] | None
 """What is checked of values: that replicas hold the same bits after every step."""
+
+Test = TypeVar("Test", bound=Callable[..., None])
 
 Seeds: TypeAlias = int | Sequence[int] | None
 """How many seeds, from 0, or which."""
@@ -268,7 +270,7 @@ def on_ranks(
     orders: Orders = None,
     check: Checks = None,
     lenient: bool = False,
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+) -> Callable[[Test], Test]:
     """Return a decorator that makes a test run as each of so many ranks; see `VirtualCluster`.
 
     The test gets its rank if it has an argument ``rank``; all other arguments, be they from fixtures, from
@@ -291,7 +293,7 @@ def on_ranks(
         lenient=lenient,
     )
 
-    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+    def decorate(test: Test) -> Test:
         signature = inspect.signature(test)
         wants_rank = "rank" in signature.parameters
 
@@ -303,7 +305,7 @@ def on_ranks(
         setattr(as_each_rank, ON_RANKS, cluster)
         given = [one for name, one in signature.parameters.items() if name != "rank"]
         as_each_rank.__signature__ = signature.replace(parameters=given)  # type: ignore[attr-defined]
-        return as_each_rank
+        return cast(Test, as_each_rank)
 
     return decorate
 

@@ -197,9 +197,13 @@ class Cluster:
         try:
             raised = self._scheduler.run()
         except Exception as error:  # such as a link that failed, or sizes that do not fit each other
+            self._show_waiting()
             error.add_note("\n".join(self._states(self._ranks)))
             raise
 
+        waiting = [rank for rank in self._ranks if not rank.has_finished]
+        if waiting:
+            self._show_waiting()
         if raised is not None:
             cause, rank = raised.error, raised.number
             if deadlock := _deadlock_behind(cause):
@@ -208,12 +212,19 @@ class Cluster:
             others = [other for other in self._ranks if other.rank != rank]
             failure.add_note("\n".join(self._states(others)))
             raise failure from cause
-        if waiting := [rank for rank in self._ranks if not rank.has_finished]:
+        if waiting:
             raise DeadlockError(self._deadlock_report(waiting))
 
         self.env.run()
         if self._failures.first is not None:
             raise self._failures.first
+
+    def _show_waiting(self) -> None:
+        """Show in the trace what ranks still wait for when the run has failed."""
+        if self.trace is not None:
+            for rank in self._ranks:
+                if not rank.is_dead and (awaited := rank.awaited) is not None:
+                    self.trace.unfinished(rank.rank, "communication", awaited, rank.now_ps())
 
     def _states(self, ranks: Sequence[RankThread]) -> list[str]:
         """Return in lines what *ranks* are doing; of many, the first and the dead."""

@@ -85,6 +85,11 @@ class RankThread:
         """Whether it waits in virtual time, so that others may run."""
         return self._turn.waits_for is not None
 
+    @property
+    def awaited(self) -> str | None:
+        """What it waits for, in words; None: it does not wait."""
+        return None if self._turn.waits_for is None else self._turn.waits_for()
+
     def now_ps(self) -> int:
         """Return this rank's local time in picoseconds."""
         if self.meter is not None and current_rank_thread() is self:
@@ -257,9 +262,10 @@ class RankThread:
             return f"rank {self.rank}: does as another rank since {at}"
         if self.has_finished:
             return f"rank {self.rank}: has finished, at {at}"
-        if self._turn.waits_for is None:
+        awaited = self.awaited
+        if awaited is None:
             return f"rank {self.rank}: can go on, at {at}"
-        return f"rank {self.rank}: waits since {at} for {self._turn.waits_for()}"
+        return f"rank {self.rank}: waits since {at} for {awaited}"
 
     def run(self, fn: Callable[[int], T]) -> T | None:
         """Return ``fn(rank)``, with this as the current rank; None where it is killed or leaves meanwhile."""

@@ -28,6 +28,7 @@ HOST, COMPUTE, MESSAGES = "host", "compute", "messages"
 BETWEEN_RANKS = ("communication", MESSAGES)
 """How tracks begin on which collectives and messages are."""
 WAITING = "waiting"
+NEVER_ENDED = "never ended"
 
 MOST_LANES = 18
 """Lanes that a picture shows, about; a page shows all."""
@@ -59,6 +60,7 @@ KINDS = {
     "call": Kind("other communication", "#882255"),
     "kernel": Kind("other computation", "#B5B5B5"),
     WAITING: Kind(WAITING, "#C9C9C9", hatched=True),
+    NEVER_ENDED: Kind(NEVER_ENDED, "#B22222", hatched=True),
     "works": Kind("", "#8C8C8C"),
     "waits": Kind("", "#D9D9D9"),
 }
@@ -67,6 +69,8 @@ KINDS = {
 
 def kind_of(track: str, name: str) -> str:
     """Return the kind of a piece of *track*, one of `KINDS`."""
+    if name.startswith(NEVER_ENDED):
+        return NEVER_ENDED
     if track == HOST:
         return "waits" if name.startswith("waits") else "works"
     first = name.partition(" ")[0]
@@ -167,7 +171,8 @@ def timeline_of(trace: Trace, windows: Mapping[int, Window] | None = None) -> Ti
 
     Args:
         trace: what happened.
-        windows: of each rank, from when to when; by default all that was recorded, without what waits.
+        windows: of each rank, from when to when; by default all that was recorded, without what waits, and
+            what never ended.
     """
     zero = min((start for start, _ in windows.values()), default=0) if windows else 0
     found: dict[int, dict[str, list[Piece]]] = {
@@ -186,12 +191,19 @@ def timeline_of(trace: Trace, windows: Mapping[int, Window] | None = None) -> Ti
             lanes = found.setdefault(span.rank, defaultdict(list))
             lanes[track].append((start - zero, end - zero, name))
     until = max((end for own in found.values() for lane in own.values() for _, end, _ in lane), default=1)
+    waits = {span.rank: span for span in trace.spans if span.never_ends and windows is None}
+    until = max(until, *(span.start_ps for span in waits.values()), 0)
+    if waits:
+        until += max(10**6, until // 8)  # so long it is shown: a microsecond, or an eighth of the rest
+    for rank, span in waits.items():
+        lanes = found.setdefault(rank, defaultdict(list))
+        lanes[span.track].append((span.start_ps, until, f"{NEVER_ENDED}: {span.name}"))
     pixel = max(1, until // RESOLUTION)
 
     alike: dict[Any, list[int]] = defaultdict(list)
     for rank in sorted(found):
         looks = tuple((track, _coarse(found[rank][track], pixel)) for track in sorted(found[rank]))
-        alike[looks].append(rank)
+        alike[looks, waits[rank].name if rank in waits else None].append(rank)
     for rank, (start, end) in (windows or {}).items():
         lanes = found.get(rank, defaultdict(list))
         lanes[COMPUTE] += between(lanes[COMPUTE], start - zero, end - zero)

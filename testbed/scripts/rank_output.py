@@ -6,7 +6,8 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
 from testbed.errors import UsageError
@@ -105,6 +106,29 @@ class RankOutput:
     def is_heard(self, rank: int) -> bool:
         """Return whether the output of *rank* is shown."""
         return self._hears_all or rank == self._heard
+
+    @contextmanager
+    def debugged(self) -> Iterator[None]:
+        """Hear a rank from where it enters the debugger on, by ``breakpoint`` or pdb; the prompt names it."""
+        import pdb
+
+        set_trace = pdb.set_trace
+
+        def heard(*, header: str | None = None, **_: Any) -> None:
+            if sys.stdout is self._silence:
+                sys.stdout, sys.stderr = self._targets
+            debugger = pdb.Pdb()
+            if not self._hears_all:  # there every line names its rank
+                debugger.prompt = f"(Pdb, rank {os.environ.get('RANK')}) "
+            if header is not None:
+                debugger.message(header)
+            debugger.set_trace(sys._getframe(1))
+
+        pdb.set_trace = heard
+        try:
+            yield
+        finally:
+            pdb.set_trace = set_trace
 
     def close(self) -> None:
         """Hand on unfinished lines; nothing may be written any more."""

@@ -82,7 +82,7 @@ def run_script(
     if status is not None:
         status.show(0, 0)
     try:
-        with closing(output), stopped_at_once():
+        with closing(output), output.debugged(), stopped_at_once():
             return run(
                 Module(script) if module else script,
                 network=topology,

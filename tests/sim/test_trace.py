@@ -70,17 +70,19 @@ def test_a_trace_looks_as_viewers_expect(tmp_path):
     trace = Trace({"network": "switch-100g"})
     trace.span(0, "compute", "forward", 1_000_001, 3_000_000, bytes=np.int64(5), why="α")
     trace.instant(0, "compute", "step", 2_000_000)
+    trace.unfinished(0, "compute", "wait", 3_000_000)
 
     trace.save(tmp_path / "trace.json")
 
     content = json.loads((tmp_path / "trace.json").read_bytes())
     assert content["otherData"] == {"schema": 1, "network": "switch-100g"}
-    assert content["traceEvents"][-2:] == [
+    assert content["traceEvents"][-3:] == [
         {
             "name": "forward", "cat": "compute", "ph": "X", "ts": 1.000001, "dur": 1.999999,
             "pid": 0, "tid": 0, "args": {"bytes": 5, "why": "α"},
         },
         {"name": "step", "cat": "compute", "ph": "i", "s": "t", "ts": 2.0, "pid": 0, "tid": 0, "args": {}},
+        {"name": "wait", "cat": "compute", "ph": "B", "ts": 3.0, "pid": 0, "tid": 0, "args": {}},
     ]  # fmt: skip
 
 

@@ -186,19 +186,39 @@ def test_a_page_shows_what_failed_and_what_the_ranks_did(pytester: pytest.Pytest
             dist.all_reduce(torch.ones(1000))
             assert rank < 1, "too high"
 
+        @on_ranks(3)
+        def test_that_would_hang(rank):
+            dist.init_process_group()
+            if rank:
+                dist.barrier()
+
         def test_that_passes():
             pass
         """
     )
     page = pytester.path / "failed.html"
 
-    pytester.runpytest_inprocess(*OPTIONS, "--testbed-html", str(page)).assert_outcomes(passed=1, failed=1)
+    pytester.runpytest_subprocess(*OPTIONS, "--testbed-html", str(page)).assert_outcomes(passed=1, failed=2)
 
     text = page.read_text().replace("\N{NO-BREAK SPACE}", " ")
-    assert "1 of 2 tests failed." in text
-    assert "AssertionError: too high" in text
-    assert "raised on rank 1" in text
-    assert "all_reduce" in text  # a piece of the timeline
+    for said in (
+        "2 of 3 tests failed.",
+        "AssertionError: too high",
+        "raised on rank 1",
+        "all_reduce",  # a piece of the timeline
+        "rank 2: waits since 0 ps for barrier #0",
+        "never ended: barrier #0",  # the same
+    ):
+        assert said in text
+    assert "entries are hidden" not in text
+
+
+@pytest.mark.costly
+def test_the_readmes_test_runs_with_what_the_readme_installs() -> None:
+    without = [f"-pno:{plugin}" for plugin in ("timeout", "xdist", "hypothesispytest")]
+    command = [sys.executable, "-m", "pytest", "-q", *without, *OPTIONS, "examples/test_mean.py"]
+
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
 
 
 def test_a_page_that_cannot_be_written_is_refused_before_tests_run(pytester: pytest.Pytester) -> None:

@@ -232,6 +232,18 @@ def test_on_a_terminal_a_line_says_how_far_the_run_is_and_gives_way_to_the_scrip
     assert sorted(shown) == ["", *(f"[{step[:6]}] {step}, the script's own" for step in steps)]
 
 
+def test_a_rank_whose_output_is_hidden_is_heard_from_where_it_enters_the_debugger(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os\nrank = int(os.environ['RANK'])\nif rank == 1:\n    breakpoint()\n    rank = 7\n"
+    )
+    command = [sys.executable, "-m", "testbed", "run", "--ranks", "2", str(script)]
+
+    run = subprocess.run(command, input="p rank + 16\nc\n", capture_output=True, text=True, check=True)
+
+    assert "-> rank = 7\n(Pdb, rank 1) 17\n(Pdb, rank 1) " in run.stdout
+
+
 def start(script: Path, body: str, *options: str) -> subprocess.Popen[str]:
     script.write_text(textwrap.dedent(body))
     command = [sys.executable, "-m", "testbed", "run", *options, str(script)]

@@ -76,6 +76,22 @@ def test_ranks_that_do_the_same_share_a_row() -> None:
     assert [row.label for row in rows] == ["ranks 0–4, 6–7 alike (7)", "rank 5"]
 
 
+def test_what_never_ended_is_drawn_beyond_the_end_for_the_ranks_that_waited_for_it() -> None:
+    trace = Trace()
+    for rank in range(3):
+        trace.span(rank, "compute", "forward", 0, 8_000_000)
+    trace.unfinished(0, "communication", "barrier", 8_000_000)
+    trace.unfinished(1, "communication", "recv", 8_000_000)
+
+    rows = {row.label: row.tracks.get("communication") for row in timeline_of(trace).rows}
+
+    assert rows == {
+        "rank 0": [(8_000_000, 9_000_000, "never ended: barrier")],
+        "rank 1": [(8_000_000, 9_000_000, "never ended: recv")],
+        "rank 2": None,
+    }
+
+
 def test_in_a_window_a_rank_computes_or_waits() -> None:
     trace = Trace()
     trace.span(0, "compute", "forward", 0, 1000)
