@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from benchmarks.lab.predicted import attention, experts, nodes, products, steps
+from benchmarks.lab.predicted import attention, exchanges, experts, nodes, products, steps
 from benchmarks.lab.predicted.devices import device_name, has_file
-from benchmarks.lab.predicted.rows import Errors, Row, grouped, read_rows, sampled
+from benchmarks.lab.predicted.rows import Errors, Row, read_rows, sampled
 from benchmarks.lab.program import program, start
 from collectives.errors import NotSupportedError
 from collectives.formats.whole_file import whole_file
@@ -45,17 +46,17 @@ class Set:
 
     Attributes:
         needed: columns that it must have.
-        measured: the column that is predicted.
         predict: returns the columns that a row gets; nothing is ``None``.
+        measured: the column that is predicted.
+        also: further columns that a row gets, by the columns that they predict.
         kind: of a row, by which errors are grouped.
-        why: what it is that no model says, where there is none.
     """
 
-    needed: tuple[str, ...] = ()
+    needed: tuple[str, ...]
+    predict: Callable[[Row], Predicted]
     measured: str = "time_us"
-    predict: Callable[[Row], Predicted] | None = None
+    also: Mapping[str, str] = field(default_factory=dict)
     kind: Callable[[Row], str] = lambda row: row["gpu"]
-    why: str = ""
 
 
 def _one(predict: Callable[[Row], float | None]) -> Callable[[Row], Predicted]:
@@ -91,7 +92,13 @@ SETS: Mapping[str, Set] = {
         predict=_one(nodes.collective_us),
         kind=lambda row: f"{row['gpu']} {row['collective']}",
     ),
-    "deepep_normal": Set(why="DeepEP's dispatch and combine between nodes"),
+    "deepep_normal": Set(
+        exchanges.NEEDED,
+        predict=exchanges.predicted,
+        measured="dispatch_us",
+        also={"combine_us": "predicted_combine_us"},
+        kind=lambda row: f"{row['gpu']} {row['nodes']} × {int(row['gpus']) // int(row['nodes'])}",
+    ),
     "ultrascale": Set(
         steps.NEEDED,
         measured="tokens_per_s_per_gpu",
@@ -118,14 +125,12 @@ def predict(
     """Predict each row of a table of measurements, and say how far off that is where rows have their values.
 
     What is measured is not read but to be compared. Kernels: gemm (short runs), gemm_sustained (a second
-    long), attention, moe. Collectives: nccl_one_node. Training steps: ultrascale, with what a step takes of
-    memory. A row of which no model says anything stays empty.
+    long), attention, moe. Collectives: nccl_one_node, deepep_normal (predicted is dispatch). Training steps:
+    ultrascale, with what a step takes of memory. A row of which no model says anything stays empty.
     """
     if name not in SETS:
         raise UsageError(f"{name}: expected a set, one of {', '.join(SETS)}")
     own = SETS[name]
-    if own.predict is None:
-        raise NotSupportedError(f"{name}: not modelled: {own.why}")
     check_writable(output)
     rows = sampled(read_rows(file, own.needed), sample, seed)
     columns = list(rows[0])
@@ -162,16 +167,15 @@ def _result(
     output: Path,
     seed: int | None,
 ) -> Result:
-    errors = [_error(row, answer, own.measured) for row, answer in zip(rows, answers, strict=True)]
-    by_kind = grouped(
-        [{**row, "error": str(error)} for row, error in zip(rows, errors, strict=True)], own.kind
-    )
-    table = []
-    for kind, of_kind in sorted(by_kind.items()):
-        known = Errors.of(float(row["error"]) for row in of_kind if row["error"] != "None")
-        if known is not None:
-            table.append((kind, known))
-    everything = Errors.of(error for error in errors if error is not None)
+    by_kind = dict[str, list[float]]()
+    for measured, column in {own.measured: ANSWER, **own.also}.items():
+        of = f" {measured.removesuffix('_us')}" if own.also else ""
+        for row, answer in zip(rows, answers, strict=True):
+            error = _error(answer.get(column), row.get(measured))
+            if error is not None:
+                by_kind.setdefault(own.kind(row) + of, []).append(error)
+    everything = Errors.of(chain.from_iterable(by_kind.values()))
+    table = [(kind, errors) for kind in sorted(by_kind) if (errors := Errors.of(by_kind[kind])) is not None]
     answered = sum(answer.get(ANSWER) is not None for answer in answers)
     said = f"{answered} of {counted(len(rows), 'row')} predicted"
     parts: list[Part] = [
@@ -218,8 +222,7 @@ def _result(
     )
 
 
-def _error(row: Row, answer: Predicted, measured: str) -> float | None:
-    predicted, value = answer.get(ANSWER), row.get(measured)
+def _error(predicted: Any, value: str | None) -> float | None:
     if predicted is None or not value or not float(value):
         return None
     return float(predicted) / float(value) - 1

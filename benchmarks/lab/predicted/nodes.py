@@ -31,7 +31,8 @@ def _quietly(description: str, completed: int | None = None) -> None:
 
 
 @cache
-def _network(name: str) -> NetworkDescription:
+def network_of(name: str) -> NetworkDescription:
+    """Return the network of that name, read once."""
     return load_network(name)
 
 
@@ -45,5 +46,5 @@ def collective_us(row: Row) -> float | None:
     if collective is None:
         raise UsageError(f"{row['collective']}: expected a collective, such as all_reduce")
     own = MeasuredRow("table", collective, int(row["bytes"]), 1, int(row["gpus"]), 1.0)
-    judged, _ = judge([own], _network(network_name(row["gpu"])), _quietly)
+    judged, _ = judge([own], network_of(network_name(row["gpu"])), _quietly)
     return judged[0].predicted * 1e6 if judged else None

@@ -15,7 +15,6 @@ from benchmarks.lab.predicted.products import product_us
 from benchmarks.lab.predicted.rows import is_kept_back
 from benchmarks.lab.predicted.steps import training_of
 from benchmarks.lab.regret import regret
-from collectives.errors import NotSupportedError
 from testbed.errors import UsageError
 
 LLAMA = {
@@ -35,6 +34,10 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
         "kernel": "new",
     },
     "nccl_one_node": {"gpu": "a100_sxm", "collective": "all_gather", "gpus": 8, "bytes": 2**24},
+    "deepep_normal": {
+        "gpu": "h100_sxm", "nodes": 2, "gpus": 16, "hidden": 7168, "tokens": 4096, "topk": 8, "experts": 256,
+        "dispatch_sms": 24, "combine_sms": 24,
+    },
     "ultrascale": LLAMA,
 }  # fmt: skip
 
@@ -64,14 +67,12 @@ def test_each_set_gets_a_column_of_what_is_predicted_and_keeps_its_own(name: str
     assert float(first["predicted"]) > 0
 
 
-def test_what_has_no_file_is_predicted_as_the_nearest_and_what_has_no_model_says_so(tmp_path: Path) -> None:
+def test_what_has_no_file_is_predicted_as_the_nearest(tmp_path: Path) -> None:
     rows = table(tmp_path / "rows.csv", [{**ROWS["gemm"], "gpu": "l40s"}, {**ROWS["gemm"], "dtype": "fp6"}])
 
     found = predict(name="gemm", file=rows, output=tmp_path / "out.csv")
 
     assert "l40s as a100" in str(found.parts)
-    with pytest.raises(NotSupportedError, match="deepep_normal: not modelled"):
-        predict(name="deepep_normal", file=rows, output=tmp_path / "out.csv")
     with pytest.raises(UsageError, match="expected columns gpu, dtype, batch"):
         predict(name="attention", file=rows, output=tmp_path / "out.csv")
 
