@@ -80,6 +80,7 @@ class MscclFile:
 
     origin: str
     name: str
+    protocol: str
     collective: str
     in_place: bool
     num_chunks: int
@@ -198,6 +199,7 @@ class _Reader:
         return MscclFile(
             origin=self.origin,
             name=self.text(element, "name"),
+            protocol=element.attributes.get("proto", ""),
             collective=COLLECTIVES[collective],
             in_place=bool(self.number(element, "inplace", 0, 1)),
             num_chunks=num_chunks,

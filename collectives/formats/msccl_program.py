@@ -15,6 +15,7 @@ from collectives.errors import NotSupportedError
 from collectives.formats.msccl_file import MscclFile, parse_msccl, read_msccl_file
 from collectives.formats.msccl_trace import Event, MscclTrace
 from collectives.program import Algorithm, Copy, Operation, Recv, RecvReduce, Reduce, Send, Step
+from collectives.program.thread_blocks import ThreadBlocks
 
 
 def load_msccl_xml(path: str | Path) -> Algorithm:
@@ -64,6 +65,16 @@ def _algorithm(file: MscclFile) -> Algorithm:
         collective=file.collective,
         chunks_for=num_chunks,
         scratch_for=lambda world_size: trace.num_scratch,
+        thread_blocks=ThreadBlocks(
+            file.protocol,
+            tuple(
+                f"GPU {rank} thread block {number}"
+                for rank, gpu in enumerate(file.gpus)
+                for number, _ in enumerate(gpu.blocks)
+            ),
+            len({block.channel for gpu in file.gpus for block in gpu.blocks if block.steps}),
+            trace.ends,
+        ),
     )
 
 
@@ -81,8 +92,9 @@ def _steps(file: MscclFile, trace: MscclTrace) -> list[list[Step]]:
                 steps[event.sender][level].append(local(source, target, length))
                 continue
             receive = RecvReduce if event.reduces else Recv
-            steps[event.sender][level].append(Send(event.receiver, source, length))
-            steps[event.receiver][level].append(receive(event.sender, target, length))
+            channel = event.channel
+            steps[event.sender][level].append(Send(event.receiver, source, length, channel=channel))
+            steps[event.receiver][level].append(receive(event.sender, target, length, channel=channel))
     return [[tuple(operations) for operations in rank] for rank in steps]
 
 

@@ -29,9 +29,16 @@ from collectives.formats.msccl_file import (
     ThreadBlock,
 )
 from collectives.program.contracts import CONTRACTS
+from collectives.program.thread_blocks import Ends
 
 MAX_CLOCK_ENTRIES = 1 << 28
 """Up to 1 GiB of them; a step that others wait for keeps one entry per thread block."""
+
+_OF_FILE = 1 << 18
+"""Added to the file's channels, so that no other program's connections are taken for these."""
+
+_PASSED_ON = 1 << 17
+"""Added to the channel of what is sent on in the step in which it is received."""
 
 Clock: TypeAlias = npt.NDArray[np.int32]
 
@@ -58,6 +65,7 @@ class Event:
     receiver: int
     pairs: list[tuple[int, int]]
     reduces: bool = False
+    channel: int = 0
     written: int = 0
     after: list[tuple[Event, int]] = field(default_factory=list)
 
@@ -67,6 +75,7 @@ class _InFlight:
     """A message that was sent, and what the sender had seen."""
 
     event: Event
+    sender: int
     kinds: list[int]
     clock: Clock
 
@@ -99,7 +108,10 @@ class _Order:
 
 
 class MscclTrace:
-    """The run of *file*; its results are `events` and `num_scratch`.
+    """The run of *file*; its results are `events`, `num_scratch` and, of connections, `ends`.
+
+    A connection of the file is two of the program: one of messages that a thread block sends on in the step
+    in which it receives them, and one of others.
 
     Raises:
         AlgorithmFileError: it deadlocks, a message is not received or does not fit, or two steps race.
@@ -132,6 +144,7 @@ class MscclTrace:
         for rank, gpu in enumerate(file.gpus[:-1]):
             self.first_block[rank + 1] = self.first_block[rank] + len(gpu.blocks)
 
+        self.ends: dict[tuple[int, int, int], Ends] = {}
         self.connections: defaultdict[tuple[int, int, int], deque[_InFlight]] = defaultdict(deque)
         self.events: list[Event] = []
         self.num_writes = 0
@@ -222,9 +235,9 @@ class MscclTrace:
                 targets = [Slot(block.rank, "t", block.number << 20 | n) for n in range(step.count)]
             if sources != targets:
                 self.move(step.line, sources, targets)
-            self.receive(received, targets, reduces=True)
+            self.receive(block, received, targets, reduces=True)
         elif received is not None:
-            self.receive(received, targets)
+            self.receive(block, received, targets)
 
         if step.type in SENDING:
             self.send(block, step, sources if step.type == "s" else targets)
@@ -299,15 +312,21 @@ class MscclTrace:
         if block.last_sent is not None:
             event.after.append((block.last_sent, 1))
         block.last_sent = event
+        event.channel = _OF_FILE + _PASSED_ON * (step.type in RECEIVING) + block.block.channel
         event.pairs = [(self.read(event, source), -1) for source in sources]
         kinds = [self.kind(source) for source in sources]
         connection = block.rank, block.block.send, block.block.channel
         block.clock[block.number] = block.done + 1
-        self.connections[connection].append(_InFlight(event, kinds, block.clock.copy()))
+        self.connections[connection].append(_InFlight(event, block.number, kinds, block.clock.copy()))
 
-    def receive(self, message: _InFlight, targets: list[Slot], *, reduces: bool = False) -> None:
-        """Write, or reduce, *message* into *targets*."""
+    def receive(
+        self, block: _Block, message: _InFlight, targets: list[Slot], *, reduces: bool = False
+    ) -> None:
+        """Write, or reduce, *message* into *targets* by *block*."""
         event = message.event
+        sender = -1 if event.channel & _PASSED_ON else message.sender
+        ends = Ends(event.channel % _PASSED_ON, sender, block.number)
+        self.ends[event.sender, event.receiver, event.channel] = ends
         event.reduces = reduces
         written = self.write(event, targets, message.kinds, reduces=reduces)
         event.pairs = [(source, target) for (source, _), target in zip(event.pairs, written, strict=True)]

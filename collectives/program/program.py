@@ -47,6 +47,7 @@ import numpy as np
 
 from collectives.errors import NotExactError, NotSupportedError, ProgramError
 from collectives.program.rank_array import RankArray
+from collectives.program.thread_blocks import ThreadBlocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,7 @@ class Algorithm:
         parameters: keyword-only arguments of the program that are bound.
         ranges: the values that parameters may have, where the author says: a range of whole numbers, or
             words.  A ``root`` is a rank, whatever is said.
+        thread_blocks: that carry it out, where its file says so.
     """
 
     name: str
@@ -159,6 +161,7 @@ class Algorithm:
     declared_cost: Callable[..., Cost | None] | None = None
     parameters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     ranges: Mapping[str, range | tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    thread_blocks: ThreadBlocks | None = None
 
     def __call__(self, rank: int, world_size: int, **parameters: Any) -> Iterator[Step]:
         """Yield the steps as the program does, so that programs can be built of others."""

@@ -58,6 +58,7 @@ class Counted(TypedDict, total=False):
     call_overhead: Quantity | None
     reduction_bandwidth: Quantity | None
     copy_bandwidth: Quantity | None
+    block_bandwidth: Quantity | None
     symmetric: bool | None
     inefficiencies: str | Sequence[str] | None
     model: Model | None
@@ -79,6 +80,8 @@ class Software:
         reduction_bandwidth: bytes/s at which a rank reduces; None: reducing takes no time.
         copy_bandwidth: bytes/s at which a rank copies what its communicator copies around a program (see
             `collectives.execution.staging`); None: that takes no time.
+        block_bandwidth: bytes/s of a thread block of a file of MSCCL XML; None: what NCCL's model says of the
+            GPU (see `collectives.timing.thread_blocks`), or nothing where the transport is ``ideal``.
         symmetric: buffers are registered as windows, so that NCCL takes its symmetric kernels where it has
             some (see `collectives.timing.formulas.nccl.symmetric`).
         inefficiencies: terms of what a training step loses besides the time of its messages (see
@@ -92,6 +95,7 @@ class Software:
     call_overhead: Quantity = 0
     reduction_bandwidth: Quantity | None = None
     copy_bandwidth: Quantity | None = None
+    block_bandwidth: Quantity | None = None
     symmetric: bool = False
     inefficiencies: tuple[str, ...] = ()
 

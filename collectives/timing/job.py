@@ -7,7 +7,7 @@ and what they add to the time of the network.  An engine then needs nothing else
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from collectives.catalogue.admission import admitted, is_shipped
@@ -21,6 +21,7 @@ from collectives.program.placement import on_nodes
 from collectives.program.program_key import ProgramKey
 from collectives.timing.assumptions import Software
 from collectives.timing.cost import selector_on
+from collectives.timing.thread_blocks import of_its_file, protocol_of, through_blocks
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
@@ -67,6 +68,16 @@ class Job:
                 f"got {self.nbytes} and {self.itemsize}"
             )
 
+    def as_its_file_says(self, topology: Topology) -> Job:
+        """Return the same with the program, and the protocol, of the file that its algorithm names, if any.
+
+        Raises:
+            AlgorithmFileError: see `collectives.catalogue.resolve`.
+        """
+        algorithm = of_its_file(self.algorithm, self.collective)
+        protocol = protocol_of(algorithm, self.software, topology)
+        return replace(self, algorithm=algorithm, software=replace(self.software, protocol=protocol))
+
     def held_nbytes(self, topology: Topology) -> int:
         """Return the bytes of the buffers of all ranks together."""
         return self.nbytes * len(places(self.placement, topology))
@@ -85,6 +96,7 @@ class PlannedJob:
         start_ps: when they begin, in picoseconds.
         scenario: the topology, and the conditions that hold on it.
         transport_model: how a step is completed.
+        thread_blocks: what is counted of those that its file states, in words.
     """
 
     algorithm: Algorithm
@@ -95,6 +107,7 @@ class PlannedJob:
     start_ps: int
     scenario: Scenario
     transport_model: TransportModel = IDEAL
+    thread_blocks: str = ""
 
 
 def plan(job: Job, scenario: Scenario) -> PlannedJob:
@@ -115,6 +128,7 @@ def plan(job: Job, scenario: Scenario) -> PlannedJob:
     if around_ps := job.software.around_ps(algorithm.collective, len(hosts), job.nbytes):
         delays_ps = rank_overhead.delays_of(len(hosts)) + around_ps
         rank_overhead = rank_overhead.with_late(dict(enumerate(delays_ps.tolist())))
+    scenario, thread_blocks = through_blocks(scenario, algorithm, hosts, job.software)
     return PlannedJob(
         algorithm=algorithm,
         nbytes=job.nbytes,
@@ -124,6 +138,7 @@ def plan(job: Job, scenario: Scenario) -> PlannedJob:
         start_ps=parse_time(job.start),
         scenario=scenario,
         transport_model=by_itself(model) if job.algorithm == NATIVE else model,
+        thread_blocks=thread_blocks,
     )
 
 

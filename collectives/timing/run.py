@@ -36,6 +36,7 @@ class Run:
         conditions: that held, in words.
         interval_seconds: within which nine of ten measurements are expected; None where the model has none.
         beyond: how the time goes beyond what was measured, in words; only where a model of measurements does.
+        thread_blocks: what is counted of those that the program's file states, and what not, in words.
         latency_ps: the part of a closed form's time that is latency, whatever the size; None: not told apart.
     """
 
@@ -53,6 +54,7 @@ class Run:
     conditions: tuple[str, ...] = ()
     interval_seconds: tuple[float, float] | None = None
     beyond: str = ""
+    thread_blocks: str = ""
     latency_ps: int | None = None
     _planned: PlannedJob | None = field(default=None, compare=False)
     _observation: Observation | None = field(default=None, compare=False)
@@ -102,6 +104,7 @@ class Run:
             planned.transport_model.name,
             start_ps,
             tuple(map(str, scenario.conditions)),
+            thread_blocks=planned.thread_blocks,
             _planned=planned,
             _observation=observation,
         )

@@ -199,10 +199,17 @@ def simulate_jobs(
 
     env = simpy.Environment(initial_time=0)
     scenario, jobs = _held(jobs, topology, conditions)
+    planned = [plan(job, scenario) for job in jobs]
+    through = [one.scenario for one in planned if one.scenario.further is not None]
+    if len(through) > 1 and any(one.further and one.further.names for one in through):
+        raise NotSupportedError(
+            f"jobs on one network: expected one at most by FILE.xml, got {len(through)}; take "
+            "transport_model='ideal', which leaves thread blocks out"
+        )
+    scenario = (*through, scenario)[0]
+    planned = [replace(one, scenario=scenario) for one in planned]
     recorder = Recorder(scenario.topology) if observe else None
     network = scenario.network(env, recorder)
-
-    planned = [plan(job, scenario) for job in jobs]
     seen = [None if recorder is None else Observation(one, recorder, len(jobs) > 1) for one in planned]
 
     def started(one: PlannedJob, observation: Observation | None) -> Any:
@@ -224,9 +231,12 @@ def _held(
 ) -> tuple[Scenario, list[Job]]:
     """Return the scenario by the protocol of *jobs*, and both as they are where buffers fit into caches.
 
+    Jobs are as their files say.
+
     Raises:
         NotSupportedError: jobs differ in their protocol, which is one of the whole network.
     """
+    jobs = [job.as_its_file_says(topology) for job in jobs]
     protocols = {job.software.protocol for job in jobs}
     if len(protocols) > 1:
         raise NotSupportedError("jobs on one network: expected one protocol of all, got several")
@@ -235,7 +245,7 @@ def _held(
     held = sum(job.held_nbytes(topology) for job in jobs)
     cache = topology.cache
     if cache is None or held > cache.nbytes:
-        return Scenario.of(topology, conditions), list(jobs)
+        return Scenario.of(topology, conditions), jobs
     return (
         Scenario.of(topology.holding(held), conditions),
         [replace(job, software=job.software.copying_faster(cache.copy_speedup)) for job in jobs],

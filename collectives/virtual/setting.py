@@ -13,6 +13,7 @@ from collectives.catalogue.selectors import Choice
 from collectives.errors import NotSupportedError
 from collectives.execution.transport_model import TransportModel
 from collectives.timing.assumptions import Model
+from collectives.timing.thread_blocks import left_out_of_a_run
 from collectives.virtual.branches import branches_of_torch
 from collectives.virtual.computation import ComputeModel, Roofline
 from collectives.virtual.computation.compiled import regions_of_torch
@@ -263,6 +264,8 @@ class Setting:
         Iterations.of(cluster).conclude(gpus)
         if isinstance(self.model, Roofline):
             self.model.note_unmodelled(Notices.of(cluster))
+        if text := left_out_of_a_run(self.algorithm):
+            Notices.of(cluster).add(text)
         for text in VirtualWorld.of(cluster).group_calls.notices():
             Notices.of(cluster).add(text)
         return VirtualReport.of(cluster, self.algorithm, self.model, self.conditions, has_ended)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
@@ -30,6 +31,7 @@ from collectives.timing.formulas.nccl.protocol import with_protocol
 from collectives.timing.queues import EngineName, run_until
 from collectives.timing.ranks.attention import Attention
 from collectives.timing.rows.makespan import Evaluated
+from collectives.timing.thread_blocks import of_its_file, protocol_of, through_blocks
 from ddp.profiles import Profile
 from ddp.reduction.bucketing import bucket_limits
 from ddp.reduction.overlap import Strategy, resolve_strategy
@@ -127,9 +129,13 @@ def simulate_step(
     software = assumed.software
     if algorithm == NATIVE and topology.hardware is not None and software.transport.name == "nccl":
         algorithm = NCCL
+    name_of_algorithm = name_of(algorithm)
+    algorithm = of_its_file(algorithm)
+    software = replace(software, protocol=protocol_of(algorithm, software, topology))
     if software.protocol is not None:
         topology = with_protocol(topology, software.protocol)
     scenario = Scenario.of(topology, conditions)
+    scenario, thread_blocks = through_blocks(scenario, algorithm, range(topology.num_ranks), software)
     if scenario.slowest is not None:
         raise NotSupportedError(
             "simulate_step: one reducer stands for all ranks, which must compute equally fast; leave out "
@@ -146,7 +152,6 @@ def simulate_step(
     sent += [(BROADCAST, nbytes) for nbytes in broadcasts] * overlap.num_passes
     assumed = settled(assumed, algorithm, scenario)
     lost = inefficiencies_on(assumed, scenario, profile, algorithm)
-    name_of_algorithm = name_of(algorithm)
     compute_ps = profile.compute_ps * overlap.num_passes
     alone_ps = max(compute_ps + lost.optimizer_ps, lost.input_alone_ps)
     profile = profile.slowed(lost.late)
@@ -232,6 +237,7 @@ def simulate_step(
         without_device=lost.without_device,
         each_size_once=fidelity.each_size_once and not by_formula,
         on_lines=fidelity.on_lines and not by_formula,
+        thread_blocks=thread_blocks,
         buffers=tuple(run for run in timeline.runs if run.bucket == BUFFERS),
     )
 

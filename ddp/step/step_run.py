@@ -30,6 +30,7 @@ class StepRun:
         without_device: terms that would be counted if anybody said on what ranks compute.
         each_size_once: whether buckets of one size were simulated once, as there were very many messages.
         on_lines: whether of these sizes only powers of two were, and others are on the line between two.
+        thread_blocks: what counts of those that the algorithm's file states, and what not, in words.
         buffers: the collectives that brought buffers to all ranks, for which the forward pass waited.
     """
 
@@ -46,6 +47,7 @@ class StepRun:
     without_device: tuple[str, ...] = ()
     each_size_once: bool = False
     on_lines: bool = False
+    thread_blocks: str = ""
     buffers: tuple[BucketRun, ...] = ()
 
     def __repr__(self) -> str:
@@ -100,6 +102,8 @@ class StepRun:
         words = asked.with_(transport_model=transport, model=self.model).in_words(self.inefficiencies)
         if self.without_device:
             words += f"; not counted without a device: {', '.join(self.without_device)}"
+        if self.thread_blocks:
+            words += f"; of the algorithm's file: {self.thread_blocks}"
         if self.on_lines:
             return f"{words}; buckets of powers of two simulated once, others on the line between two"
         return f"{words}; each size of bucket simulated once" if self.each_size_once else words

@@ -2,6 +2,7 @@
 
 A slow rank gets a private link for each of its own, of 1/factor the bandwidth (`PrivateLinksRouting`), so
 that max-min sharing limits it and nobody else.  A change of a link changes the private links that go with it.
+What carries single connections has links of its own behind these (`FurtherLinksRouting`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from sim.scenario.conditions import Background, Condition, Jitter, LinkChange, L
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.topology.placement import check_place
-from sim.topology.routing import Routing
+from sim.topology.routing import FurtherLinks, FurtherLinksRouting, Routing
 from sim.topology.routing.private import PrivateLinksRouting
 from sim.units import Int64Array
 
@@ -41,10 +42,12 @@ class Scenario:
     Attributes:
         base: the topology without them.
         conditions: that hold.
+        further: links that single connections cross besides.
     """
 
     base: Topology
     conditions: tuple[Condition, ...] = ()
+    further: FurtherLinks | None = None
 
     @classmethod
     def of(cls, topology: Topology, conditions: Sequence[Condition] = ()) -> Scenario:
@@ -131,7 +134,22 @@ class Scenario:
 
     @cached_property
     def topology(self) -> Topology:
-        """The network as messages see it at first; `base` if no rank is slow."""
+        """The network as messages see it at first; `base` if no rank is slow and no links are further."""
+        slowed, further = self._slowed, self.further
+        if further is None:
+            return slowed
+        number = len(further.names)
+        return replace(
+            slowed,
+            routing=FurtherLinksRouting(slowed.routing, slowed.num_links, further),
+            sharing=slowed.sharing and slowed.sharing.with_whole(number),
+            link_bandwidth=np.append(slowed.link_bandwidth, np.full(number, further.bandwidth)),
+            link_latency=np.append(slowed.link_latency, np.zeros(number, dtype=np.int64)),
+        )
+
+    @cached_property
+    def _slowed(self) -> Topology:
+        """The network with the private links of slow ranks."""
         if not self.factors:
             return self.base
         routing = self._private(self.base.routing)
@@ -153,7 +171,12 @@ class Scenario:
 
     def _without(self, links: Collection[int]) -> Routing:
         routing = self.base.without_links(links).routing
-        return self._private(routing) if self.factors else routing
+        routing = self._private(routing) if self.factors else routing
+        return (
+            routing
+            if self.further is None
+            else FurtherLinksRouting(routing, self._slowed.num_links, self.further)
+        )
 
     @property
     def reroutes(self) -> bool:
@@ -206,7 +229,7 @@ class Scenario:
 
     def _changes(self) -> Iterator[BandwidthChange]:
         """Yield the changes of links, and with each those of the private links that go with it."""
-        routing = self.topology.routing
+        routing = self._slowed.routing
         ways = routing.ways if isinstance(routing, PrivateLinksRouting) else ()
         for change in self._all(LinkChange):
             link, bandwidth = self._link(change), self._bandwidth(change)

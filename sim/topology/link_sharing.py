@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sim.topology.routing import Routing, Wiring
-from sim.topology.sharing_table import Sharing
+from sim.topology.sharing_table import WHOLE, Sharing
 from sim.units import Int64Array
 
 
@@ -88,6 +88,14 @@ class LinkSharing:
             self.tables,
             np.append(self.table, self.table[links]),
             np.append(self.opposite, np.array(opposite, dtype=np.int64)),
+        )
+
+    def with_whole(self, number: int) -> LinkSharing:
+        """Return this one with so many further links, of which flows get all."""
+        return LinkSharing(
+            (*self.tables, WHOLE),
+            np.append(self.table, np.full(number, len(self.tables))),
+            np.append(self.opposite, np.full(number, -1)),
         )
 
     def described(self) -> tuple[Any, ...]:

@@ -26,8 +26,8 @@ NONE = "none"
 
 KEYS = (
     "network", "algorithm", "ideal", "model", "transport_model", "protocol", "overhead", "arrival_overhead",
-    "call_overhead", "reduction_bandwidth", "copy_bandwidth", "symmetric", "inefficiencies", "device",
-    "jitter", "seed", "straggler", "fail_link", "degrade_link", "reroute",
+    "call_overhead", "reduction_bandwidth", "copy_bandwidth", "block_bandwidth", "symmetric",
+    "inefficiencies", "device", "jitter", "seed", "straggler", "fail_link", "degrade_link", "reroute",
 )  # fmt: skip
 """Names of assumptions: those of the options, with underscores."""
 
@@ -215,6 +215,15 @@ class CollectiveAssumptionOptions(AssumptionOptions):
         str | None,
         typer.Option(
             metavar="RATE", help="At which a rank copies what calls copy around programs; else at no cost."
+        ),
+    ] = None
+    block_bandwidth: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE",
+            help="Of a thread block of FILE.xml, such as 22GB/s: by default what NCCL's model says of the "
+            "GPU's, 20GB/s of an unknown one; with --ideal none counts.",
+            show_default=False,
         ),
     ] = None
 

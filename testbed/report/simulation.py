@@ -34,7 +34,7 @@ COLUMNS = (
     *asked("collective", "ranks", "nbytes", "algorithm", "conditions"),
     *found("chosen", "seconds", "time_ps", "algbw", "busbw", "floor_seconds", "above_floor"),
     *found_by("engine", "model", "transport_model"),
-    *found("bottleneck", "interval_seconds", "beyond", "links"),
+    *found("bottleneck", "interval_seconds", "beyond", "thread_blocks", "links"),
 )
 
 
@@ -129,6 +129,8 @@ def facts_of(own: Simulated) -> dict[str, str]:
         facts["interval"] = f"{seconds(low)} to {seconds(high)}, nine of ten measurements"
     if run.beyond:
         facts["beyond"] = run.beyond
+    if run.thread_blocks:
+        facts["of the file"] = run.thread_blocks
     facts["algbw"] = bandwidth(run.algbw)
     facts["busbw"] = bandwidth(run.busbw)
     facts["engine"] = run.engine
@@ -178,13 +180,16 @@ def _with_choice(own: Simulated) -> str:
 
 
 def carried_on(results: Sequence[Simulated]) -> Iterator[str]:
-    """Yield which sizes go beyond what was measured, a line for each way."""
+    """Yield which sizes go beyond what was measured, and what counts of files, a line for each."""
     sizes: dict[str, list[int]] = {}
     for own in results:
         if own.run.beyond:
             sizes.setdefault(own.run.beyond, []).append(own.run.nbytes)
     for how, beyond in sizes.items():
         yield f"Beyond what was measured: {', '.join(map(spell_size, dict.fromkeys(beyond)))}, {how}."
+    for name, said in dict.fromkeys((own.name, own.run.thread_blocks) for own in results):
+        if said:
+            yield f"Of {name}: {said}."
 
 
 def title(request: SimulationRequest, results: Sequence[Simulated]) -> str:

@@ -114,6 +114,7 @@ class Simulated:
             "bottleneck": None if bottleneck is None else asdict(bottleneck),
             **({"interval_seconds": list(run.interval_seconds)} if run.interval_seconds else {}),
             **({"beyond": run.beyond or None} if run.interval_seconds or run.beyond else {}),
+            **({"thread_blocks": run.thread_blocks} if run.thread_blocks else {}),
             **({"links": run.links.rows() if self.has_links else None} if with_links else {}),
         }
 

@@ -8,10 +8,12 @@ Each kind of network has its own (`sim.topology.kinds`); those here change anoth
     Routing   what a routing says      DetourRouting        any routing, without some links
     Wiring    what links connect       UnsharedRouting      any, for each rank links of its own
     Cut       where links are few      PrivateLinksRouting  any, with links that only one rank uses
+                                       FurtherLinksRouting  any, with links of single connections
 """
 
 from __future__ import annotations
 
+from sim.topology.routing.connections import Crossed, FurtherLinks, FurtherLinksRouting
 from sim.topology.routing.detour import DetourRouting
 from sim.topology.routing.hashing import ecmp_seed
 from sim.topology.routing.private import PrivateLinksRouting
@@ -29,8 +31,11 @@ from sim.topology.routing.protocol import (
 from sim.topology.routing.unshared import UnsharedRouting
 
 __all__ = [
+    "Crossed",
     "Cut",
     "DetourRouting",
+    "FurtherLinks",
+    "FurtherLinksRouting",
     "PrivateLinksRouting",
     "Ranks",
     "Routing",

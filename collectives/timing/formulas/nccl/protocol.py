@@ -14,7 +14,7 @@ what NCCL takes once per call (7 to 14 us, ``base_latency`` in `collectives.timi
 
 Ranks that share a node are joined by the links that the hardware names, else by NVLink; where each node is
 one rank, all links are of the class net.  Ranks that forward for others (ring, torus) would pay at every
-rank on the way; such networks are refused.
+rank on the way; such networks are refused, but not those in which each rank has a link to each.
 
 Source: NVIDIA/nccl 2.30, ``src/graph/tuning.cc`` (``hwLatencies`` of Ring), ``src/include/device.h`` (sizes
 of lines and flags).
@@ -90,7 +90,10 @@ def _ends(topology: Topology, wiring: Wiring, what: str) -> tuple[tuple[Mask, Ma
     """Return which links leave and enter a rank inside its node, and which between nodes."""
     num_ranks = topology.num_ranks
     leaving, entering = wiring.tail < num_ranks, wiring.head < num_ranks
-    if (leaving & entering).any():
+    ends = {
+        *zip(wiring.tail[leaving & entering].tolist(), wiring.head[leaving & entering].tolist(), strict=True)
+    }
+    if ends and len(ends) < num_ranks * (num_ranks - 1):
         raise NotSupportedError(f"{what}: ranks are linked to ranks and forward for others; use switches")
     from_card = np.isin(wiring.tail, wiring.joins[wiring.joins[:, 0] < num_ranks, 1])
     to_card = np.isin(wiring.head, wiring.joins[wiring.joins[:, 1] < num_ranks, 0])
