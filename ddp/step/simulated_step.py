@@ -124,7 +124,8 @@ def simulate_step(
             wrong.
     """
     topology = asked_topology(topology, network, num_ranks)
-    assumed = Assumptions.on(topology, network, assumptions, counted)
+    overlap, order = resolve_strategy(strategy), profile.ready_order()
+    assumed = Assumptions.on(topology, network, assumptions, counted, on_gpu=isinstance(overlap, Fsdp))
     algorithm = algorithm or assumed.algorithm
     software = assumed.software
     if algorithm == NATIVE and topology.hardware is not None and software.transport.name == "nccl":
@@ -141,7 +142,6 @@ def simulate_step(
             "simulate_step: one reducer stands for all ranks, which must compute equally fast; leave out "
             f"the factor of {scenario.slowest}, or run a script with collectives.virtual.run"
         )
-    overlap, order = resolve_strategy(strategy), profile.ready_order()
     limits = bucket_limits(bucket_cap_mb, bucket_cap_mb_list)
     sketch = overlap.plan(_layout(profile, limits, order, LinearCost(1, 1)))
     sizes = [gradient.nbytes for gradient in profile.gradients]

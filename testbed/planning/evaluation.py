@@ -76,7 +76,10 @@ def algorithm_of(point: Point, topology: Topology) -> str:
 def assumed_at(point: Point, topology: Topology) -> Assumptions:
     """Return what is assumed at *point*, on its network as it is."""
     from collectives.timing import Assumptions
+    from ddp.reduction.overlap import resolve_strategy
+    from ddp.reduction.strategies.fsdp import Fsdp
 
+    on_gpu = point.kind == "step" and isinstance(resolve_strategy(point.strategy), Fsdp)
     counted: dict[str, Any] = {
         "model": point.timing,
         "transport_model": None if point.transport == AUTO else point.transport,
@@ -84,7 +87,7 @@ def assumed_at(point: Point, topology: Topology) -> Assumptions:
         "device": point.device,
         **dict(point.software),
     }
-    return Assumptions.of_a_real_run(topology, **counted)
+    return Assumptions.of_a_real_run(topology, on_gpu=on_gpu, **counted)
 
 
 def _altered(point: Point, usual: Topology, altered: Alteration) -> tuple[Topology, FormulaParts]:

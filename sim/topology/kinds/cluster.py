@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from sim.errors import TopologyError
-from sim.topology.kinds.nodes import NodesRouting
+from sim.topology.kinds.nodes import NodesRouting, cards_of_node
 from sim.topology.kinds.switch_tree import SwitchTree, joint, switch_tree, thinned, uplinks
 from sim.topology.layout import Links, NetworkLayout, Spreading
 from sim.topology.parameters import Bandwidth, Count, Latency, NumRanks, Ratio, Seed
@@ -80,7 +80,7 @@ def cluster(
         intra_bandwidth: of each rank's links inside the node, one way: NVLink's or PCIe's.
         intra_sharing: what flows get of each link inside a node, as for `switch`.
         intra_latency: of each link inside a node; by default 300 ns of NVLink, 500 ns of PCIe.
-        nics_per_node: network cards of a node; must divide *ranks_per_node*.  By default one for each rank.
+        nics_per_node: network cards of a node, as for `nodes`.  By default one for each rank.
         nic_bandwidth: of each card and direction.
         nic_sharing: of each link between a card and its leaf.
         nic_latency: of each link between a card and its leaf.
@@ -111,7 +111,7 @@ def cluster(
         if word not in known:
             raise TopologyError(f"{what}: expected one of {', '.join(known)}, got {word!r}")
     ranks, per_node = parse_count(num_ranks, "num_ranks"), parse_count(ranks_per_node, "ranks_per_node")
-    cards = _divisor(nics_per_node, "nics_per_node", per_node, "ranks_per_node")
+    cards, of_rank = cards_of_node(per_node if nics_per_node is None else nics_per_node, per_node)
     rails = _divisor(rails, "rails", cards, "nics_per_node")
     nodes = NodesRouting(ranks, per_node, per_node // cards)
 
@@ -126,6 +126,7 @@ def cluster(
     delay = INTRA_LATENCY[intra_link] if intra_latency is None else intra_latency
     inside = Links.read(2 * ranks, intra_bandwidth, delay, intra_sharing, "intra_")
     nics = Links.read(2 * nodes.num_nics, nic_bandwidth, nic_latency, nic_sharing, "nic_")
+    nics = nics._replace(bandwidth=joint(nics.bandwidth, of_rank, "nic_bandwidth"))
     up = thinned(joint(nics.bandwidth, per_leaf, "nic_bandwidth"), oversubscription)
     over = thinned(joint(up, per_pod, "nic_bandwidth"), core_oversubscription, "core_oversubscription")
     tree = switch_tree(

@@ -9,6 +9,7 @@ import numpy as np
 
 from sim.errors import TopologyError
 from sim.topology.fabric import FabricName, of_ports
+from sim.topology.kinds.switch_tree import joint
 from sim.topology.layout import Links, NetworkLayout
 from sim.topology.parameters import Bandwidth, Computed, Count, Latency, NumRanks
 from sim.topology.routing import Cut, Ranks, Wiring, choose, rank_names, up_or_down
@@ -43,8 +44,9 @@ def nodes(
         intra_bandwidth: of each rank's links inside the node, ``"300GB/s"`` or bytes/s.
         intra_sharing: what flows get of each link inside a node, as for `switch`.
         intra_latency: of each link inside a node, ``"500ns"`` or seconds.
-        nics_per_node: network cards of a node; must divide ``ranks_per_node``.  Consecutive
-            ranks share a card.
+        nics_per_node: network cards of a node; must divide ``ranks_per_node``, consecutive ranks sharing a
+            card, or be a multiple of it: then the cards of a rank are one link of their joint bandwidth, over
+            which its messages are spread evenly, as NCCL's channels are.
         nic_bandwidth: of each card and direction.
         nic_sharing: what flows get of each link between a card and the switch.
         nic_latency: of each such link.
@@ -66,17 +68,28 @@ def nodes(
         raise TopologyError(
             f"num_ranks: {ranks} ranks, but {num_nodes} nodes of {ranks_per_node} hold {places}"
         )
-    if room % parse_count(nics_per_node, "nics_per_node"):
-        raise TopologyError(
-            f"nics_per_node: {nics_per_node} does not divide ranks_per_node, {ranks_per_node}; "
-            "each NIC serves equally many ranks"
-        )
-
-    routing = NodesRouting(ranks, room, room // nics_per_node)
+    cards, of_rank = cards_of_node(nics_per_node, room)
+    routing = NodesRouting(ranks, room, room // cards)
     inside = Links.read(2 * ranks, intra_bandwidth, intra_latency, intra_sharing, "intra_")
     up = Links.read(routing.num_nics, nic_bandwidth, nic_latency, nic_sharing, "nic_")
+    up = up._replace(bandwidth=joint(up.bandwidth, of_rank, "nic_bandwidth"))
     down = up._replace(sharing=of_ports(fabric, nic_sharing))
     return NetworkLayout(name, ranks, min(ranks, room), [inside, up, down], routing)
+
+
+def cards_of_node(nics_per_node: int, room: int) -> tuple[int, int]:
+    """Return over how many links a node of *room* ranks sends, and how many cards each stands for.
+
+    Raises:
+        TopologyError: cards serve ranks unequally.
+    """
+    number = parse_count(nics_per_node, "nics_per_node")
+    if room % number and number % room:
+        raise TopologyError(
+            f"nics_per_node: {number} neither divides ranks_per_node, {room}, nor is a multiple of it; each "
+            "NIC serves equally many ranks, or each rank has equally many"
+        )
+    return min(number, room), max(1, number // room)
 
 
 @dataclass(frozen=True)

@@ -190,3 +190,9 @@ def test_impossible_parameters_are_refused(name: str, message: str) -> None:
 def test_what_is_simulated_only_is_not_among_the_strategies_that_train() -> None:
     assert resolve_strategy("fsdp").simulated_only
     assert not any(strategy.simulated_only for strategy in STRATEGIES.values())
+
+
+def test_fsdp_on_a_network_that_names_no_hardware_goes_as_on_gpus():
+    run = simulate_step(PROFILE, network="ethernet-25g", num_ranks=4, strategy="fsdp")
+
+    assert run.transport_model == "nccl"

@@ -173,7 +173,7 @@ plan three.toml | line 2: profile 1, name
 plan no_toml.toml | not a TOML file
 plan --profile resnet50 --network dgx-h100 --set nic=1 | no field of this network that can be set
 plan --profile resnet50 --network dgx-h100 --set nic_bandwidth=fast | expected a bandwidth
-plan --profile resnet50 --network dgx-h100 --set nics_per_node=3 | does not divide
+plan --profile resnet50 --network dgx-h100 --set nics_per_node=3 | neither divides
 
 profile missing.py | there is no such script
 
