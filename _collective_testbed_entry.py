@@ -31,6 +31,9 @@ FIXTURE = "virtual_cluster"
 ON_RANKS = "on_ranks"
 """What a test that runs as ranks has."""
 
+project_folder: Path | None = None
+"""While pytest runs: its root, whose project says what holds where tests say nothing."""
+
 
 class InTheWayError(ImportError):
     """What the program finds under the name of a package of ours is something else."""
@@ -117,6 +120,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     import pytest
 
+    global project_folder
+    project_folder = config.rootpath
+
     class Fixtures:
         @pytest.fixture
         def virtual_cluster(self) -> type[VirtualCluster]:
@@ -140,6 +146,12 @@ def pytest_configure(config: pytest.Config) -> None:
     from testbed.pytest_plugin import begin_page
 
     begin_page(config, path, PAGE_OPTION)
+
+
+def pytest_unconfigure() -> None:
+    """Let functions run as ranks outside of pytest again."""
+    global project_folder
+    project_folder = None
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -24,9 +24,11 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
+import _collective_testbed_entry
 from _collective_testbed_entry import ON_RANKS
 
 if TYPE_CHECKING:
@@ -77,7 +79,8 @@ class VirtualCluster:
     """Ranks on a network in virtual time, on which functions and scripts run.
 
     Args:
-        ranks: how many; None: as many as *network* has, where it says so.
+        ranks: how many; None: as many as *network* has, where it says so.  In pytest, None of *ranks*,
+            *network*, *compute* and *seeds* is what ``[tool.testbed]`` of the ``pyproject.toml`` says.
         network: the name of a preset or the path of a network file, which bring along what a real run there
             would use; or a topology, which knows its links alone; None: the links of ``switch-100g``.
         compute: how computation takes time: as ``testbed run --compute`` takes it, such as ``"h100"``, a
@@ -120,7 +123,8 @@ class VirtualCluster:
             raise ValueError("orders='all': nothing takes time, so leave out compute= and conditions=")
         if orders is not None and seeds is not None:
             raise ValueError("seeds: every order holds those of all seeds; give one of seeds= and orders=")
-        self.seeds = _seeds(seeds)
+        _seeds(seeds)
+        self.seeds = seeds
         self.ranks = ranks
         self.network = network
         self.compute = compute
@@ -162,12 +166,13 @@ class VirtualCluster:
         else:
             called, argv = fn_or_script, tuple(map(str, args))
         failure: BaseException
+        cluster = self._as_the_project_says()
         try:
-            if self.orders is not None:
-                return self._in_every_order(called, argv)
-            outcome = self._once(called, argv, self.conditions, None)
-            for seed in self.seeds:
-                self._under(seed, called, argv, outcome)
+            if cluster.orders is not None:
+                return cluster._in_every_order(called, argv)
+            outcome = cluster._once(called, argv, cluster.conditions, None)
+            for seed in _seeds(cluster.seeds):
+                cluster._under(seed, called, argv, outcome)
         except RankError as error:
             failure = _of_rank(error)
         except SimulationError as error:
@@ -177,6 +182,26 @@ class VirtualCluster:
                 warnings.warn(text, MistakeWarning, stacklevel=2)
             return outcome
         raise failure
+
+    def _as_the_project_says(self) -> VirtualCluster:
+        """Return this cluster with what the project's file says where nothing is given.
+
+        Raises:
+            UsageError: the file says what cannot be.
+        """
+        if _collective_testbed_entry.project_folder is None:
+            return self
+        from sim.topology import Topology
+        from testbed.options.project import Project
+
+        cluster = copy(self)
+        said = Project.at(_collective_testbed_entry.project_folder).of_tests(
+            in_every_order=self.orders is not None, has_ranks=isinstance(self.network, Topology)
+        )
+        for name, value in said.items():
+            if getattr(cluster, name) is None:
+                setattr(cluster, name, value)
+        return cluster
 
     def _once(
         self, called: Any, argv: Sequence[str], conditions: Sequence[VirtualCondition], order: Order | None
@@ -259,7 +284,7 @@ class VirtualCluster:
 
 
 def on_ranks(
-    ranks: int,
+    ranks: int | None = None,
     network: Topology | str | os.PathLike[str] | None = None,
     *,
     compute: ComputeModel | Mapping[str, int] | str | None = None,

@@ -27,6 +27,7 @@ from testbed.options import ALSO
 from testbed.options.foreign_files import naming_foreign_files
 from testbed.options.groups import grouped
 from testbed.options.outputs import CheckedCommand, check_outputs
+from testbed.options.project import TAKEN
 from testbed.options.values import check_values
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ def command(
             raise interrupted.by from None
         if result is None:
             return
+        result = TAKEN.get().noted(result)
         outputs.give(result, console)
         if result.failure is not None:
             code = result.exit_code

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperCommand
 
 from testbed.errors import UsageError, reporting_errors
+from testbed.options.project import take
 from testbed.options.values import check_values, parts_of
 from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable
@@ -77,6 +78,7 @@ class CheckedCommand(TyperCommand):
             one_value = parameter.param_type_name == "option" and not parameter.multiple
             if count > 1 and one_value and not getattr(parameter, "is_flag", False):
                 reporting_errors(_refuse_second)(parameter.opts[0], count)
+        ctx.default_map = reporting_errors(take)(self.name, {str(parameter.name) for parameter in given})
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
