@@ -11,7 +11,7 @@ from testbed.options.annotations import IsModule, Network, Script, ScriptArgumen
 from testbed.options.arguments import parse_ranks
 from testbed.options.cluster import DEFAULT_NETWORK
 from testbed.options.command import command
-from testbed.report.sameness import sameness_result
+from testbed.report.sameness import Variant, sameness_result
 from testbed.result import Result
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ EXAMPLES = """\b
 Examples:
   testbed same --ranks 1,2,4 train.py
   testbed same --ranks 1,8 --steps 3 train.py --global-batch-size 64
+  testbed same --ranks 4 --vary "--tp 1" "--tp 2" train.py
 """
 
 
@@ -40,6 +41,14 @@ def same(
     ] = 1e-4,
     network: Network = DEFAULT_NETWORK,
     module: IsModule = False,
+    vary: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="WORDS WORDS",
+            help="Compare two runs of one number of ranks instead: of a script that gets the first words "
+            "besides, and the second.",
+        ),
+    ] = None,
 ) -> Result:
     """Say whether a training is the same on different numbers of ranks, and at which step it first parts.
 
@@ -48,14 +57,20 @@ def same(
     output is not shown. Options come before SCRIPT; all that follows it is the script's.
     """
     counts = parse_ranks(ranks)
-    if len({*counts}) < 2:
-        raise UsageError(f"--ranks {ranks}: expected two numbers of ranks or more, such as 1,2,4")
+    if vary is None:
+        variants = [Variant(count) for count in counts]
+        if len(variants) < 2:
+            raise UsageError(f"--ranks {ranks}: expected two numbers of ranks or more, such as 1,2,4")
+    elif len(counts) == 1:
+        variants = [Variant(counts[0], words) for words in vary]
+    else:
+        raise UsageError(f"--vary: expected one number of ranks beside it, got --ranks {ranks}")
 
     records = {
-        count: _recorded(script, arguments or [], count, network, module, steps)
-        for count in dict.fromkeys(counts)
+        own: _recorded(script, [*(arguments or []), *own.arguments()], own.ranks, network, module, steps)
+        for own in variants
     }
-    return sameness_result(script, counts[0], _compared(records, tolerance), tolerance)
+    return sameness_result(script, variants[0], _compared(records, tolerance), tolerance)
 
 
 def _recorded(
@@ -84,9 +99,9 @@ def _recorded(
     return record
 
 
-def _compared(records: dict[int, ParameterRecord], tolerance: float) -> dict[int, Comparison]:
-    """Return how every run compares with the first, by number of ranks."""
+def _compared(records: dict[Variant, ParameterRecord], tolerance: float) -> dict[Variant, Comparison]:
+    """Return how every run compares with the first."""
     from collectives.virtual.parameters.comparison import compare
 
     (_, first), *others = records.items()
-    return {count: compare(first, record, tolerance) for count, record in others}
+    return {variant: compare(first, record, tolerance) for variant, record in others}

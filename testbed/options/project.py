@@ -77,7 +77,8 @@ class Project:
         if name == "run" or not own:
             return own
         if (ranks := own.get("ranks")) is not None:
-            own["ranks"] = str(ranks) if ranks == 1 else f"1,{ranks}" if name == "same" else f"2-{ranks}"
+            is_one = ranks == 1 or "vary" in given
+            own["ranks"] = str(ranks) if is_one else f"1,{ranks}" if name == "same" else f"2-{ranks}"
         return own if name == "same" else {key: _of_many(key, value) for key, value in own.items()}
 
     def of_tests(self, *, in_every_order: bool, has_ranks: bool) -> dict[str, Any]:

@@ -54,8 +54,8 @@ class ScriptCommand(CheckedCommand):
                 name = f"--{ctx.token_normalize_func(name[2:])}" if name.startswith("--") else name
             if name not in known:
                 break
-            has_value = not equals and not getattr(known[name], "is_flag", False)
-            place += 1 + has_value
+            is_flag = getattr(known[name], "is_flag", False)
+            place += 1 if is_flag or equals else 1 + known[name].nargs
         return min(place, len(args))
 
 

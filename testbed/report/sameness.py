@@ -1,12 +1,14 @@
-"""Result of one training on several numbers of ranks: whether each is the same as the first."""
+"""Result of one training on several numbers of ranks, or by several words: whether each is as the first."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from testbed.errors import UsageError
 from testbed.output.table import counted
 from testbed.result import Grid, Result, Rows, Text, asked, found
 
@@ -20,7 +22,7 @@ MODEL = (
 )
 
 COLUMNS = (
-    *asked("ranks"),
+    *asked("ranks", "words"),
     *found("same", "steps", "steps_of_first", "parameters_compared", "steps_compared"),
     *found("parting", "largest_difference", "left_out"),
 )
@@ -29,28 +31,57 @@ MOST_LEFT_OUT = 3
 """Parameters of each run that are named where they could not be compared."""
 
 
+@dataclass(frozen=True)
+class Variant:
+    """A run of the training: on so many ranks, with *words* for the script beside those of all runs."""
+
+    ranks: int
+    words: str = ""
+
+    def arguments(self) -> list[str]:
+        """Return the words one by one.
+
+        Raises:
+            UsageError: a quote in them does not end.
+        """
+        try:
+            return shlex.split(self.words)
+        except ValueError as error:
+            raise UsageError(f"--vary {self.words!r}: {error}") from None
+
+    def __str__(self) -> str:
+        return self.words or counted(self.ranks, "rank")
+
+
 def sameness_result(
-    script: str, first: int, comparisons: Mapping[int, Comparison], tolerance: float
+    script: str, first: Variant, comparisons: Mapping[Variant, Comparison], tolerance: float
 ) -> Result:
-    """Return whether *script* trains the same on other numbers of ranks as on the *first*.
+    """Return whether *script* trains the same in other runs as in the *first*.
 
     Args:
         script: its path or name.
-        first: number of ranks with which the others were compared.
-        comparisons: how they compare with it, by number of ranks.
+        first: with which the others were compared.
+        comparisons: how they compare with it.
         tolerance: relative difference of a parameter that is rounding.
     """
-    failures = [text for count, own in comparisons.items() if (text := _failure(first, count, own))]
+    failures = [text for other, own in comparisons.items() if (text := _failure(first, other, own))]
     left_out = dict.fromkeys(text for own in comparisons.values() for text in own.left_out[:MOST_LEFT_OUT])
+    most = max(len(own.left_out) for own in comparisons.values())
     others = ", ".join(map(str, comparisons))
+    same = f"It is the same: {first} and {others}"
     return Result(
-        question=f"Is the training of {script} the same on {others} as on {counted(first, 'rank')}?",
+        question=f"Is the training of {script} the same: {first} and {others}?",
         answer=f"Not the same: {failures[0]}."
         if failures
-        else f"It is the same on {first} and {others} ranks.",
+        else f"{same}, but for {counted(most, 'parameter')} that could not be compared."
+        if most
+        else f"{same}.",
         method="simulated",
         model=MODEL,
-        rows=Rows(COLUMNS, [{"ranks": count, **_as_json(own)} for count, own in comparisons.items()]),
+        rows=Rows(
+            COLUMNS,
+            [{"ranks": run.ranks, "words": run.words, **_as_json(own)} for run, own in comparisons.items()],
+        ),
         asked=("script", "tolerance"),
         body={
             "script": script,
@@ -59,33 +90,43 @@ def sameness_result(
         },
         parts=[
             _table(first, comparisons),
-            Text([f"Left out: {text}" for text in left_out], gap=False),
+            Text([f"Not compared: {text}" for text in left_out], gap=False),
         ],
         failure="\n".join(failures) if failures else None,
     )
 
 
-def _table(first: int, comparisons: Mapping[int, Comparison]) -> Grid:
-    columns = ("ranks", f"as on {counted(first, 'rank')}", "in", "difference", "parameters", "steps")
+def _table(first: Variant, comparisons: Mapping[Variant, Comparison]) -> Grid:
+    runs = "with" if first.words else "ranks"
+    columns = (
+        runs,
+        f"as {'with' if first.words else 'on'} {first}",
+        "in",
+        "difference",
+        "parameters",
+        "not compared",
+        "steps",
+    )
     rows = []
-    for count, own in comparisons.items():
+    for run, own in comparisons.items():
         largest = own.largest
         rows.append(
             (
-                str(count),
+                run.words or str(run.ranks),
                 "same" if own.are_same else "no",
                 f"{_what(largest)}, step {largest.step}" if largest and largest.relative else "",
                 "" if largest is None else _spell(largest.relative),
                 str(own.compared[0]),
+                str(len(own.left_out)),
                 str(own.steps[1]),
             )
         )
     return Grid(columns, rows, text_columns=3)
 
 
-def _failure(first: int, count: int, own: Comparison) -> str:
+def _failure(first: Variant, other: Variant, own: Comparison) -> str:
     """Return in words why a run is not the same as the first; nothing if it is."""
-    runs = f"{first} and {counted(count, 'rank')}"
+    runs = f"{first.words or first.ranks} and {other}"
     if own.parting is not None:
         where = f" ({own.parting.place})" if own.parting.place else ""
         when = f"in step {own.parting.step}{where}" if own.parting.step else "before the first step"

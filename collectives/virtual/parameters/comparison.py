@@ -227,10 +227,14 @@ def _put_together(parts: list[Held]) -> Tensor | None:
     whole = torch.zeros(first.placed.shape, dtype=first.value.dtype)
     covered = torch.zeros(first.placed.shape, dtype=torch.bool)
     for part in parts:
-        if part.value is None or part.placed is None or part.placed.offset is None:
+        if part.value is None or part.placed is None or part.placed.index is None:
             return None
+        index = part.placed.index
         place = tuple(
-            slice(begin, begin + length) for begin, length in zip(part.placed.offset, part.shape, strict=True)
+            torch.tensor(list(own), dtype=torch.long).reshape(
+                [-1 if dim == other else 1 for other in range(len(index))]
+            )
+            for dim, own in enumerate(index)
         )
         whole[place] = part.value
         covered[place] = True

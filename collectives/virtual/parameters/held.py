@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor.placement_types import Placement, _StridedShard
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.gpu.values import value_of
@@ -24,13 +26,13 @@ class Placed:
     Attributes:
         mesh: names and sizes of the dimensions of the mesh.
         shape: of the whole.
-        offset: of the shard's first element, in each dimension of the whole; None where it is in strides.
+        index: of the shard's elements in each dimension of the whole; None where no elements are its own.
         coordinates: of the rank, in those dimensions of the mesh along which the parameter is divided.
     """
 
     mesh: tuple[tuple[str, ...], tuple[int, ...]]
     shape: tuple[int, ...]
-    offset: tuple[int, ...] | None
+    index: tuple[range | tuple[int, ...], ...] | None
     coordinates: tuple[int, ...]
 
 
@@ -96,12 +98,33 @@ def _placed(tensor: DTensor) -> Placed | None:
     divided = [
         own for own, placement in zip(coordinate, placements, strict=True) if not placement.is_replicate()
     ]
-    offset = None
+    index: tuple[range | tuple[int, ...], ...] | None = None
     if all(type(placement) in (Shard, Replicate) for placement in placements):
-        _, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
+        shape, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
+        index = tuple(range(begin, begin + length) for begin, length in zip(offset, shape, strict=True))
+    elif all(isinstance(placement, Shard | _StridedShard | Replicate) for placement in placements):
+        index = tuple(
+            _in_strides(size, dim, coordinate, mesh.shape, placements)
+            for dim, size in enumerate(tensor.shape)
+        )
     return Placed(
         mesh=(tuple(mesh.mesh_dim_names or ()), tuple(mesh.shape)),
         shape=tuple(tensor.shape),
-        offset=None if offset is None else tuple(offset),
+        index=index,
         coordinates=tuple(divided),
     )
+
+
+def _in_strides(
+    size: int,
+    dim: int,
+    coordinate: Sequence[int],
+    mesh_shape: Sequence[int],
+    placements: Sequence[Placement],
+) -> tuple[int, ...]:
+    """Return which elements of dimension *dim*, of so many, a rank has: FSDP2 divides what others have."""
+    index = torch.arange(size).reshape(*[1] * dim, size)
+    for own, parts, placement in zip(coordinate, mesh_shape, placements, strict=True):
+        if isinstance(placement, Shard | _StridedShard) and placement.dim == dim:
+            index = placement._split_tensor(index, parts, with_padding=False)[0][own]
+    return tuple(index.flatten().tolist())

@@ -70,6 +70,14 @@ def test_where_it_parts_step_parameter_and_line_are_named() -> None:
     assert "its gradient there is 2 times the first run's" in said
 
 
+def test_two_lots_of_words_are_compared_on_one_number_of_ranks() -> None:
+    said = called('same --ranks 2 --vary "--lr 1" "--lr 1 sums" train.py', code=1).stderr
+    refused = called("same --vary means sums train.py", code=2).stderr
+
+    assert "--lr 1 and --lr 1 sums part in step 1 (train.py:19): Linear, gradient of" in said
+    assert refused == "testbed: error: --vary: expected one number of ranks beside it, got --ranks 1,2,4\n"
+
+
 @pytest.mark.costly
 def test_replicas_that_part_end_a_run_with_exit_code_1() -> None:
     check = "run --ranks 2 --check replicas"

@@ -9,7 +9,9 @@ import torch
 import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from collectives.virtual import run
 from collectives.virtual.parameters.comparison import Comparison, compare
@@ -59,6 +61,38 @@ def test_a_global_batch_that_ranks_share_is_one_training(ranks, sharded):
     assert comparison.are_same
     assert comparison.compared == (4, STEPS)
     assert 0 < comparison.largest.relative < TOLERANCE
+
+
+def _train_divided(rank: int, tensor: int) -> None:
+    """Train with so many ranks for each tensor, by FSDP2 across them."""
+    dist.init_process_group()
+    mesh = init_device_mesh("cpu", (dist.get_world_size() // tensor, tensor), mesh_dim_names=("dp", "tp"))
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2), torch.nn.Tanh()
+    )
+    parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    fully_shard(model, mesh=mesh["dp"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(STEPS):
+        torch.manual_seed(step)
+        batch = torch.randn(8, 6).chunk(mesh["dp"].size())[mesh["dp"].get_local_rank()]
+        model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("tensor", [2, 4])
+def test_shards_in_strides_of_two_dimensions_of_a_mesh_are_put_together(tensor):
+    records = [ParameterRecord(kept_steps=STEPS) for _ in range(2)]
+    for record, width in zip(records, (1, tensor), strict=True):
+        run(lambda rank, width=width: _train_divided(rank, width), 4, parameters=record)
+
+    comparison = compare(*records, TOLERANCE)
+
+    assert comparison.are_same
+    assert comparison.compared == (4, STEPS)
+    assert comparison.left_out == ()
 
 
 @settings(max_examples=6)
