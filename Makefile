@@ -9,7 +9,7 @@ PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,
 # Tests start hundreds of processes, each of which would compile again what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo dist test test-all test-nightly test-every-point durations lint verify fuzz docs site truth claims mutate test-torch test-faults test-gpu test-privileged clean
+.PHONY: help demo dist test test-all test-nightly test-every-point durations lint verify fuzz docs site truth truth-shaped claims mutate test-torch test-faults test-gpu test-privileged clean
 
 help:
 	@echo 'make dist             build wheel and source archive, and try both in empty environments'
@@ -23,7 +23,8 @@ help:
 	@echo 'make fuzz             a million runs of programs, a thousand of scripts, from seeds: an hour on two cores'
 	@echo 'make docs             prove what the site says is proved, and write docs/architecture.svg and schemas'
 	@echo 'make site             write the documents as a site, with search: site/index.html; half a minute'
-	@echo 'make truth            measure what predictions are held against, and write docs/truth.md (root): three hours'
+	@echo 'make truth            measure what predictions are held against, and write docs/truth.md: 20 minutes; MEASURED=FILE… too'
+	@echo 'make truth-shaped     the same of networks that are shaped on this machine (root): an hour'
 	@echo 'make claims           put claims of introductory texts to the test, and write docs/claims.md'
 	@echo 'make test-torch       the tests that torch has of torch.distributed, on our ranks: twenty minutes on two cores'
 	@echo 'make mutate           feed a hundred thousand mutated inputs to every loader and parser: INPUTS=… SEED=…'
@@ -93,9 +94,15 @@ truth: $(STAMP)
 	$(BIN)/python -m benchmarks.lab.truth --training $(TRUTH)
 	$(BIN)/testbed calibrate --device --output results/processor.toml
 	$(BIN)/python -m benchmarks.lab.truth --device results/processor.toml --predictions results/steps.json $(TRUTH)
+	$(BIN)/python -m benchmarks.lab.truth --scripts $(TRUTH)
+ifdef MEASURED
+	$(BIN)/python -m benchmarks.lab.truth $(MEASURED) --seed 1 --predictions results/rows.json $(TRUTH)
+endif
+
+# Networks that are shaped on this machine: as root, and an hour of waiting.
+truth-shaped: $(STAMP)
 	$(BIN)/python -m benchmarks.lab.shaped examples/networks/shaped/*.toml $(TRUTH)
 	$(BIN)/python -m benchmarks.lab.shaped --incast $(TRUTH)
-	$(BIN)/python -m benchmarks.lab.truth --scripts $(TRUTH)
 
 claims: $(STAMP)
 	$(BIN)/python -m benchmarks.lab.claims --document docs/claims.md

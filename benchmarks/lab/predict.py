@@ -7,19 +7,17 @@ python -m benchmarks.lab.predict attention rows.csv --output predicted.csv --sam
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from benchmarks.lab.predicted import attention, exchanges, experts, nodes, products, steps
 from benchmarks.lab.predicted.devices import device_name, has_file
-from benchmarks.lab.predicted.rows import Errors, Row, read_rows, sampled
+from benchmarks.lab.predicted.rows import Errors, read_rows, sampled
+from benchmarks.lab.predicted.sets import ANSWER, SETS, Predicted, Set, error_of, predict_rows
 from benchmarks.lab.program import program, start
-from collectives.errors import NotSupportedError
 from collectives.formats.whole_file import whole_file
 from testbed.errors import UsageError
 from testbed.options.command import command
@@ -36,80 +34,6 @@ MODEL = (
     "what a virtual GPU is charged: kernels by the constants of the device's file, collectives by the "
     "network's; short runs of a kernel at the clocks of a cool board, long ones at those that power leaves"
 )
-ANSWER = "predicted"
-Predicted = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Set:
-    """A kind of table.
-
-    Attributes:
-        needed: columns that it must have.
-        predict: returns the columns that a row gets; nothing is ``None``.
-        measured: the column that is predicted.
-        also: further columns that a row gets, by the columns that they predict.
-        kind: of a row, by which errors are grouped.
-    """
-
-    needed: tuple[str, ...]
-    predict: Callable[[Row], Predicted]
-    measured: str = "time_us"
-    also: Mapping[str, str] = field(default_factory=dict)
-    kind: Callable[[Row], str] = lambda row: row["gpu"]
-
-
-def _one(predict: Callable[[Row], float | None]) -> Callable[[Row], Predicted]:
-    return lambda row: {ANSWER: predict(row)}
-
-
-SETS: Mapping[str, Set] = {
-    "gemm": Set(
-        products.NEEDED,
-        predict=_one(lambda row: products.product_us(row, "burst")),
-        kind=lambda row: f"{row['gpu']} {row['dtype']}{_shape(products.is_of_training(row), 'training')}",
-    ),
-    "gemm_sustained": Set(
-        products.NEEDED,
-        predict=_one(lambda row: products.product_us(row, "steady")),
-        kind=lambda row: f"{row['gpu']} {row['dtype']}{_shape(products.is_of_training(row), 'training')}",
-    ),
-    "attention": Set(
-        attention.NEEDED,
-        predict=_one(attention.attention_us),
-        kind=lambda row: (
-            f"{row['gpu']} {'causal' if int(row['causal']) else 'all keys'}"
-            f"{_shape(attention.is_large(row), 'large')}"
-        ),
-    ),
-    "moe": Set(
-        experts.NEEDED,
-        predict=_one(experts.layer_us),
-        kind=lambda row: f"{row['gpu']} {row['distribution'].split('_')[0]}",
-    ),
-    "nccl_one_node": Set(
-        nodes.NEEDED,
-        predict=_one(nodes.collective_us),
-        kind=lambda row: f"{row['gpu']} {row['collective']}",
-    ),
-    "deepep_normal": Set(
-        exchanges.NEEDED,
-        predict=exchanges.predicted,
-        measured="dispatch_us",
-        also={"combine_us": "predicted_combine_us"},
-        kind=lambda row: f"{row['gpu']} {row['nodes']} × {int(row['gpus']) // int(row['nodes'])}",
-    ),
-    "ultrascale": Set(
-        steps.NEEDED,
-        measured="tokens_per_s_per_gpu",
-        predict=steps.predicted,
-        kind=lambda row: f"{row['model']} on {row['gpus']}",
-    ),
-}
-
-
-def _shape(is_so: bool, word: str) -> str:
-    return f", {word}" if is_so else ", other"
 
 
 @command
@@ -134,17 +58,10 @@ def predict(
     check_writable(output)
     rows = sampled(read_rows(file, own.needed), sample, seed)
     columns = list(rows[0])
-    answers, refused = [], dict[str, int]()
     with progress(len(rows)) as advance:
-        for number, row in enumerate(rows):
-            advance(f"row {number + 1}", completed=number)
-            try:
-                answers.append(dict(own.predict(row)))
-            except (NotSupportedError, UsageError, KeyError, ValueError) as error:
-                reason = str(error)
-                refused[reason] = refused.get(reason, 0) + 1
-                answers.append({})
-
+        answers, refused = predict_rows(
+            own, rows, lambda number: advance(f"row {number + 1}", completed=number)
+        )
     added = list(dict.fromkeys(name for answer in answers for name in answer)) or [ANSWER]
     with whole_file(output) as path, path.open("w", encoding="utf-8", newline="") as opened:
         writer = csv.DictWriter(opened, [*columns, *added])
@@ -162,16 +79,16 @@ def _result(
     name: str,
     own: Set,
     rows: list[dict[str, str]],
-    answers: list[dict[str, Any]],
+    answers: Sequence[Predicted],
     refused: Mapping[str, int],
     output: Path,
     seed: int | None,
 ) -> Result:
     by_kind = dict[str, list[float]]()
-    for measured, column in {own.measured: ANSWER, **own.also}.items():
+    for measured, column in own.columns.items():
         of = f" {measured.removesuffix('_us')}" if own.also else ""
         for row, answer in zip(rows, answers, strict=True):
-            error = _error(answer.get(column), row.get(measured))
+            error = error_of(answer.get(column), row.get(measured))
             if error is not None:
                 by_kind.setdefault(own.kind(row) + of, []).append(error)
     everything = Errors.of(chain.from_iterable(by_kind.values()))
@@ -220,12 +137,6 @@ def _result(
         seed=seed,
         files={"Rows": output},
     )
-
-
-def _error(predicted: Any, value: str | None) -> float | None:
-    if predicted is None or not value or not float(value):
-        return None
-    return float(predicted) / float(value) - 1
 
 
 if __name__ == "__main__":

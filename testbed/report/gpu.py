@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collectives.virtual.memory.report import MemoryReport
     from collectives.virtual.report import Spent
 
+HOST_BOUND = 0.25
+"""Part of an iteration from which on waiting for the host limits it, if it waits for nothing longer."""
 MOST_CAUSES = 8
 """Collectives of groups that are shown as waited for."""
 MOST_MODULES = 6
@@ -26,6 +28,8 @@ def exposed_facts(report: VirtualReport, spent: Spent) -> Iterator[tuple[str, st
     other = spent.exposed_seconds - host - calls
     yield "exposed", f"{part(calls, spent.seconds)}, the compute stream waits for communication"
     yield "host", f"{part(host, spent.seconds)}, it waits for the host's launches"
+    if host > max(calls, HOST_BOUND * spent.seconds):
+        yield "limit", "the host; fewer launches help: torch.compile, CUDA graphs, larger micro-batches"
     if other > 0.001 * spent.seconds:
         yield "other", f"{part(other, spent.seconds)}, it waits for copies and other streams"
 

@@ -6,6 +6,8 @@ products    matrix products, in short runs and long ones
 attention   fused attention
 experts     layers of routed experts
 nodes       NCCL's collectives inside a node
+sets        kinds of tables, and what is predicted of each
+judging     rows of tables beside what was foretold of them
 steps       training steps of Llama-like models: how long they take, what they hold
 fitting     constants of device files, fitted to such tables
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from benchmarks.lab.predicted.devices import launches_on
+from benchmarks.lab.predicted.devices import device_of, launches_on
 from benchmarks.lab.predicted.rows import Row
 from sim.hardware import Clocks
 from sim.units import SECOND
@@ -39,6 +39,17 @@ def product_us(row: Row, clocks: Clocks) -> float:
     for func, args, kwargs, result in _calls(m, n, k, row["dtype"]):
         whole_ps += sum(one.duration_ps for one in launches.of(func, args, kwargs, result))
     return whole_ps / SECOND * 1e6
+
+
+def limit(row: Row) -> str:
+    """Return what limits a product by the peaks of its device: launch, memory or computation."""
+    m, n, k = (int(row[name]) for name in SHAPE)
+    device, wide = device_of(row["gpu"]), 2 if row["dtype"] in ("bfloat16", "float16") else 1
+    kind = {"fp8": "float8", "fp8_block": "float8", "nvfp4": "float4"}.get(row["dtype"], row["dtype"])
+    computing = 2 * m * n * k / device.peaks.get(kind, device.peaks["bfloat16"])
+    moving = (wide * (m + n) * k + 2 * m * n) / device.peak_memory_bandwidth
+    launching = device.launch_ps / SECOND
+    return max((computing, "computation"), (moving, "memory"), (launching, "launch"))[1]
 
 
 def _calls(m: int, n: int, k: int, dtype: str):  # type: ignore[no-untyped-def]

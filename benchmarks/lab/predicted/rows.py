@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from testbed.errors import UsageError
 
 Row: TypeAlias = Mapping[str, str]
+T = TypeVar("T")
 
 KEPT_BACK = 0.25
 
@@ -41,7 +42,7 @@ def read_rows(path: Path, needed: Iterable[str]) -> list[dict[str, str]]:
     return rows
 
 
-def sampled(rows: Sequence[dict[str, str]], count: int | None, seed: int) -> list[dict[str, str]]:
+def sampled(rows: Sequence[T], count: int | None, seed: int) -> list[T]:
     """Return *count* of the rows, drawn by *seed*, in their order; all where *count* is None or more."""
     if count is None or count >= len(rows):
         return list(rows)

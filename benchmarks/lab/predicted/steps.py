@@ -19,13 +19,15 @@ from testbed.planning.layouts.layer import Machine
 from testbed.planning.layouts.layout import Layout, Training
 from testbed.planning.layouts.memory import peak_bytes
 from testbed.planning.layouts.messages import Messages
-from testbed.planning.layouts.step import step_seconds
+from testbed.planning.layouts.step import COMPUTATION, lost, step_seconds
 from testbed.planning.layouts.transformer import Transformer
 
 NEEDED = (
     "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "tied", "nodes", "gpus", "dp", "tp", "pp",
     "zero", "mbs", "ga", "seq",
 )  # fmt: skip
+LARGE_PART = 0.25
+"""Of a step, from which on a cause of lost time is its limit."""
 GPU, NETWORK = "h100", "aws-p5"
 FRAMEWORK = FRAMEWORKS["nanotron"]
 
@@ -55,3 +57,13 @@ def predicted(row: Row) -> Mapping[str, Any]:
     fits = peak <= FRAMEWORK.memory.usable * memory and not training.leaves_stages_empty
     speed = training.tokens / step_seconds(training, machine(gpus)) / gpus if fits else None
     return {"predicted": speed, "predicted_fits": int(fits), "predicted_peak_gb": peak / 2**30}
+
+
+def limit(row: Row) -> str:
+    """Return what limits a step: computation, or the cause to which more than a quarter of it is lost."""
+    training = training_of(row)
+    parts = dict(lost(training, machine(int(row["gpus"]))))
+    parts.pop(COMPUTATION)
+    cause = max(parts, key=lambda name: parts[name])
+    most = parts[cause] / step_seconds(training, machine(int(row["gpus"])))
+    return cause.replace("_", " ") if most > LARGE_PART else COMPUTATION

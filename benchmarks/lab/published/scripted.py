@@ -4,8 +4,8 @@ The scripts are ``examples/mpt.py`` (FSDP2), ``examples/resnet50.py`` and ``exam
 torch that knows nothing of this testbed.  A row is one run of them on virtual ranks with virtual GPUs, whose
 tensors have no values, as ``testbed run --fake`` does it; what is compared is the last of two iterations.
 
-Passes of a step beyond the fourth take what the fourth has taken more than three did: those are the two runs
-of a row with more than four.
+Passes of a step beyond the second take what the second has taken more than one did: those are the two runs
+of a row with more than two.  Ranks are folded.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.lab.predicted.rows import sampled
 from benchmarks.lab.published.shipped import DATA
 from testbed.calibration.errors import Compared, Errors, grouped
+from testbed.tasks.spread import cores, results
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 STEPS = 2
-_PASSES = 4
+_PASSES = 2
 """Passes of a step that are run; more follow from the last two counts."""
 _DEVICES = {"h100_80gb": "h100:fa1_2023", "a100_80gb": "a100:fa1_2023", "a100_40gb": "a100-40gb:fa1_2023"}
 _NETWORKS = {"h100": "dgx-h100", "a100": "dgx-a100", "v100": "aws-p3dn"}
@@ -102,19 +104,25 @@ def scripted_rows() -> list[ScriptedRow]:
     return [*_mpt(), *_one_gpu()]
 
 
+def drawn_rows(sample: int, seed: int) -> list[ScriptedRow]:
+    """Return at most *sample* rows of each script and device, drawn by *seed*."""
+    kinds = grouped(scripted_rows(), lambda row: (row.script, row.device)).values()
+    return [row for own in kinds for row in sampled(own, sample, seed)]
+
+
 def predict(
     rows: Sequence[ScriptedRow], advance: Callable[[str], None] = lambda _: None
 ) -> list[ScriptedPrediction]:
-    """Return predictions of *rows*; *advance* is told of each.
+    """Return predictions of *rows*, on all cores; *advance* is told of each.
 
     Raises:
         UsageError: the examples are not here.
     """
-    found = []
-    for row in rows:
-        found.append(_predicted(row))
-        advance(f"{row.model} on {row.device}, {row.precision} {row.setting}")
-    return found
+    found = {}
+    for one in results(_predicted, rows, workers=min(cores(), len(rows)), modules=("collectives.virtual",)):
+        found[one.row] = one
+        advance(f"{one.row.model} on {one.row.device}, {one.row.precision} {one.row.setting}")
+    return [found[row] for row in rows]
 
 
 def families(found: Sequence[ScriptedPrediction]) -> dict[str, list[ScriptedPrediction]]:
@@ -166,6 +174,7 @@ def _iteration(row: ScriptedRow, passes: int) -> tuple[float, float]:
         transport_model="nccl",
         fake=True,
         memory_limit="off",
+        fold=row.ranks > 1,
         streams=lambda rank: (nowhere, nowhere),
     )
     for namespace in outcome.results:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.lab.published.scripted import families, summary
 from testbed.calibration.errors import Errors, far_off, signed, worst
-from testbed.result import Grid, Part, Result, Rows, asked, found, quiet
+from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
     from benchmarks.lab.published.scripted import ScriptedPrediction
@@ -44,13 +46,21 @@ def scripted_result(trainings: Sequence[ScriptedPrediction]) -> Result:
     )
 
 
-def scripted_section(trainings: Sequence[ScriptedPrediction]) -> Sequence[Part]:
-    """Return the errors for a document."""
+def scripted_section(trainings: Sequence[ScriptedPrediction], sample: int, seed: int) -> Sequence[Part]:
+    """Return the errors for a document, of so many rows of each script and device, drawn by *seed*."""
+    foretold = json.dumps([(one.row.set, one.row.model, one.row.setting, one.predicted) for one in trainings])
+    digest = hashlib.sha256(foretold.encode()).hexdigest()[:16]
     nvidia = [one for one in trainings if one.row.script != "mpt.py"]
     return [
+        Text(
+            [
+                f"{len(trainings)} rows: {sample} of each script and device, or all, drawn by seed {seed}. "
+                f"SHA-256 of what was predicted of them: `{digest}`."
+            ]
+        ),
         _summaries(trainings),
         _cases(worst(trainings, WORST), "The worst"),
-        _cases(nvidia, "NVIDIA's rows, all of them"),
+        _cases(nvidia, "NVIDIA's rows"),
     ]
 
 

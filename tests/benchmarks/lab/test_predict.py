@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from benchmarks.lab.predicted.products import product_us
 from benchmarks.lab.predicted.rows import is_kept_back
 from benchmarks.lab.predicted.steps import training_of
 from benchmarks.lab.regret import regret
+from benchmarks.lab.truth import truth
 from testbed.errors import UsageError
 
 LLAMA = {
@@ -75,6 +77,37 @@ def test_what_has_no_file_is_predicted_as_the_nearest(tmp_path: Path) -> None:
     assert "l40s as a100" in str(found.parts)
     with pytest.raises(UsageError, match="expected columns gpu, dtype, batch"):
         predict(name="attention", file=rows, output=tmp_path / "out.csv")
+
+
+def test_anybodys_rows_are_judged_by_family_limit_and_parallelism_and_foretold_before_they_are_read(
+    tmp_path: Path,
+) -> None:
+    steps = [
+        {**LLAMA, "nodes": nodes, "gpus": 8 * nodes, "dp": 8 * nodes, "ga": 32 // nodes,
+         "failed": 0, "failure_contradicted": "", "peak_gb": 20.0, "tokens_per_s_per_gpu": 20_000.0 / nodes}
+        for nodes in (1, 4)
+    ]  # fmt: skip
+    products = [{**ROWS["gemm"], "time_us": 100.0 * factor} for factor in (1, 2)]
+    digests = []
+    for factor in (1, 2):
+        for row in steps:
+            row["tokens_per_s_per_gpu"] *= factor
+        files = [table(tmp_path / "mine.csv", steps), table(tmp_path / "other.csv", products)]
+
+        found = truth(files=files, predictions=tmp_path / "foretold.json")
+
+        foretold = json.loads((tmp_path / "foretold.json").read_text())
+        digests.append(foretold["mine.csv"]["sha256"])
+        assert not any("tokens_per_s_per_gpu" in row for row in foretold["mine.csv"]["rows"])
+
+    assert digests[0] == digests[1]
+    assert [(row["set"], row["parallelism"]) for row in found.rows] == [
+        *[("ultrascale", "dp")] * 2, *[("gemm", "")] * 2
+    ]  # fmt: skip
+    assert all(row["limit"] for row in found.rows)
+    assert "points (median of 1)" in str(found.parts)
+    with pytest.raises(UsageError, match="expected the columns of a set"):
+        truth(files=[table(tmp_path / "odd.csv", [{"a": 1}])], predictions=tmp_path / "foretold.json")
 
 
 def test_a_step_that_does_not_fit_or_leaves_stages_empty_has_no_speed(tmp_path: Path) -> None:
