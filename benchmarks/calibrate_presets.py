@@ -20,8 +20,6 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.lab.published.carried import Carrier, below_own, call_of
 from benchmarks.lab.published.shipped import shipped_systems
 from benchmarks.lab.published.split import (
@@ -32,11 +30,7 @@ from benchmarks.lab.published.split import (
     published_split,
 )
 from collectives.timing.formulas.measured import LARGE, measured_at
-from sim import load_network
 from sim.measured import MeasuredCurve
-from testbed.calibration.errors import CLASSES, size_class
-from testbed.calibration.judge.judging import judge
-from testbed.calibration.judge.kind import INTERVALS
 from testbed.calibration.tables.calibration import with_measured
 from testbed.calibration.tables.fit import FittedCurve, Held, fit_curve, fit_curves, spread_of
 from testbed.calibration.tables.rows import MeasuredRow
@@ -129,35 +123,12 @@ def _widened(own: FittedCurve, small: float, large: float) -> MeasuredCurve:
     )
 
 
-def write_intervals() -> None:
-    """Write within what factors of NCCL's model, and of the links, nine of ten calibrating rows lie."""
-    rows = published_split().calibrating
-    lines = [
-        "# Measured over predicted, from the 5th to the 95th percentile of the rows that calibrate presets.",
-        "# Written by benchmarks/calibrate_presets.py.",
-    ]
-    for model in ("nccl", "links"):
-        ratios: dict[str, list[float]] = {name: [] for name in CLASSES}
-        for preset, systems in calibrating_presets().items():
-            network = load_network(preset)
-            if network.fields.hardware is not None:
-                own = [row for row in rows if row.system in systems]
-                for judged in judge(own, network, lambda *_: None, model)[0]:
-                    ratios[size_class(judged.row.nbytes)].append(1 / (judged.error + 1))
-        lines += ["", f"[{model}]"]
-        for name, found in ratios.items():
-            low, high = np.quantile(found, (0.05, 0.95))
-            lines.append(f'"{name}" = [{low:.3f}, {high:.3f}]')
-    INTERVALS.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
 def main() -> None:
     """Write the tables into the files of the presets."""
     for preset, curves in curves_of_presets().items():
         path = PRESETS / f"{preset}.toml"
         path.write_text(with_measured(preset, curves), encoding="utf-8")
         print(f"{preset}: {len(curves)} curves")
-    write_intervals()
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from collectives.errors import CollectiveError, NotSupportedError
 from sim.units import to_seconds
+from testbed.calibration.confidence import as_fields, interval_of_run, interval_of_step
 from testbed.planning.alteration import AS_IT_IS, Alteration
 from testbed.planning.opened import content_digest, note
 from testbed.planning.points import Point, Settings, description_of
@@ -157,6 +158,7 @@ def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
         assumed=_in_words(point, assumed, run),
         each_size_once=run.each_size_once,
         buckets=tuple(sorted({(bucket.collective, bucket.nbytes) for bucket in run.buckets})),
+        **as_fields(interval_of_step(run.seconds, run.compute_seconds, assumed, usual)),
     )
 
 
@@ -197,6 +199,7 @@ def _collective(point: Point, usual: Topology, altered: Alteration) -> Row:
         method="simulated" if run.model == "links" else "closed form",
         timed_by=run.model,
         topology=topology.digest(),
+        **as_fields(interval_of_run(run, assumed_at(point, usual))),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from testbed.calibration.confidence import Interval
 from testbed.output.folder import Method
 from testbed.planning.points import Point
 
@@ -39,6 +40,9 @@ class Row:
         assumed: all that was counted besides the network, in words.
         each_size_once: whether each size of bucket was simulated once, as a step has too many messages.
         buckets: collectives of the step, each with the bytes of its buffer, once.
+        low: seconds that one measurement in twenty stays below; None where nobody has measured such.
+        high: seconds that one in twenty exceeds.
+        interval_from: which measured rows say so.
     """
 
     point: Point
@@ -63,6 +67,9 @@ class Row:
     assumed: str = ""
     each_size_once: bool = False
     buckets: tuple[tuple[str, int], ...] = ()
+    low: float | None = None
+    high: float | None = None
+    interval_from: str = ""
 
     @property
     def settled(self) -> Point:
@@ -77,6 +84,13 @@ class Row:
         return replace(
             point, algorithm=algorithm, timing=timing, inefficiencies=self.inefficiencies, finds_link=False
         )
+
+    @property
+    def interval(self) -> Interval | None:
+        """Where nine of ten measurements are expected; None where nobody has measured such."""
+        if self.low is None or self.high is None:
+            return None
+        return Interval(self.low, self.high, self.interval_from)
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -206,12 +206,16 @@ def numbered(number: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Design:
-    """A design: its name, its two figures, both better where they are smaller, and whether none beats it."""
+    """A design: its name, its two figures, both better where they are smaller, and whether none beats it.
+
+    *within* are the factors between which both figures lie in nine of ten measurements.
+    """
 
     name: str
     x: float
     y: float
     on_front: bool
+    within: tuple[float, float] | None = None
 
 
 MAX_NAMES = 12
@@ -234,9 +238,15 @@ def front(designs: Sequence[Design], x: Axis, y: Axis) -> Lines:
         )
         for name, chosen, colour, dash in (("others", rest, QUIET, None), ("front", best, COLOURS[0], 0))
     ]
+    sure = [
+        Line("", [(own.x * factor, own.y * factor) for factor in own.within], QUIET, mark=None, width=0.8)
+        for own in designs
+        if own.within is not None
+    ]
+    points = [point for line in (*lines, *sure) for point in line.points]
     return Lines(
-        _with_room(x, 0.15, [own.x for own in designs]),
-        [[Panel(_with_room(y, 0.2, [own.y for own in designs]), lines)]],
+        _with_room(x, 0.15, [at for at, _ in points]),
+        [[Panel(_with_room(y, 0.2, [value for _, value in points]), [*sure, *lines])]],
     )
 
 

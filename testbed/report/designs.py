@@ -27,7 +27,7 @@ def _of_work(answer: Answer) -> Iterator[Plot]:
     if len(answer.rows) > 2:
         note = (
             "The line joins the front: no other design takes less time and costs no more, or the other way "
-            "round."
+            "round. Thin lines: within these nine of ten measurements of a design are expected."
         )
         yield Plot(partial(_time_and_cost, answer), f"Time and cost of {answer.work}", note)
     if answer.rows[0].point.kind != "collective" and len({row.point.ranks for row in answer.rows}) > 1:
@@ -57,7 +57,9 @@ def _time_and_cost(answer: Answer) -> Lines:
 
     what = "cost" if priced else "GPU hours" if whole else "GPU time"
     best = {id(row) for row in answer.front}
-    points = [Design(answer.label(row), time(row), cost(row), id(row) in best) for row in answer.rows]
+    points = [
+        Design(answer.label(row), time(row), cost(row), id(row) in best, _within(row)) for row in answer.rows
+    ]
     relative = "" if whole else ", times the least"
     spent = f"{what}{relative}" + ("" if whole else " of the same work")
     if whole:
@@ -65,6 +67,13 @@ def _time_and_cost(answer: Answer) -> Lines:
         return front(points, x, Axis(spent, spell="{:,.0f}".format))
     x = Axis("time of the same work, times the least", spell="{:.4g}".format)
     return front(points, x, Axis(spent, spell="{:.4g}".format))
+
+
+def _within(row: Row) -> tuple[float, float] | None:
+    """Return the factors of a row's figures between which nine of ten measurements lie."""
+    if row.interval is None:
+        return None
+    return row.interval.low / seconds_of(row), row.interval.high / seconds_of(row)
 
 
 def _over_ranks(answer: Answer) -> Lines:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
+from testbed.calibration.confidence import Interval, as_fields
 from testbed.output.table import counted, percent, seconds
 from testbed.planning.layouts.belief import Belief, worth_measuring
 from testbed.planning.layouts.layer import CONTEXT, EXPERT, TENSOR
@@ -26,8 +27,8 @@ from testbed.planning.layouts.step import (
 from testbed.result import Facts, Grid, Part, Result, Rows, Text, asked, found, quiet
 
 _FOUND = (
-    "family", "seconds", "error", "tokens_per_second_per_gpu", "mfu", "peak_bytes", "limit", "lost_to",
-    "measured_seconds",
+    "family", "seconds", "low", "high", "interval_from", "error", "tokens_per_second_per_gpu", "mfu",
+    "peak_bytes", "limit", "lost_to", "measured_seconds",
 )  # fmt: skip
 COLUMNS = (*asked(*AXES), *found(*_FOUND))
 OF_FAMILIES = (*asked("family"), *found(*AXES, "seconds", "times_the_best"))
@@ -129,11 +130,14 @@ def _row(search: Search, one: Found, belief: Belief, measured: Measured) -> dict
     took = measured.get(one.layout, belief.seconds(one))
     factor = took / one.seconds
     rate = search.seq * search.sequences / took / search.ranks
+    is_measured = one.layout in measured
+    nodes = search.topology.num_ranks // search.topology.ranks_per_node or 1
     return {
         **asdict(one.layout),
         "family": one.family,
         "seconds": took,
-        "error": 0.0 if one.layout in measured else belief.error(one),
+        **as_fields(Interval(took, took, "measured") if is_measured else belief.interval(one, nodes)),
+        "error": 0.0 if is_measured else belief.error(one),
         "tokens_per_second_per_gpu": rate,
         "mfu": rate * search.model.flops_per_token(search.seq) / search.peak_flops,
         "peak_bytes": round(one.peak_bytes),

@@ -19,17 +19,18 @@ from testbed.planning.plan import Plan
 from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
 from testbed.report.designs import designs_plots
+from testbed.report.scaling import interval_lines
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, found_by, quiet
 
 COLUMNS = (
     *asked("kind", "work", "profile", "script", "model", "network", "label", "collective", "ranks", "nbytes"),
     *asked("strategy", "bucket_cap_mb", "algorithm_asked", "timing", "transport", "device"),
     *asked("tokens_per_rank", "price_per_gpu_hour", "overrides", "scaling"),
-    *found("seconds", "compute_seconds", "efficiency", "algorithm", "resolved", "bottleneck"),
+    *found("seconds", "low", "high", "compute_seconds", "efficiency", "algorithm", "resolved", "bottleneck"),
     *found("bottleneck_utilisation", "memory_bytes", "topology"),
     *found("exposed_seconds", "num_buckets", "buckets"),
     *found_by("method", "timed_by", "inefficiencies", "engine", "transport_model", "assumed"),
-    *found_by("each_size_once"),
+    *found_by("each_size_once", "interval_from"),
     *found("problem", "tokens_per_second", "cost"),
 )
 
@@ -113,7 +114,9 @@ def _parts(plan: Plan) -> Iterator[Part]:
     else:
         yield works_table(plan.answers)
     yield Text(problem_lines(plan.rows), wrap=True, gap=False)
-    yield quiet(*legend(plan.answers), *unknown_lines(plan.answers), f"{plan.model}.")
+    yield quiet(
+        *legend(plan.answers), *unknown_lines(plan.answers), *interval_lines(plan.rows), f"{plan.model}."
+    )
 
 
 def _of_work(answer: Answer) -> Iterator[Part]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,8 +27,10 @@ from testbed.studies.carriers import Carrier
 
 COLUMNS = (
     *asked("profile", "network", "strategy", "ranks", "scaling"),
-    *found("seconds", "exposed_seconds", "efficiency", "num_buckets", "algorithm"),
-    *found_by("engine", "model", "transport_model", "inefficiencies", "assumed", "each_size_once"),
+    *found("seconds", "low", "high", "exposed_seconds", "efficiency", "num_buckets", "algorithm"),
+    *found_by(
+        "interval_from", "engine", "model", "transport_model", "inefficiencies", "assumed", "each_size_once"
+    ),
 )
 OF_PROFILES = (*asked("name"), *found("source", "device"))
 
@@ -105,6 +107,7 @@ def _parts(
         LEGEND,
         f"Simulated: {model}.",
         *assumptions(rows),
+        *interval_lines(rows),
         *(f"{one}." for one in proved),
         *map(profile_line, profiles),
     )
@@ -191,6 +194,12 @@ def assumptions(rows: Sequence[Row]) -> Iterator[str]:
         yield f"Assumed on {networks}, {sizes}: {what}."
 
 
+def interval_lines(rows: Iterable[Row]) -> list[str]:
+    """Return what the intervals of *rows* come from, a line for each family that was measured."""
+    sources = dict.fromkeys(row.interval_from for row in rows if row.interval_from)
+    return [f"Interval of nine in ten measurements, {source}." for source in sources]
+
+
 def _question(rows: Sequence[Row]) -> str:
     """Return what was asked, in words."""
     profiles = dict.fromkeys(row.profile for row in rows)
@@ -207,10 +216,20 @@ def _answer(rows: Sequence[Row]) -> str:
     said += f" on {best.point.label} with {best.point.strategy}"
     if best.profile != worst.profile:
         said += f" ({best.profile})"
+    said += _between(best)
     if worst is not best:
         said += f", and {percent(_efficiency(worst))} on {worst.point.label} with {worst.point.strategy}"
         said += f" ({worst.profile})" if best.profile != worst.profile else ""
     return f"{said}."
+
+
+def _between(row: Row) -> str:
+    """Return between which efficiencies nine of ten measurements are expected, in words."""
+    if row.interval is None or not row.seconds:
+        return ""
+    whole = _efficiency(row) * row.seconds
+    low, high = percent(whole / row.interval.high), percent(whole / row.interval.low)
+    return f" (nine of ten measurements: {low} to {high})"
 
 
 def _plot(rows: Sequence[Row]) -> Plot:

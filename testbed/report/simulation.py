@@ -32,9 +32,9 @@ REGISTERED = "of registered buffers what NCCL expects of its symmetric kernels, 
 
 COLUMNS = (
     *asked("collective", "ranks", "nbytes", "algorithm", "conditions"),
-    *found("chosen", "seconds", "time_ps", "algbw", "busbw", "floor_seconds", "above_floor"),
-    *found_by("engine", "model", "transport_model"),
-    *found("bottleneck", "interval_seconds", "beyond", "thread_blocks", "links"),
+    *found("chosen", "seconds", "low", "high", "time_ps", "algbw", "busbw", "floor_seconds", "above_floor"),
+    *found_by("engine", "model", "transport_model", "interval_from"),
+    *found("bottleneck", "beyond", "thread_blocks", "links"),
 )
 
 
@@ -124,9 +124,8 @@ def facts_of(own: Simulated) -> dict[str, str]:
         facts["chosen" if own.name.startswith("auto") else "in full"] = run.algorithm
     if own.above_floor is not None:
         facts["floor"] = f"{seconds(run.floor_seconds)}; the time is {own.above_floor:.2f} times that"
-    if run.interval_seconds is not None:
-        low, high = run.interval_seconds
-        facts["interval"] = f"{seconds(low)} to {seconds(high)}, nine of ten measurements"
+    if own.interval is not None:
+        facts["interval"] = f"{own.interval}, nine of ten measurements ({own.interval.source})"
     if run.beyond:
         facts["beyond"] = run.beyond
     if run.thread_blocks:

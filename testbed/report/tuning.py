@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from ddp.reduction.overlap import resolve_strategy
 from ddp.reduction.strategies.strategy import Barrier
 from ddp.tuning.trials import StepOptions, Trial, Tuning
 from sim import Topology
+from testbed.calibration.confidence import Interval, as_fields, interval_of_step
 from testbed.options import evidence
 from testbed.output.table import percent, seconds
 from testbed.report.carriers import carrier_rows, carrier_table, faster_lines
@@ -29,8 +30,8 @@ PAIR = asked("strategy", "algorithm")
 COLUMNS = (
     *PAIR,
     *asked("bucket_cap_mb", "bucket_cap_mb_list"),
-    *found("seconds", "exposed_seconds", "gain", "bucket_nbytes"),
-    *found_by("engine"),
+    *found("seconds", "low", "high", "exposed_seconds", "gain", "bucket_nbytes"),
+    *found_by("engine", "interval_from"),
 )
 LEGEND = (
     "step: time of an iteration; exposed: of it, communication that the compute waits for; gain: of the step."
@@ -52,6 +53,7 @@ def tuning_result(
         {"algorithm": pair[0], "strategy": pair[1], "search": how} for pair, how in tuning.searches.items()
     ]
     refused = [{"algorithm": name, "strategy": when, "reason": why} for name, when, why in tuning.refused]
+    row = partial(row_of, tuning, partial(_sure, profile, topology, counted))
     return Result(
         question=f"Which buckets suit {profile.name} on {topology.num_ranks} ranks of {topology.name}?",
         answer=answer(tuning),
@@ -59,7 +61,7 @@ def tuning_result(
         model=model,
         topologies={f"{topology.name} x {topology.num_ranks}": topology.digest()},
         assumptions=assumptions,
-        rows=Rows(COLUMNS, [row_of(tuning, trial) for trial in tuning.trials]),
+        rows=Rows(COLUMNS, [row(trial) for trial in tuning.trials]),
         tables={
             "profiles": profile_rows([profile]),
             "carriers": carrier_rows(carriers),
@@ -70,10 +72,10 @@ def tuning_result(
         body={
             "transport_model": counted.software.transport.name,
             "complete": tuning.complete,
-            "default": row_of(tuning, tuning.default),
-            "torch_one_cap": row_of(tuning, tuning.one_cap()),
-            "torch": row_of(tuning, tuning.torch),
-            "best": row_of(tuning, tuning.best),
+            "default": row(tuning.default),
+            "torch_one_cap": row(tuning.one_cap()),
+            "torch": row(tuning.torch),
+            "best": row(tuning.best),
             "paste": paste(tuning, carriers),
             **evidence.as_json(proved),
         },
@@ -190,7 +192,12 @@ def search_lines(tuning: Tuning) -> list[str]:
     ]
 
 
-def row_of(tuning: Tuning, trial: Trial) -> dict[str, Any]:
+def _sure(profile: Profile, topology: Topology, counted: Assumptions, trial: Trial) -> Interval | None:
+    """Return where nine of ten measurements of *trial* are expected; None where nobody has measured such."""
+    return interval_of_step(trial.seconds, profile.compute_seconds, counted, topology)
+
+
+def row_of(tuning: Tuning, interval_of: Callable[[Trial], Interval | None], trial: Trial) -> dict[str, Any]:
     """Return *trial* as a JSON row."""
     own = trial.options
     return {
@@ -199,6 +206,7 @@ def row_of(tuning: Tuning, trial: Trial) -> dict[str, Any]:
         "bucket_cap_mb": own.bucket_cap_mb,
         "bucket_cap_mb_list": list(own.bucket_cap_mb_list) or None,
         "seconds": trial.seconds,
+        **as_fields(interval_of(trial)),
         "exposed_seconds": trial.exposed_seconds,
         "gain": tuning.gain(trial),
         "bucket_nbytes": list(trial.nbytes),

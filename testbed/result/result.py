@@ -60,6 +60,8 @@ def unit_of(name: str) -> str:
 
 UNITS = {
     "seconds": "s",
+    "low": "s",
+    "high": "s",
     "_us": "µs",
     "_mb": "MiB",
     "bytes": "B",

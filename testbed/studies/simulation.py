@@ -22,6 +22,7 @@ from sim.scenario.conditions import Condition
 from sim.topology import Topology
 from sim.topology.placement import Placement
 from testbed.benchmarking.candidates import SIMULATED, Candidate, choose_candidates
+from testbed.calibration.confidence import Interval, as_fields, interval_of_run
 from testbed.calibration.live.calibration import Origin
 from testbed.errors import UsageError
 from testbed.options.arguments import split_names
@@ -71,10 +72,11 @@ class SimulationRequest:
 
 @dataclass(frozen=True)
 class Simulated:
-    """A run, and who was meant by what name."""
+    """A run, who was meant by what name, and where nine of ten measurements are expected."""
 
     name: str
     run: Run
+    interval: Interval | None = None
 
     @property
     def above_floor(self) -> float | None:
@@ -112,7 +114,7 @@ class Simulated:
             "transport_model": run.transport_model,
             "conditions": list(run.conditions),
             "bottleneck": None if bottleneck is None else asdict(bottleneck),
-            **({"interval_seconds": list(run.interval_seconds)} if run.interval_seconds else {}),
+            **as_fields(self.interval),
             **({"beyond": run.beyond or None} if run.interval_seconds or run.beyond else {}),
             **({"thread_blocks": run.thread_blocks} if run.thread_blocks else {}),
             **({"links": run.links.rows() if self.has_links else None} if with_links else {}),
@@ -165,7 +167,7 @@ def simulated(request: SimulationRequest, advance: Advance, *, watched: bool) ->
             run = _run(request, entry.simulated_as, nbytes, watch)
             if request.calibrated is not None and run.model == "links":
                 run = replace(run, beyond=request.calibrated.beyond(nbytes))
-            yield Simulated(entry.name, run)
+            yield Simulated(entry.name, run, interval_of_run(run, request.assumed))
             done += 1
 
 

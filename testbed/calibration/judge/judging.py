@@ -22,8 +22,9 @@ from collectives.timing.run import Run
 from sim.errors import SimulationError
 from sim.topology import Topology
 from sim.topology.description import NetworkDescription
+from testbed.calibration.confidence import interval_of_size
 from testbed.calibration.errors import Compared
-from testbed.calibration.judge.kind import interval_of, with_kind
+from testbed.calibration.judge.kind import with_kind
 from testbed.calibration.live.calibration import Calibration
 from testbed.calibration.tables.rows import MeasuredRow
 from testbed.output.table import Advance, spell_size
@@ -176,6 +177,8 @@ def _judged(
         except (CollectiveError, SimulationError, ValueError) as error:
             said.append(f"{name}: {error}")
             continue
+        expected = interval_of_size(name, row.nbytes, run.seconds)
+        of_model = None if expected is None else (expected.low, expected.high)
         return Judged(
             run.seconds,
             row.seconds,
@@ -185,7 +188,7 @@ def _judged(
             _bottleneck(run),
             not kind and _seen(row, topology),
             "; ".join(filter(None, (borrowed if name == "measured" else "", run.beyond))),
-            interval=run.interval_seconds or interval_of(name, row.nbytes, run.seconds),
+            interval=run.interval_seconds or of_model,
         )
     raise NotSupportedError("; ".join(said))
 

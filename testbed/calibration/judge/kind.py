@@ -1,29 +1,21 @@
-"""Kinds of machines: what a network without measurements may borrow of a preset, and errors of models.
+"""Kinds of machines: what a network without measurements may borrow of a preset.
 
 A file with a [hardware] table and no measured ones is of a known kind where a preset has the same generation
 of GPUs, as many of them on a node, and about the same bandwidth out of a node (within 15 %); of several such
 presets the one whose network is nearest, in bandwidth and latency (as logarithms).  What was measured on
 machines of that preset's kind then predicts it, and the prediction says so.
-
-Where only NCCL's own model or a simulation on the links answers, the interval is that of their errors on the
-published rows that calibrate (``intervals.toml``, by `benchmarks/calibrate_presets.py`).
 """
 
 from __future__ import annotations
 
 import math
-import tomllib
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 from sim import load_network, preset_names
 from sim.topology import Topology
-from testbed.calibration.errors import size_class
 
 ABOUT = 0.15
-INTERVALS = Path(__file__).with_name("intervals.toml")
 
 
 def with_kind(topology: Topology) -> tuple[Topology, str]:
@@ -39,12 +31,6 @@ def with_kind(topology: Topology) -> tuple[Topology, str]:
     return replace(topology, measured=nearest.measured), nearest.name.partition(" ")[0]
 
 
-def interval_of(model: str, nbytes: int, seconds: float) -> tuple[float, float] | None:
-    """Return within what nine of ten measurements lie where *model* says *seconds*; None: unknown."""
-    factors = _intervals().get(model, {}).get(size_class(nbytes))
-    return None if factors is None else (seconds * factors[0], seconds * factors[1])
-
-
 @cache
 def _presets() -> tuple[Topology, ...]:
     """Return two nodes of each preset that has hardware and measured tables."""
@@ -54,11 +40,6 @@ def _presets() -> tuple[Topology, ...]:
         if network.fields.hardware is not None and network.fields.measured:
             found.append(network.topology(2 * getattr(network.fields, "ranks_per_node", 1)))
     return tuple(found)
-
-
-@cache
-def _intervals() -> Mapping[str, Mapping[str, list[float]]]:
-    return tomllib.loads(INTERVALS.read_text(encoding="utf-8"))
 
 
 def _distance(topology: Topology, preset: Topology) -> float:

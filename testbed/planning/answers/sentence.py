@@ -25,6 +25,8 @@ def sentences(answer: Answer) -> list[str]:
     else:
         said = f"{answer.work} on {row.point.label}, {row.point.ranks} ranks: "
     said += f"{seconds(seconds_of(row))}{' a step' if trains else ''}"
+    if row.interval is not None:
+        said += f" ({row.interval} in nine of ten measurements)"
     if trains and row.efficiency is not None:
         said += f", {percent(row.efficiency)} of it computation"
     return [said + _against_others(answer) + ".", *_cheapest(answer), *_help(answer, row)]
@@ -38,7 +40,20 @@ def _against_others(answer: Answer) -> str:
     next_best = min(others, key=pace)
     ratio = pace(next_best) / pace(best) if pace(best) else 1.0
     name = answer.label(next_best)
-    return f"; {name} is as fast" if ratio < 1 + ALIKE else f", {ratio:.2f} times as fast as {name}"
+    if ratio < 1 + ALIKE:
+        return f"; {name} is as fast"
+    unsure = "" if told_apart(best, next_best) else ", though measurements may not tell them apart"
+    return f", {ratio:.2f} times as fast as {name}{unsure}"
+
+
+def told_apart(one: Row, other: Row) -> bool:
+    """Return whether nine of ten measurements of two designs on as many ranks of two networks lie apart.
+
+    Designs on one network are wrong for the same reasons, and compared by their predictions alone.
+    """
+    if one.point.network == other.point.network or one.interval is None or other.interval is None:
+        return True
+    return one.interval.high < other.interval.low or other.interval.high < one.interval.low
 
 
 def _cheapest(answer: Answer) -> list[str]:

@@ -17,6 +17,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from testbed.calibration.confidence import Interval, interval
 from testbed.planning.layouts.layer import CONTEXT, EXPERT, TENSOR
 from testbed.planning.layouts.layout import PLACEMENTS, Layout
 from testbed.planning.layouts.search import Found
@@ -100,6 +101,10 @@ class Belief:
         parts, own = _parts(found), OWN * self.seconds(found)
         return sqrt(float(parts @ self.covariance @ parts) + own * own) / self.seconds(found)
 
+    def interval(self, found: Found, nodes: int) -> Interval | None:
+        """Return where nine of ten measured steps of *found* lie on so many nodes, by those that were."""
+        return interval(family_of(found.layout, nodes), self.seconds(found), self.error(found))
+
     def gain(self, found: Found, best: Found) -> float:
         """Return how many seconds *found* is expected to save over *best*, none where it is slower."""
         less = _parts(best) - _parts(found)
@@ -123,6 +128,13 @@ def worth_measuring(found: Sequence[Found], belief: Belief, number: int = 3) -> 
         left = [one for one in left if one is not own]
         belief = belief.after(own, belief.seconds(own))
     return chosen
+
+
+def family_of(layout: Layout, nodes: int) -> str:
+    """Return the layouts that are wrong for the same reasons: on so many nodes, with a pipeline or not."""
+    if nodes == 1:
+        return "layout on one node"
+    return f"{'pipelined ' if layout.pp > 1 else ''}layout on several nodes"
 
 
 def _parts(found: Found) -> FloatArray:

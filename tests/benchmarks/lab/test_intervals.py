@@ -1,0 +1,38 @@
+"""Intervals from measured rows: they hold nine of ten of groups that were left out."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.lab.intervals import HELD, Row, interval_of
+
+FACTORS = st.lists(st.lists(st.floats(-2, 2), min_size=1, max_size=12), min_size=2, max_size=6)
+
+
+def rows_of(groups: list[list[float]]) -> list[Row]:
+    """Return rows with these factors, a group of each list."""
+    return [Row("family", str(number), factor) for number, own in enumerate(groups) for factor in own]
+
+
+@given(FACTORS)
+def test_an_interval_holds_nine_of_ten_rows_that_were_left_out(groups: list[list[float]]) -> None:
+    """Among them the rows of a group that is unlike all others."""
+    own = interval_of(rows_of(groups))
+    assert own["held"] >= HELD
+    assert own["low"] <= own["high"]
+    assert (own["rows"], own["groups"]) == (sum(map(len, groups)), len(groups))
+
+
+@given(FACTORS, st.floats(-1, 1))
+def test_what_is_wrong_by_one_factor_moves_the_interval_by_it(
+    groups: list[list[float]], shift: float
+) -> None:
+    """Whatever the groups, and in whatever order they come."""
+    own = interval_of(rows_of(groups))
+    moved = interval_of(rows_of([[factor + shift for factor in one] for one in reversed(groups)]))
+    for end in ("low", "high"):
+        assert math.log(moved[end]) == pytest.approx(math.log(own[end]) + shift, abs=1e-6)

@@ -1,0 +1,55 @@
+"""How sure predictions are, and of which nobody can say."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import testbed
+from collectives.timing import Assumptions
+from sim import load_network
+from testbed.calibration.confidence import interval, interval_of_step, known_families
+
+
+def test_what_ships_was_measured_in_groups_and_held_of_those_left_out() -> None:
+    """Every family of the file."""
+    for name, own in known_families().items():
+        assert 0 < own["low"] < own["high"], name
+        assert own["rows"] >= own["groups"] >= 1, name
+        assert own.get("held", 0.9) >= 0.9, name
+
+
+@given(st.floats(1e-6, 1e3), st.floats(0.01, 0.5))
+def test_a_step_that_is_less_sure_has_a_wider_interval(seconds: float, deviation: float) -> None:
+    """In proportion to the prediction."""
+    sure, less = (interval("layout on one node", seconds, times * deviation) for times in (1, 2))
+    assert sure is not None
+    assert less is not None
+    assert less.low < sure.low < sure.high < less.high
+    assert less.high / seconds == pytest.approx((sure.high / seconds) ** 2)
+
+
+def test_only_what_is_expected_of_a_real_run_has_an_interval() -> None:
+    """Neither links alone, nor one rank, nor chosen terms; and no step is below what it computes."""
+    several, one = (load_network("dgx-h100").topology(ranks) for ranks in (16, 1))
+    real, ideal = Assumptions.of_a_real_run(several), Assumptions.ideal()
+    assert interval_of_step(0.1, 0.09, ideal, several) is None
+    assert interval_of_step(0.1, 0.1, real, one) is None
+    assert interval_of_step(0.1, 0.09, real.with_(inefficiencies=("late",)), several) is None
+    found = interval_of_step(0.1, 0.09, real, several)
+    assert found is not None
+    assert found.low == 0.09
+
+
+def test_commands_say_how_sure_one_step_is_alike() -> None:
+    """`scale` and `plan`, of what they were asked; and `simulate` of a collective."""
+    asked = {"profile": "resnet50", "network": "dgx-h100", "ranks": "16", "strategy": "wait_free"}
+    rows = [
+        testbed.scale(**asked).rows.rows[0],
+        testbed.plan(**asked).rows.rows[0],
+    ]
+    assert len({(row["low"], row["high"], row["interval_from"]) for row in rows}) == 1
+    assert rows[0]["low"] < rows[0]["seconds"] < rows[0]["high"]
+    measured = testbed.simulate("nccl", network="dgx-h100", ranks=16, nbytes="64M").rows.rows[0]
+    assert measured["low"] < measured["seconds"] < measured["high"]
