@@ -61,7 +61,7 @@ class Comparison:
         pairs: the rows that both have.
         only_first: rows that the second result lacks, as table and key.
         only_second: rows that the first lacks.
-        num_compared: fields of answers that both results have.
+        num_compared: fields of answers that both results have, with a value in one at least.
         asked: fields that belong to the question, by table.
         units: of fields, as the results say them.
     """
@@ -108,8 +108,9 @@ def compare(first: ResultFile, second: ResultFile, tolerance: float = 0.0) -> Co
         fields = [field for field in pair.first if field in shared[pair.table]]
         fields += [field for field in pair.second if field in shared[pair.table] and field not in pair.first]
         no_answer = {*asked.get(pair.table, ()), *how.get(pair.table, ())}
-        num_compared += sum(not is_asked(field, no_answer) for field in fields)
         mine, theirs = ({field: row.get(field) for field in fields} for row in (pair.first, pair.second))
+        known = [field for field in fields if mine[field] is not None or theirs[field] is not None]
+        num_compared += sum(not is_asked(field, no_answer) for field in known)
         for own in _differences(pair.table, pair.row, mine, theirs):
             if is_asked(own.field, no_answer):
                 question.append(own)
