@@ -76,7 +76,7 @@ TESTS = """
         def test_that_passes(self, rank, tmp_path):
             (tmp_path / str(rank)).touch()
 
-    @settings(max_examples=3, database=None)
+    @settings(max_examples=3, database=None, deadline=None)
     @given(number=st.integers(0, 9))
     @on_ranks(2)
     def test_of_a_property(number):
