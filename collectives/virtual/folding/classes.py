@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Protocol
 
 from collectives.execution.blame import spell_ranks
@@ -122,7 +123,7 @@ class Classes:
         self._of = {rank: own for own in self.folded for rank in own.ranks}
         self.before_call: list[Callable[[RankThread, int], None]] = []
         self.on_merge: list[Callable[[], None]] = []
-        self.divisions: dict[Division, None] = {}
+        self.divisions: dict[tuple[Division, Partition | None], None] = {}
         self._checked: set[Hashable] = set()
 
     def of(self, rank: int) -> RankClass | None:
@@ -161,17 +162,27 @@ class Classes:
         """Return in words which ranks are folded."""
         return tuple(map(str, self.folded))
 
-    def note_division(self, division: Division) -> None:
-        """Note that something is divided over the members of a group, so that they may have unequal parts."""
-        if division not in self.divisions and not division.is_even:
-            self.divisions[division] = None
+    def note_division(self, division: Division, partition: Partition | None = None) -> None:
+        """Note that something is divided over the members of a group, so that they may have unequal parts.
 
-    def part_of(self, rank: int) -> tuple[Hashable, ...]:
-        """Return the parts that *rank* has of all that was divided unequally, to tell ranks apart."""
+        Args:
+            division: how.
+            partition: to which the group belongs; None: any of groups of as many members.
+        """
+        if (division, partition) not in self.divisions and not division.is_even:
+            self.divisions[division, partition] = None
+
+    def part_of(self, rank: int, after: int = 0) -> tuple[Hashable, ...]:
+        """Return the parts that *rank* has of all that was divided unequally, to tell ranks apart.
+
+        Args:
+            rank: whose.
+            after: so many divisions, which are left out.
+        """
         return tuple(
             division.part(partition.number_of[rank])
-            for division in self.divisions
-            for partition in self.partitions.of_size(division.parts)
+            for division, known in islice(self.divisions, after, None)
+            for partition in (self.partitions.of_size(division.parts) if known is None else (known,))
             if rank in partition.number_of
         )
 

@@ -96,11 +96,12 @@ class Verification:
     def _look_for_unequal_parts(self, rank: int) -> None:
         own, part_of = self._classes.of(rank), self._classes.part_of
         num_divisions = len(self._classes.divisions)
-        if own is None or self._looked_at.get(own.first, 0) == num_divisions:
+        seen = 0 if own is None else self._looked_at.get(own.first, 0)
+        if own is None or seen == num_divisions:
             return
         self._looked_at[own.first] = num_divisions
-        if len({part_of(member) for member in own.ranks}) > 1:
-            divided = ", ".join(map(str, self._classes.divisions))
+        if len({part_of(member, seen) for member in own.ranks}) > 1:
+            divided = ", ".join(dict.fromkeys(str(division) for division, _ in self._classes.divisions))
             raise MembersDiffer(f"{spell_ranks(own.ranks)}: unequal parts of {divided}", part_of)
 
     def _compare(self, rank_thread: RankThread) -> None:

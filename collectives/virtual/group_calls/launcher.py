@@ -183,7 +183,9 @@ class StreamLauncher:
         if request.splits is not None:
             into, out_of = request.splits
             if self._gpu.score.kept_from is not None:  # ranks are compared, and unequal parts tell them apart
-                self._exchanges.classes.note_division(Shares(tuple((size,) for size in out_of)))
+                classes, group = self._exchanges.classes, self.group
+                sizes = Shares(tuple((size,) for size in out_of))
+                classes.note_division(sizes, classes.partitions.of(group.hosts, group.ordinal[0]))
             chunking = Chunking(request.count, 1, itemsize)
             return CallFacts(call, algorithm, chunking, (tuple(into), tuple(out_of)))
         if request.lane is not None:
