@@ -26,7 +26,7 @@ from collectives.virtual.diagnosis.verdict import Diagnosis
 from collectives.virtual.faults import Faults, VirtualCondition
 from collectives.virtual.folding.attempts import Attempt
 from collectives.virtual.gpu.results import plain_results
-from collectives.virtual.gpu.routing import Router
+from collectives.virtual.gpu.routing import Router, Routing
 from collectives.virtual.gpu.virtual_cuda import VirtualCuda
 from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.group_calls.exchange import Exchanges
@@ -266,7 +266,8 @@ class Setting:
             self.model.note_unmodelled(Notices.of(cluster))
         if text := left_out_of_a_run(self.algorithm):
             Notices.of(cluster).add(text)
-        for text in VirtualWorld.of(cluster).group_calls.notices():
+        routed = self.router.notices() if isinstance(self.router, Routing) else []
+        for text in (*VirtualWorld.of(cluster).group_calls.notices(), *routed):
             Notices.of(cluster).add(text)
         return VirtualReport.of(cluster, self.algorithm, self.model, self.conditions, has_ended)
 

@@ -35,6 +35,7 @@ from collectives.virtual.memory.held_storage import Moment
 
 _POWER_LAW = "power-law:"
 _MAX_EXPONENT = 10.0
+_SHOWN = 8
 
 
 class Router(Protocol):
@@ -80,12 +81,14 @@ class Routing:
         exponent: of the power law; 0: every expert has the same share.
         recorded: what a run with data has counted, if it is that.
         is_stated: somebody has asked for it.
+        imbalance: by iteration and router, tokens of the busiest expert over the mean.
     """
 
     name: str = "balanced"
     exponent: float = 0.0
     recorded: RoutingFile | None = None
     is_stated: bool = True
+    imbalance: dict[tuple[int, str], float] = field(default_factory=dict, compare=False)
 
     @classmethod
     def parse(cls, text: str | PathLike[str]) -> Routing:
@@ -123,9 +126,25 @@ class Routing:
             return ""
         experts, chosen = scores.shape[-1], indices.shape[-1]
         rows = self._rows(indices.numel() // chosen, experts, chosen, moment)
+        router = its_other(moment.module, experts)
+        self.imbalance[moment.iteration, router] = max(rows) * experts / sum(rows)
         set_value(indices, dealt_out(rows, indices.numel() // chosen, chosen).view(indices.shape))
         assumed = f"without data topk chooses by --routing {self.name}, the same shares on all ranks"
         return assumed if self.is_stated else f"{assumed}: an assumption, as none is given"
+
+    def notices(self) -> list[str]:
+        """Return how uneven experts were in a run, or that no router was asked, in words."""
+        if not self.imbalance:
+            unused = (
+                f"--routing {self.name} has changed nothing: no topk over a last dimension was called on CUDA"
+            )
+            return [unused] if self.is_stated else []
+        busiest = dict[int, float]()
+        for (iteration, _), ratio in sorted(self.imbalance.items()):
+            busiest[iteration] = max(busiest.get(iteration, 0.0), ratio)
+        steps = ", ".join(f"{ratio:.2f}" for ratio in list(busiest.values())[:_SHOWN])
+        more = ", …" if len(busiest) > _SHOWN else ""
+        return [f"tokens of the busiest expert over the mean, by step: {steps}{more}"]
 
     def _rows(self, tokens: int, experts: int, chosen: int, moment: Moment) -> Sequence[float]:
         """Return the share of each expert, in rows of any number.

@@ -26,6 +26,10 @@ LARGE = 1 << 20
 """Elements, above which a tensor of the CPU has no data in a run without data."""
 LARGE_OBJECTS = 1 << 28
 """The same of bytes."""
+OF_EXPERTS = (
+    "topk over another dimension than the last, as where experts choose tokens, goes by no --routing: each "
+    "takes as many, and which ones is not known"
+)
 
 _aten = torch.ops.aten
 
@@ -163,7 +167,11 @@ def _check_finite(execution: Execution, func: Any, types: Any, args: Any, kwargs
 def _topk(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Choose the largest elements; the router says which, where nobody knows, or notes it."""
     is_last = len(args) < 3 or args[2] in (-1, args[0].dim() - 1)
-    if execution.router is None or not is_last or args[0].device.type != "cuda":
+    if execution.router is None or args[0].device.type != "cuda":
+        return NotImplemented
+    if not is_last:
+        if not execution.has_data:
+            execution.notices.add(OF_EXPERTS)
         return NotImplemented
     result = execution.as_any_other(knowledge_of(func), func, types, args, kwargs)
     assumed = execution.router.choose(args[0], result[1], execution.memory.moment())

@@ -82,6 +82,19 @@ def test_rows_that_a_known_mask_selects_have_a_shape_and_no_values() -> None:
     assert rows == selected > 0
 
 
+def test_a_run_says_how_uneven_experts_were_or_that_nobody_asked_for_routing() -> None:
+    def by_experts() -> None:
+        torch.randn(64, 8, device="cuda").topk(16, dim=0)
+
+    def notices(work: Callable[[], Any], routing: str) -> str:
+        return " ".join(_run(work, routing).report.notices)
+
+    assert "busiest expert over the mean, by step: 1.00" in notices(_chosen, "balanced")
+    assert "busiest expert over the mean" in notices(_chosen, "power-law:1.2")
+    assert "--routing balanced has changed nothing" in notices(lambda: None, "balanced")
+    assert "where experts choose tokens, goes by no --routing" in notices(by_experts, "balanced")
+
+
 class _Layers(nn.Module):
     def __init__(self) -> None:
         super().__init__()
