@@ -60,6 +60,13 @@ class LayoutOptions:
             "tokens_per_second_per_gpu; all figures are corrected by them.",
         ),
     ] = None
+    imbalance: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X|power-law:A",
+            help="Experts: tokens of the busiest rank over the mean, or the law that shares are drawn from.",
+        ),
+    ] = None
     confirm: Annotated[
         int, typer.Option(min=0, max=100, metavar="N", help="Of a script: the best N in full, too.")
     ] = 0
@@ -181,7 +188,7 @@ def _of_script(
     from testbed.tasks.spread import cores, results
 
     where = _where(asked, options)
-    given = {"--only": options.only, "--measured": options.measured}
+    given = {"--only": options.only, "--measured": options.measured, "--imbalance": options.imbalance}
     for option, value in given.items():
         if value:
             raise UsageError(f"{option} is for a model's file; {script} is run: leave it out")
@@ -217,6 +224,7 @@ def _search(model: Path, asked: QuestionOptions, options: LayoutOptions) -> tupl
     Raises:
         UsageError: something is not said, or does not divide.
     """
+    from testbed.planning.layouts.imbalance import EVEN, Imbalance
     from testbed.planning.layouts.search import Search
     from testbed.planning.layouts.transformer import read_model
 
@@ -232,7 +240,10 @@ def _search(model: Path, asked: QuestionOptions, options: LayoutOptions) -> tupl
         memory_bytes=where.memory_bytes,
         framework=options.framework.value,
         only=tuple(_held(options.only or ()).items()),
+        imbalance=EVEN if options.imbalance is None else Imbalance.parse(options.imbalance),
     )
+    if options.imbalance is not None and not transformer.experts:
+        raise UsageError(f"--imbalance is of experts, and {name} has none: leave it out")
     return name, search
 
 

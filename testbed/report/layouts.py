@@ -108,6 +108,7 @@ def layouts_result(of: Asked, layouts: Sequence[Found], belief: Belief, measured
             "memory_bytes": search.limit_bytes,
             "seq": search.seq,
             "sequences": search.sequences,
+            **({"imbalance": str(search.imbalance)} if search.model.experts else {}),
         },
         rows=Rows(COLUMNS, rows),
         tables={"families": Rows(OF_FAMILIES, of_families), "measure": Rows(OF_MEASURING, to_measure)},
@@ -235,8 +236,10 @@ def _parts(
         yield Facts(
             {reason: f"{count:,}" for reason, count in of.excluded.items()}, title="Left out for", width=30
         )
+    uneven = f"experts' imbalance {search.imbalance}, " if search.model.experts else ""
     yield quiet(
-        f"Figures: {MODEL}. Software: {search.framework}, {search.device_name} in bfloat16, layers cut at "
-        "equal cost; MFU counts products and attention to all tokens, without recomputing. Not modelled: "
-        "selective recomputing, float8, offloading, zero-bubble schedules, sequences of unequal lengths.",
+        f"Figures: {MODEL}. Software: {search.framework}, {search.device_name} in bfloat16, {uneven}layers "
+        "cut at equal cost; MFU counts products and attention to all tokens, without recomputing. Not "
+        "modelled: selective recomputing, float8, offloading, zero-bubble schedules, sequences of "
+        "unequal lengths.",
     )

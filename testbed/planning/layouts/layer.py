@@ -3,8 +3,8 @@
 Tensor parallelism is sequence parallel: inputs of products are gathered under the product of the rank's
 own part, and once more in the backward pass; results are reduced and scattered when they are
 there.  Context parallelism gathers keys and values before attention and reduces their gradients, each rank
-with early and late tokens alike. Experts get tokens by all-to-all, and give them back; all experts are
-taken equally often.
+with early and late tokens alike. Experts get tokens by all-to-all, and give them back, as many
+as the busiest rank has (`testbed.planning.layouts.imbalance`).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _experts(
 ) -> tuple[float, float]:
     """Return the passes of routed experts: tokens to them, their products, and results back."""
     model, layout = training.model, training.layout
-    routed = training.rows * model.experts_per_token
+    routed = round(training.rows * model.experts_per_token * training.busiest)
     each = machine.kernels.experts(
         routed, model.hidden, model.ffn // layout.tp, model.experts // layout.ep, model.gated
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, cached_property
 
+from testbed.planning.layouts.imbalance import EVEN, Imbalance
 from testbed.planning.layouts.transformer import Transformer
 
 PLACEMENTS = ("tp-cp-dp-pp", "tp-cp-pp-dp", "dp-cp-tp-pp", "pp-tp-cp-dp")
@@ -95,12 +96,14 @@ class Training:
         layout: over the ranks.
         seq: tokens of a sequence.
         sequences: of a step, of all ranks.
+        imbalance: of experts.
     """
 
     model: Transformer
     layout: Layout
     seq: int
     sequences: int
+    imbalance: Imbalance = EVEN
 
     @property
     def micro_batches(self) -> int:
@@ -111,6 +114,12 @@ class Training:
     def rows(self) -> int:
         """Tokens of a micro-batch on the ranks that divide layers."""
         return self.seq * self.layout.micro_batch // self.layout.cp
+
+    @property
+    def busiest(self) -> float:
+        """What the busiest of the ranks that divide experts has of their rows, over the mean."""
+        model, ep = self.model, self.layout.ep
+        return self.imbalance.among(ep, self.rows, model.experts, model.experts_per_token)
 
     @property
     def tokens(self) -> int:

@@ -60,6 +60,7 @@ def _activations(training: Training, memory: Memory, position: int) -> float:
     chunks, behind = CHUNKS[layout.schedule], layout.pp - position
     in_flight = min(behind + (layout.pp - 1) * (chunks - 1) / chunks, training.micro_batches)
     inner = memory.inner * (1 if model.gated else 2 / 3) * model.ffn * max(1, model.experts_per_token)
+    inner *= training.busiest
     of_layer = rows * (memory.hidden * model.hidden + inner) / layout.tp
     layers = training.stages[position]
     if layout.recompute == "full":

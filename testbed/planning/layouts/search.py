@@ -16,6 +16,7 @@ from sim.topology.description import load_network
 from testbed.errors import UsageError
 from testbed.output.table import Advance, seconds
 from testbed.planning.layouts.framework import FRAMEWORKS
+from testbed.planning.layouts.imbalance import EVEN, Imbalance
 from testbed.planning.layouts.kernels import DTYPE, Kernels
 from testbed.planning.layouts.layer import Machine
 from testbed.planning.layouts.layout import CHUNKS, PLACEMENTS, RECOMPUTING, Layout, Training
@@ -59,6 +60,7 @@ class Search:
         memory_bytes: of a GPU; 0: what its device has.
         framework: one of `FRAMEWORKS`.
         only: axes with the values to which they are held.
+        imbalance: of experts.
     """
 
     model: Transformer
@@ -70,6 +72,7 @@ class Search:
     memory_bytes: int = 0
     framework: str = "nanotron"
     only: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    imbalance: Imbalance = EVEN
 
     @cached_property
     def topology(self) -> Topology:
@@ -106,7 +109,7 @@ class Search:
 
     def training(self, layout: Layout) -> Training:
         """Return the step in *layout*."""
-        return Training(self.model, layout, self.seq, self.sequences)
+        return Training(self.model, layout, self.seq, self.sequences, self.imbalance)
 
     def layouts(self, excluded: Counter[str]) -> Iterator[Layout]:
         """Yield the layouts that divide and fit; *excluded* counts the others by what is against them."""

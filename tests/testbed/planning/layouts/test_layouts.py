@@ -13,8 +13,9 @@ from sim import load_network
 from sim.files.device_file import load_device
 from testbed.errors import UsageError
 from testbed.planning.layouts.framework import FRAMEWORKS
+from testbed.planning.layouts.imbalance import EVEN, Imbalance
 from testbed.planning.layouts.kernels import Kernels
-from testbed.planning.layouts.layer import Machine
+from testbed.planning.layouts.layer import Machine, layer_seconds
 from testbed.planning.layouts.layout import PLACEMENTS, Layout, Training
 from testbed.planning.layouts.memory import fullest_bytes, peak_bytes
 from testbed.planning.layouts.messages import Messages
@@ -126,6 +127,22 @@ def test_experts_are_exchanged_and_shared_and_a_model_without_has_none() -> None
     held = [Training(mixture, Layout(dp=8, ep=ep), 4096, 64).held(0)[1] for ep in (1, 8)]
     assert [copies for _, copies in held] == [8, 1]
     assert held[0][0] == 8 * held[1][0]
+
+
+@pytest.mark.parametrize("text", ["1.5", "power-law:1.2"])
+def test_the_busier_a_rank_of_experts_the_longer_a_layer_and_the_more_it_holds(text: str) -> None:
+    mixture, place = replace(MODEL, experts=8, experts_per_token=2), machine("nanotron", 8)
+    uneven = Imbalance.parse(text)
+
+    def taken(ep: int, imbalance: Imbalance) -> tuple[float, float]:
+        training = Training(mixture, Layout(dp=8, ep=ep), 4096, 8, imbalance)
+        return layer_seconds(training, place, frozenset())[0], fullest_bytes(training, MEMORY)
+
+    assert str(uneven) == text
+    assert taken(1, uneven) == taken(1, EVEN)
+    assert all(more > even for more, even in zip(taken(8, uneven), taken(8, EVEN), strict=True))
+    with pytest.raises(UsageError, match="--imbalance half: expected the busiest rank's tokens"):
+        Imbalance.parse("half")
 
 
 @pytest.mark.parametrize(
