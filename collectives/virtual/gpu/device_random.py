@@ -14,6 +14,7 @@ Source: torch, aten/src/ATen/cuda/CUDAGeneratorImpl.cpp (``get_state``); torch/d
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections import OrderedDict
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -28,6 +29,8 @@ _KEPT = 256
 _POSITIVE = (1 << 63) - 1
 _UNTOLD = -1
 """An offset that nobody has asked for."""
+_STATE = struct.Struct("=qq")
+"""A seed and an offset."""
 
 
 class DeviceRandom:
@@ -80,25 +83,27 @@ class DeviceRandom:
         if self._offset == _UNTOLD and self._drawn_to is not None:
             digest = blake2b(self._drawn_to.numpy().tobytes(), digest_size=7).digest()
             self._offset = int.from_bytes(digest, "little") * _OFFSETS
-        state = torch.tensor([self._seed, self._offset]).view(torch.uint8)
+        state = _STATE.pack(self._seed, self._offset)
         if self._drawn_to is not None:
             for states in (self._states, self._of_all):
-                states[_bytes_of(state)] = self._drawn_to
+                states[state] = self._drawn_to
                 if len(states) > _KEPT:
                     states.popitem(last=False)
-        return state
+        return torch.frombuffer(bytearray(state), dtype=torch.uint8)
 
     def set_state(self, state: Tensor) -> None:
         """Go on from *state*."""
-        seed, offset = state.cpu().view(torch.int64).tolist()
-        self._seed, self._offset = seed, offset
+        key = _bytes_of(state)
+        seed, offset = self._seed, self._offset = _STATE.unpack(key)
         if not self._has_data:
             return
-        key = _bytes_of(state)
         self._drawn_to = self._states.get(key, self._of_all.get(key))
         if self._drawn_to is None:
             self._begin(hash((seed, offset)) & _POSITIVE if offset else seed)
 
 
 def _bytes_of(state: Tensor) -> bytes:
+    """Return the bytes of *state*; those of a plain one without an operation of torch."""
+    if type(state) is Tensor and not state.is_cuda:
+        return state.numpy().tobytes()
     return bytes(state.cpu().tolist())
