@@ -59,10 +59,15 @@ def truth(
     threads: DeviceThreads = 1,
     predictions: PredictionsFile = Path("predictions.json"),
     sample: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", help="FILE: no more rows of each than so many, drawn by --seed."),
-    ] = 400,
-    seed: Annotated[int, typer.Option(help="FILE: which rows are drawn.")] = 0,
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="No more rows of each FILE than so many, by default 400, or with --scripts of each script "
+            "and device, by default 4; drawn by --seed.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Which rows are drawn.")] = 0,
     into: Annotated[
         Path | None,
         typer.Option("--document", metavar="FILE", help="Renew the section of this in a Markdown file."),
@@ -89,7 +94,7 @@ def truth(
     elif files:
         result, section = _of_tables(files, sample or 400, seed, predictions)
     elif scripts:
-        result, section = _of_scripts(sample or 5, seed)
+        result, section = _of_scripts(sample or 4, seed)
     else:
         result, section = _of_trainings() if training else _of_presets()
     if into is None:

@@ -5,7 +5,7 @@ torch that knows nothing of this testbed.  A row is one run of them on virtual r
 tensors have no values, as ``testbed run --fake`` does it; what is compared is the last of two iterations.
 
 Passes of a step beyond the second take what the second has taken more than one did: those are the two runs
-of a row with more than two.  Ranks are folded.
+of a row with more than two.
 """
 
 from __future__ import annotations
@@ -174,7 +174,6 @@ def _iteration(row: ScriptedRow, passes: int) -> tuple[float, float]:
         transport_model="nccl",
         fake=True,
         memory_limit="off",
-        fold=row.ranks > 1,
         streams=lambda rank: (nowhere, nowhere),
     )
     for namespace in outcome.results:

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.lab.predicted.judging import JudgedRow, Table, lost_to_scaling
+from benchmarks.lab.predicted.sets import SETS
 from testbed.calibration.errors import Compared, Errors, far_off, grouped, signed, worst
 from testbed.output.table import counted
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet, warning
@@ -15,7 +16,7 @@ MODEL = (
     "kernels by the constants of the device's file, collectives of a node by the network's, training steps "
     "composed of both; nothing that was measured is read before the predictions are written down"
 )
-WORST = 10
+WORST, WORST_OF_KERNELS = 10, 3
 _HEADS = ("rows", "median", "nine in ten", "worst", "signed")
 _UNSAID = ("framework", "kernel", "vocab", "tied", "kv_heads")
 
@@ -56,10 +57,7 @@ def measured_section(tables: Sequence[Table], seed: int) -> list[Part]:
         parts.append(_errors("parallelism", trainings, lambda one: one.parallelism))
         parts.append(_errors("limit", trainings, lambda one: one.limit))
         parts.append(Text([" ".join(_of_trainings(tables, trainings))]))
-    parts += [
-        _worst(f"The {WORST} worst of {name}", own)
-        for name, own in grouped(rows, lambda one: one.set).items()
-    ]
+    parts += [_worst(name, own) for name, own in grouped(rows, lambda one: one.set).items()]
     reasons = [
         f"{table.name}: {reason}: {counted(count, 'row')} left out."
         for table in tables
@@ -104,12 +102,11 @@ def _of_trainings(tables: Sequence[Table], rows: Sequence[JudgedRow]) -> Iterato
         )
 
 
-def _worst(title: str, rows: Sequence[JudgedRow]) -> Grid:
-    from benchmarks.lab.predicted.sets import SETS
-
+def _worst(name: str, rows: Sequence[JudgedRow]) -> Grid:
     lines = []
-    for one in worst(rows, WORST):
-        needed = [name for name in SETS[one.set].needed if name not in _UNSAID]
-        row = " ".join(f"{name} {one.row[name]}" for name in needed)
+    for one in worst(rows, WORST if rows[0].parallelism else WORST_OF_KERNELS):
+        needed = [column for column in SETS[name].needed if column not in _UNSAID]
+        row = " ".join(f"{column} {one.row[column]}" for column in needed)
         lines.append((row, one.limit, f"{one.predicted:,.6g}", f"{one.measured:,.6g}", signed(one.error)))
-    return Grid(("row", "limit", "predicted", "measured", "error"), lines, text_columns=2, title=title)
+    heads = ("row", "limit", "predicted", "measured", "error")
+    return Grid(heads, lines, text_columns=2, title=f"The {len(lines)} worst of {name}")
