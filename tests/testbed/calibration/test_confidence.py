@@ -1,4 +1,4 @@
-"""How sure predictions are, and of which nobody can say."""
+"""Confidence in predictions: intervals of families that were measured, and where nobody can say."""
 
 from __future__ import annotations
 
