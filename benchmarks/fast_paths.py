@@ -204,12 +204,11 @@ FAST_PATHS = [
         _ring("events", 32, MIB),
     ),
     FastPath(
-        "few ranks and messages are lists",
-        "events: sw, N = 256, jitter",
-        {f"{_ENGINES}.row_messages.FEW": -1},
-        "numpy.flatnonzero",
+        "messages out of step are numbers",
+        "events: stride, N = 256, jitter",
+        {"collectives.timing.simulation.goes_out_of_step": _no},
+        "sim.network.network.Network._start",
         _ring("events", 32, MIB, conditions=[Jitter("1us")]),
-        lambda array: int(np.size(array)),
     ),
     FastPath(
         "many ranks of a row are a mask",

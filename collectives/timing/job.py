@@ -17,6 +17,7 @@ from collectives.catalogue.selectors import NATIVE, NCCL, parse_auto
 from collectives.errors import NotSupportedError
 from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.program import Algorithm, Program
+from collectives.program.chunking import Chunking
 from collectives.program.placement import on_nodes
 from collectives.program.program_key import ProgramKey
 from collectives.timing.assumptions import Software
@@ -108,6 +109,11 @@ class PlannedJob:
     scenario: Scenario
     transport_model: TransportModel = IDEAL
     thread_blocks: str = ""
+
+    @property
+    def chunking(self) -> Chunking:
+        """How the program divides the buffer."""
+        return Chunking.of(self.algorithm, len(self.hosts), self.nbytes // self.itemsize, self.itemsize)
 
 
 def plan(job: Job, scenario: Scenario) -> PlannedJob:

@@ -141,7 +141,7 @@ class Traffic:
     def of(cls, planned: PlannedJob) -> Traffic:
         """Return what *planned* sends, over the routes of its topology, with the links of slow ranks."""
         algorithm, num_ranks = planned.algorithm, len(planned.hosts)
-        chunking = Chunking.of(algorithm, num_ranks, planned.nbytes // planned.itemsize, planned.itemsize)
+        chunking = planned.chunking
         counter = MessageCounter(planned.scenario.topology, np.array(planned.hosts, dtype=np.int64))
         try:
             for row in sized_rows(algorithm, num_ranks, chunking):

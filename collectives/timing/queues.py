@@ -22,10 +22,12 @@ from collectives.errors import NotExactError, ProgramError
 from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
+from collectives.timing.job import PlannedJob
 from collectives.timing.ranks.attention import Attention
 from collectives.timing.ranks.meeting_point import MeetingPoint, Observer
 from collectives.timing.ranks.rank_by_rank import RankByRank
 from collectives.timing.rows.makespan import Evaluated, Makespan
+from collectives.timing.rows.out_of_step import OutOfStep
 from collectives.timing.rows.repeated_rows import sized_rows
 from collectives.timing.rows.row_execution import RowExecution, call_after, rows_follow
 from sim.network import Network
@@ -76,6 +78,7 @@ def collective_queue(
     network: Network | None = None,
     observer: Observer | None = None,
     earlier: list[Evaluated] | None = None,
+    lasting: bool = True,
 ) -> CollectiveQueue:
     """Return a queue of collectives among ranks at *hosts*; by default rank r is at place r of *topology*.
 
@@ -92,6 +95,7 @@ def collective_queue(
             of its own.
         observer: for the same, is told of every step and message, rank by rank.
         earlier: for *makespan*, see `collectives.timing.rows.makespan.Makespan`.
+        lasting: for *events*, see `RowExecution`.
     """
     if engine == "makespan":
         makespan = Makespan(topology, hosts, rank_overhead, transport_model, attention, earlier)
@@ -99,8 +103,29 @@ def collective_queue(
     rank_by_rank = engine == "ranks" or observer is not None
     network = network or Scenario(topology).network(env)
     return EventQueue(
-        network, itemsize, hosts, rank_overhead, transport_model, observer, rank_by_rank, attention
+        network, itemsize, hosts, rank_overhead, transport_model, observer, rank_by_rank, attention, lasting
     )
+
+
+def goes_out_of_step(planned: PlannedJob) -> bool:
+    """Return whether `span_out_of_step` can follow *planned*: its links stay as they are, and rows match."""
+    scenario = planned.scenario
+    return (
+        scenario.events_only is None
+        and scenario.topology.sharing is None
+        and rows_follow(planned.transport_model, planned.rank_overhead)
+        and matches_by_rows(planned.algorithm, len(planned.hosts), planned.chunking)
+    )
+
+
+def span_out_of_step(planned: PlannedJob, watch: Callable[[int], None] | None = None) -> CallSpan:
+    """Return when *planned*, alone on its network, begins and ends; see `OutOfStep`, also for *watch*."""
+    num_ranks = len(planned.hosts)
+    overheads = StepOverheads.of(planned.rank_overhead, num_ranks, 0)
+    hosts, topology = np.asarray(planned.hosts), planned.scenario.topology
+    start_ps = planned.rank_overhead.delays_of(num_ranks)
+    done_ps = OutOfStep(topology, hosts, planned.algorithm, planned.chunking, overheads).run(start_ps, watch)
+    return CallSpan(int(start_ps.min()), max(done_ps))
 
 
 def run_until(env: simpy.Environment, event: simpy.Event, watch: Callable[[int], None] | None = None) -> Any:
@@ -157,7 +182,9 @@ class EventQueue:
         observer: Observer | None = None,
         rank_by_rank: bool = False,
         attention: Attention | None = None,
+        lasting: bool = True,
     ) -> None:
+        self._lasting = lasting
         self._network = network
         self._itemsize = itemsize
         by_rule = attention is not None or not rows_follow(transport_model, rank_overhead)
@@ -184,7 +211,9 @@ class EventQueue:
                 self._meeting_point, algorithm, chunking, overheads, number, finished, self._attention
             )
         else:
-            execution = RowExecution(self._network, self._hosts, algorithm, chunking, overheads, finished)
+            execution = RowExecution(
+                self._network, self._hosts, algorithm, chunking, overheads, finished, lasting=self._lasting
+            )
 
         env = self._network.env
         call = _Call(execution, env.event(), int(env.now))

@@ -35,7 +35,15 @@ from collectives.timing.floor import TOO_LONG
 from collectives.timing.formulas.nccl.protocol import with_protocol
 from collectives.timing.job import Job, PlannedJob, plan
 from collectives.timing.observation import Observation
-from collectives.timing.queues import CallSpan, EngineName, collective_queue, run_until
+from collectives.timing.queues import (
+    CallSpan,
+    EngineName,
+    collective_queue,
+    goes_out_of_step,
+    run_until,
+    span_out_of_step,
+)
+from collectives.timing.rows.row_execution import OutOfStepError
 from collectives.timing.run import Run
 from sim.network import Network
 from sim.network.recorder import Recorder
@@ -320,11 +328,17 @@ def _carry_out(
     Raises:
         ProgramError: the program deadlocks; says which ranks wait for what.
     """
+    tries = engine == "events" and observation is None and goes_out_of_step(planned)
+    if tries and planned.rank_overhead.jitter is not None:  # then hardly any messages set out together
+        return span_out_of_step(planned, watch)
     env = simpy.Environment(initial_time=0)
     recorder = None if observation is None else observation.recorder
     network = network_for(engine, env, planned.scenario, recorder)
     try:
-        span: CallSpan = run_until(env, _submit(env, planned, engine, network, observation), watch)
+        done = _submit(env, planned, engine, network, observation, lasting=not tries)
+        span: CallSpan = run_until(env, done, watch)
+    except OutOfStepError:
+        return span_out_of_step(planned, watch)
     except ProgramError:
         verify(planned.algorithm, len(planned.hosts))
         raise
@@ -337,6 +351,8 @@ def _submit(
     engine: EngineName,
     network: Network | None,
     observation: Observation | None,
+    *,
+    lasting: bool = True,
 ) -> simpy.Event:
     queue = collective_queue(
         env,
@@ -348,5 +364,6 @@ def _submit(
         transport_model=planned.transport_model,
         network=network,
         observer=observation,
+        lasting=lasting,
     )
     return queue.submit(planned.algorithm, planned.nbytes)

@@ -20,23 +20,30 @@ from heapq import heapify, heappop, heappush
 
 
 def max_min_rates(
-    routes: Sequence[tuple[int, ...]], capacity: Sequence[int] | Mapping[int, int]
+    routes: Sequence[tuple[int, ...]],
+    capacity: Sequence[int] | Mapping[int, int],
+    flows: Sequence[int] | None = None,
 ) -> list[int]:
-    """Return the max-min fair rate of each flow, in the unit of *capacity*.
+    """Return the max-min fair rate of a flow on each of *routes*, in the unit of *capacity*.
 
     Each flow has a link on which no other is faster and less than one unit per flow is free.
 
     Args:
         routes: for each flow the links that it crosses, at least one, none twice.
         capacity: what each link carries, at least 1.
+        flows: how many there are on each of *routes*, at least 1; None: one.
     """
+    number = [1] * len(routes) if flows is None else flows
     crossing: defaultdict[int, list[int]] = defaultdict(list)
     for flow, route in enumerate(routes):
         for link in route:
             crossing[link].append(flow)
     rates = [-1] * len(routes)
     free = {link: capacity[link] for link in crossing}
-    rising = {link: len(flows) for link, flows in crossing.items()}
+    rising = {
+        link: len(there) if flows is None else sum([flows[flow] for flow in there])
+        for link, there in crossing.items()
+    }
 
     # The share of a link never falls while others fill up, so a share in the queue may be out of
     # date only by being too low: it is looked at again when its turn comes.
@@ -59,7 +66,7 @@ def max_min_rates(
                 if rates[flow] < 0:
                     rates[flow] = level
                     for other in routes[flow]:
-                        settled[other] += 1
+                        settled[other] += number[flow]
         for link, count in settled.items():
             free[link] -= level * count
             rising[link] -= count

@@ -3,8 +3,8 @@
 Each rank is at a row; when all its messages of that row have arrived, it comes to the next.  A message
 is sent as soon as both its ends are at its row, together with all others of which that becomes true at
 the same instant.  Nothing here stands for a single message, so where ranks keep in step a row costs a few
-array operations; where they do not, lists of the few that move are faster than arrays, and it costs what
-single messages cost.
+array operations.  Where they do not, so much for each few messages is dear; who can go on otherwise, as a
+collective alone on its network can (`collectives.timing.rows.out_of_step`), asks to be told.
 
 It takes programs whose sends and receives match row by row (`collectives.timing.rows.pattern`).
 """
@@ -34,6 +34,13 @@ from sim.scenario.rank_overhead import RankOverhead
 from sim.scenario.step_overheads import StepOverheads
 from sim.units import Int64Array
 
+MAX_PARTS = 200
+"""Launches of a few messages of a row after which ranks are taken to be out of step."""
+
+
+class OutOfStepError(Exception):
+    """Ranks are so often out of step that it would be faster to begin anew without rows of arrays."""
+
 
 class RowExecution:
     """One collective on the ranks of a group; a `collectives.timing.queues.Execution`.
@@ -45,6 +52,10 @@ class RowExecution:
         chunking: how it divides the buffer.
         overheads: what ranks add to the time of the network, if anything.
         finished: called with ranks that are done, once for each.
+        lasting: whether to go on, whatever it costs.
+
+    Raises:
+        OutOfStepError: during the run, unless it is *lasting*: ranks have often been out of step.
     """
 
     def __init__(
@@ -55,7 +66,11 @@ class RowExecution:
         chunking: Chunking,
         overheads: StepOverheads | None,
         finished: Callable[[Int64Array], None],
+        *,
+        lasting: bool = True,
     ) -> None:
+        self._lasting = lasting
+        self._num_parts = 0
         self._network = network
         self._hosts = hosts
         self._algorithm = algorithm
@@ -120,6 +135,9 @@ class RowExecution:
             return
         numbers = row.come(ranks)
         if numbers.size:
+            self._num_parts += len(numbers) <= MANY
+            if self._num_parts > MAX_PARTS and not self._lasting:
+                raise OutOfStepError
             sizes = row.nbytes if isinstance(row.nbytes, int) else row.nbytes[numbers]
             self._network.launch(CoflowLaunch(coflow, sizes, tell, numbers, describe, attempts))
 
@@ -171,7 +189,7 @@ class RowExecution:
         if some is not None:
             ends = pattern.source[some], pattern.destination[some]
             coflow = self._whole.coflow.select(some)
-            messages = RowMessages(coflow, *ends, len(self._hosts), lasting=False)
+            messages = RowMessages(coflow, *ends, len(self._hosts))
         nbytes: int | Int64Array
         if isinstance(sizes, MostlyEqual):
             nbytes = sizes.over(num_messages) if sizes.others else sizes.common
@@ -195,7 +213,7 @@ class RowExecution:
         topology, hosts = self._network.topology, self._hosts
         source, destination = pattern.source, pattern.destination
         coflow = Coflow.between(topology, hosts[source], hosts[destination], pattern.channel)
-        return RowMessages(coflow, source, destination, len(hosts), lasting=True)
+        return RowMessages(coflow, source, destination, len(hosts))
 
 
 def rows_follow(transport_model: TransportModel, rank_overhead: RankOverhead | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import cached_property
 from typing import Any
 
@@ -10,9 +9,6 @@ import numpy as np
 
 from sim.network.coflow import Coflow
 from sim.units import Int64Array
-
-FEW = 8
-"""Ranks or messages up to which lists are faster than arrays, whatever the number of all."""
 
 MANY = 64
 """Ranks from which on those that take part in a row are not listed one by one."""
@@ -28,7 +24,6 @@ class RowMessages:
         ranks: those that send or receive one, in order.
         per_rank: how many each rank does.
         everybody: whether all ranks take part.
-        lists_pay: whether lists of them are worth making: they are few, or *lasting* for many rows.
     """
 
     def __init__(
@@ -37,29 +32,17 @@ class RowMessages:
         source: Int64Array,
         destination: Int64Array,
         num_ranks: int,
-        *,
-        lasting: bool,
     ) -> None:
         self.coflow = coflow
         self.source, self.destination = source, destination
         self.per_rank: Int64Array = np.bincount(np.concatenate([source, destination]), minlength=num_ranks)
         self.ranks = np.flatnonzero(self.per_rank)
         self.everybody = len(self.ranks) == num_ranks
-        self.lists_pay = lasting or len(source) <= MANY
 
     @cached_property
     def ends(self) -> list[tuple[int, int]]:
         """Source and destination of each."""
         return list(zip(self.source.tolist(), self.destination.tolist(), strict=True))
-
-    @cached_property
-    def of_rank(self) -> dict[int, list[int]]:
-        """The numbers of those that each rank sends or receives."""
-        numbers: defaultdict[int, list[int]] = defaultdict(list)
-        for number, (source, destination) in enumerate(self.ends):
-            numbers[source].append(number)
-            numbers[destination].append(number)
-        return numbers
 
 
 class ActiveRow:
@@ -110,14 +93,6 @@ class ActiveRow:
 
     def come(self, ranks: Int64Array) -> Int64Array:
         """Note that *ranks* are there; return the messages whose second end has come with them."""
-        if len(ranks) <= FEW and self.messages.lists_pay:
-            waits, ready = self.waits_for.data, []
-            for rank in ranks.tolist():
-                for number in self.messages.of_rank[rank]:
-                    waits[number] -= 1
-                    if not waits[number]:
-                        ready.append(number)
-            return np.array(sorted(ready), dtype=np.int64)
         here = np.zeros(len(self.left), dtype=np.int64)
         here[ranks] = 1
         before = self.waits_for.copy()
@@ -126,14 +101,6 @@ class ActiveRow:
 
     def arrive(self, numbers: Int64Array) -> Int64Array:
         """Note that messages have arrived; return the ranks that wait for no more."""
-        if len(numbers) <= FEW and self.messages.lists_pay:
-            left, through = self.left.data, []
-            for number in numbers.tolist():
-                for rank in self.messages.ends[number]:
-                    left[rank] -= 1
-                    if not left[rank]:
-                        through.append(rank)
-            return np.array(sorted(through), dtype=np.int64)
         ends = np.concatenate([self.messages.source[numbers], self.messages.destination[numbers]])
         before = self.left.copy()
         np.subtract.at(self.left, ends, 1)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, TypeAlias
-from unittest import mock
 
 import pytest
 import simpy
-from hypothesis import given, reject
+from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
 from collectives import NotExactError, NotSupportedError, Recv, RecvReduce, Reduce, Send, resolve_algorithm
@@ -21,7 +21,15 @@ from collectives.program.channels import in_channels
 from collectives.program.chunking import Chunking
 from collectives.program.contracts import CONTRACTS
 from collectives.program.placement import on_nodes
-from collectives.timing.queues import CallSpan, collective_queue, matches_by_rows, run_until
+from collectives.timing.job import PlannedJob
+from collectives.timing.queues import (
+    CallSpan,
+    collective_queue,
+    goes_out_of_step,
+    matches_by_rows,
+    run_until,
+    span_out_of_step,
+)
 from sim import Background, Condition, Jitter, LinkChange, LinkFailedError, LinkFailure, Straggler
 from sim.network.coflow import CoflowAccelerator
 from sim.network.coflow.accelerator import MIN_MESSAGES
@@ -138,13 +146,25 @@ def test_all_engines_agree_to_the_picosecond(case: Case) -> None:
         reject()
 
     for min_messages in (2, None):
-        with mock.patch("collectives.timing.rows.row_messages.FEW", 3):
-            assert spans("events", scenario, chosen, calls, min_messages=min_messages, **options) == expected
+        assert spans("events", scenario, chosen, calls, min_messages=min_messages, **options) == expected
     try:
         makespan = spans("makespan", scenario, chosen, calls, **options)
     except NotExactError:
         return
     assert makespan == expected
+
+
+@given(cases())
+def test_messages_that_are_numbers_take_what_messages_that_are_events_do(case: Case) -> None:
+    scenario, chosen, (nbytes, *_), options = case
+    hosts, overhead = options["hosts"], replace(options["rank_overhead"], arrival_overhead_ps=0)
+    bound = on_nodes(chosen, scenario.topology.ranks_per_node, hosts)
+    planned = PlannedJob(bound, nbytes, 1, tuple(hosts), overhead, 0, scenario)
+    assume(goes_out_of_step(planned))
+
+    expected = spans("ranks", scenario, chosen, [nbytes], hosts=hosts, rank_overhead=overhead)
+
+    assert [span_out_of_step(planned)] == expected
 
 
 @given(cases(events_only=True))
@@ -162,8 +182,7 @@ def test_rows_and_ranks_agree_whatever_happens_to_links(case: Case) -> None:
     except NotSupportedError:
         reject()
     for min_messages in (2, None):
-        with mock.patch("collectives.timing.rows.row_messages.FEW", 3):
-            assert outcome("events", min_messages) == expected
+        assert outcome("events", min_messages) == expected
 
 
 @st.composite

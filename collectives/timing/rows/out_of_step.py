@@ -1,0 +1,281 @@
+"""Execution of one collective alone on its network where ranks are out of step: messages as numbers.
+
+The steps of all ranks are rows (`collectives.timing.rows.pattern`).  A rank comes to its next row when its
+messages of the last one are through, and a message sets out when both its ends have come to its row.  Two
+kinds of messages:
+
+    unhindered  no other message can be on its links meanwhile: its end follows from its beginning at once
+    bundled     shares a link with others: `sim.network.bundles` tells in the order of time when it is through
+
+A link hinders nobody where no row has two messages over it and all rows' messages have one rank in common,
+which is through with one before it comes to the next.  So nothing is an object or an event for each message,
+and only what shares a link is put in the order of time.
+
+It takes what `collectives.timing.rows.row_execution` does, of one call that has a network to itself, whose
+links stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from collectives.program import Algorithm
+from collectives.program.chunking import Chunking
+from collectives.timing.rows.pattern import Pattern, reduced_nbytes
+from collectives.timing.rows.repeated_rows import SiblingPattern, SizedRow, kept_rows, sized_rows
+from collectives.timing.rows.sizes import MostlyEqual, without_empty
+from sim.network.bundles import Bundle, Bundles
+from sim.network.coflow import Coflow
+from sim.scenario.step_overheads import StepOverheads
+from sim.topology import Topology
+from sim.units import Int64Array, transfer_ps
+
+_NO_RANK = -2
+_ANY_RANK = -1
+
+
+@dataclass(eq=False)
+class _Way:
+    """Messages between the same ranks, row after row; all lists are over them.
+
+    Attributes:
+        ends: the ranks that send and receive each.
+        latency_ps: of the way of each.
+        narrowest: bytes/s of the slowest link of each.
+        bundles: which is hindered, where; None: nobody hinders it.
+        of_rank: the numbers of those that each rank sends or receives, by rank.
+        per_rank: how many each rank does, shape (num_ranks,).
+    """
+
+    ends: list[tuple[int, int]]
+    latency_ps: list[int]
+    narrowest: list[int]
+    bundles: list[Bundle | None]
+    of_rank: dict[int, list[int]]
+    per_rank: Int64Array
+
+
+@dataclass(eq=False, slots=True)
+class _Row:
+    """A step of all ranks.
+
+    Attributes:
+        way: of its messages.
+        nbytes: of each.
+        taken_ps: what each takes on its links if nobody hinders it.
+        pause: of each rank before it; None: nobody's.
+        reducing: how long each rank reduces at its end; None: nobody does.
+        come_ps: when the first end of each message has come; -1: none has.
+    """
+
+    way: _Way
+    nbytes: list[int]
+    taken_ps: list[int]
+    pause: list[int] | None
+    reducing: list[int] | None
+    come_ps: list[int]
+
+
+class OutOfStep:
+    """One collective among ranks at *hosts*, which has *topology* to itself.
+
+    Args:
+        topology: the network; without sharing tables.
+        hosts: the place of each rank.
+        algorithm: the program of every rank; its rows match.
+        chunking: how it divides the buffer.
+        overheads: what ranks add to the time of the network, if anything.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        hosts: Int64Array,
+        algorithm: Algorithm,
+        chunking: Chunking,
+        overheads: StepOverheads | None,
+    ) -> None:
+        self._topology = topology
+        self._hosts = hosts
+        self._chunking = chunking
+        self._overheads = overheads
+        self._bundles: Bundles[tuple[_Row, int]] = Bundles(topology)
+        self._hinders = _hindering(topology, hosts, algorithm)
+        self._rows = sized_rows(algorithm, len(hosts), chunking, each=True)
+        self._ways: tuple[Pattern | SiblingPattern | None, _Way | None] = None, None
+        self._to_do: list[deque[_Row]] = [deque() for _ in range(len(hosts))]
+        self._row: list[_Row | None] = [None] * len(hosts)  # at which each rank is
+        self._left = [0] * len(hosts)  # messages of it that each rank still awaits
+        self._through_ps = [0] * len(hosts)  # when the last of the others was through
+        self._going_on: list[int] = []  # ranks that are through with their row
+        self._taken: dict[tuple[int, int], int] = {}
+
+    def run(self, start_ps: Int64Array, watch: Callable[[int], None] | None = None) -> list[int]:
+        """Return when each rank is done, in picoseconds; they start at *start_ps*.
+
+        *watch* is called again and again with the time reached.
+        """
+        self._through_ps = start_ps.tolist()
+        self._going_on = list(range(len(self._hosts)))
+        self._go_on()
+        while (ended := self._bundles.next_ends()) is not None:
+            now, messages = ended
+            for row, number in messages:
+                self._arrive(row, number, now)
+            if self._going_on:
+                self._go_on()
+            if watch is not None:
+                watch(now)
+        return self._through_ps
+
+    def _go_on(self) -> None:
+        """Let ranks come to the rows that follow, and all that this lets end."""
+        going_on = self._going_on
+        while going_on:
+            rank = going_on.pop()
+            row, now = self._row[rank], self._through_ps[rank]
+            if row is not None and row.reducing is not None:
+                now += row.reducing[rank]
+            while not self._to_do[rank] and self._pull():
+                pass
+            if not self._to_do[rank]:
+                self._through_ps[rank] = now
+                continue
+            row = self._row[rank] = self._to_do[rank].popleft()
+            numbers = row.way.of_rank.get(rank)
+            if numbers is None:  # it only reduces
+                self._through_ps[rank] = now
+                going_on.append(rank)
+                continue
+            if row.pause is not None:
+                now += row.pause[rank]
+            self._through_ps[rank] = now
+            self._left[rank] = len(numbers)
+            self._come(row, numbers, now)
+
+    def _come(self, row: _Row, numbers: list[int], now: int) -> None:
+        """Let an end of the messages of these *numbers* be there."""
+        way, come_ps = row.way, row.come_ps
+        for number in numbers:
+            other = come_ps[number]
+            if other < 0:
+                come_ps[number] = now
+                continue
+            start_ps = (other if other > now else now) + way.latency_ps[number]
+            bundle = way.bundles[number]
+            if bundle is None:
+                self._arrive(row, number, start_ps + row.taken_ps[number])
+            else:
+                self._bundles.begin(bundle, start_ps, row.nbytes[number], (row, number))
+
+    def _arrive(self, row: _Row, number: int, end_ps: int) -> None:
+        """Let message *number* of *row* be through at *end_ps*; ranks that await no other go on."""
+        through_ps, left = self._through_ps, self._left
+        for rank in row.way.ends[number]:
+            if end_ps > through_ps[rank]:
+                through_ps[rank] = end_ps
+            left[rank] -= 1
+            if not left[rank]:
+                self._going_on.append(rank)
+
+    def _pull(self) -> bool:
+        """Make the next row; return whether there was one."""
+        sized = next(self._rows, None)
+        if sized is None:
+            return False
+        way, nbytes = self._messages(sized)
+        taken = self._taken_ps(way, nbytes)
+        pause = reducing = None
+        if self._overheads is not None:
+            num_ranks = len(self._hosts)
+            pause = _listed(self._overheads.next_row(way.per_rank))
+            reduced = partial(reduced_nbytes, sized.step, num_ranks, self._chunking)
+            reducing = _listed(self._overheads.reduction_row(reduced))
+        row = _Row(way, nbytes, taken, pause, reducing, [-1] * len(nbytes))
+        for rank in way.of_rank:
+            self._to_do[rank].append(row)
+        for rank, reduces_ps in enumerate(reducing or ()):
+            if reduces_ps and rank not in way.of_rank:
+                self._to_do[rank].append(row)
+        return True
+
+    def _messages(self, sized: SizedRow) -> tuple[_Way, list[int]]:
+        """Return the messages of a row that are not empty, and their sizes."""
+        pattern, num_messages = sized.pattern, len(sized.pattern.source)
+        some, sizes = without_empty(sized.nbytes, num_messages)
+        each = sizes.over(num_messages) if isinstance(sizes, MostlyEqual) else sizes
+        if some is not None:
+            return self._way(pattern, some), each.tolist()
+        known, way = self._ways
+        if way is None or known is not pattern:
+            way = self._way(pattern, np.arange(num_messages))
+            self._ways = pattern, way
+        return way, each.tolist()
+
+    def _way(self, pattern: Pattern | SiblingPattern, some: Int64Array) -> _Way:
+        source, destination = pattern.source[some], pattern.destination[some]
+        coflow = _coflow(self._topology, self._hosts, pattern).select(some)
+        hindered: list[bool] = np.asarray(self._hinders[coflow.links].any(axis=1)).tolist()
+        no_link, over = coflow.no_link, self._bundles.over
+        bundles = [
+            over(tuple([link for link in links if link != no_link])) if is_hindered else None
+            for links, is_hindered in zip(coflow.links.tolist(), hindered, strict=True)
+        ]
+        ends = list(zip(source.tolist(), destination.tolist(), strict=True))
+        of_rank: dict[int, list[int]] = {}
+        for number, both in enumerate(ends):
+            for rank in both:
+                of_rank.setdefault(rank, []).append(number)
+        per_rank = np.bincount(np.concatenate([source, destination]), minlength=len(self._hosts))
+        return _Way(ends, coflow.latency_ps.tolist(), coflow.narrowest.tolist(), bundles, of_rank, per_rank)
+
+    def _taken_ps(self, way: _Way, nbytes: list[int]) -> list[int]:
+        """Return what each message takes on its links if nobody hinders it."""
+        taken, found = self._taken, []
+        for pair in zip(nbytes, way.narrowest, strict=True):
+            known = taken.get(pair)
+            if known is None:
+                known = taken[pair] = transfer_ps(*pair)
+            found.append(known)
+        return found
+
+
+def _listed(times: Int64Array | None) -> list[int] | None:
+    return None if times is None else times.tolist()
+
+
+def _coflow(topology: Topology, hosts: Int64Array, pattern: Pattern | SiblingPattern) -> Coflow:
+    source, destination = hosts[pattern.source], hosts[pattern.destination]
+    return Coflow.between(topology, source, destination, pattern.channel)
+
+
+def _patterns(algorithm: Algorithm, num_ranks: int) -> Iterator[Pattern]:
+    """Yield the patterns of the rows, each once as long as it lasts."""
+    last = None
+    for _, pattern in kept_rows(algorithm, num_ranks):
+        if pattern is not last:
+            yield pattern
+        last = pattern
+
+
+def _hindering(topology: Topology, hosts: Int64Array, algorithm: Algorithm) -> npt.NDArray[np.bool_]:
+    """Return for each link, and at the end for none, whether a message on it may meet another."""
+    hinders: npt.NDArray[np.bool_] = np.zeros(topology.num_links + 1, dtype=np.bool_)
+    owners = np.full((2, topology.num_links + 1), _ANY_RANK, dtype=np.int64)  # ranks of all messages so far
+    for pattern in _patterns(algorithm, len(hosts)):
+        links = _coflow(topology, hosts, pattern).links
+        hinders |= np.bincount(links.ravel(), minlength=len(hinders)) > 1
+        for column in links.T:
+            of_these = owners[:, column]
+            ends = np.stack([pattern.source, pattern.destination])
+            remain = (of_these[:, None] == ends).any(axis=1)
+            owners[:, column] = np.where(of_these == _ANY_RANK, ends, np.where(remain, of_these, _NO_RANK))
+    hinders |= (owners == _NO_RANK).all(axis=0)
+    hinders[-1] = False
+    return hinders
