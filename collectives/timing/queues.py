@@ -108,13 +108,12 @@ def collective_queue(
 
 
 def goes_out_of_step(planned: PlannedJob) -> bool:
-    """Return whether `span_out_of_step` can follow *planned*: its links stay as they are, and rows match."""
+    """Return whether `span_out_of_step` can follow *planned* if its rows match: links stay as they are."""
     scenario = planned.scenario
     return (
         scenario.events_only is None
         and scenario.topology.sharing is None
         and rows_follow(planned.transport_model, planned.rank_overhead)
-        and matches_by_rows(planned.algorithm, len(planned.hosts), planned.chunking)
     )
 
 

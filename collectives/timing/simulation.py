@@ -40,6 +40,7 @@ from collectives.timing.queues import (
     EngineName,
     collective_queue,
     goes_out_of_step,
+    matches_by_rows,
     run_until,
     span_out_of_step,
 )
@@ -329,7 +330,8 @@ def _carry_out(
         ProgramError: the program deadlocks; says which ranks wait for what.
     """
     tries = engine == "events" and observation is None and goes_out_of_step(planned)
-    if tries and planned.rank_overhead.jitter is not None:  # then hardly any messages set out together
+    jitters = planned.rank_overhead.jitter is not None  # so hardly any messages set out together
+    if tries and jitters and matches_by_rows(planned.algorithm, len(planned.hosts), planned.chunking):
         return span_out_of_step(planned, watch)
     env = simpy.Environment(initial_time=0)
     recorder = None if observation is None else observation.recorder

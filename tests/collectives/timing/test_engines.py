@@ -160,7 +160,7 @@ def test_messages_that_are_numbers_take_what_messages_that_are_events_do(case: C
     hosts, overhead = options["hosts"], replace(options["rank_overhead"], arrival_overhead_ps=0)
     bound = on_nodes(chosen, scenario.topology.ranks_per_node, hosts)
     planned = PlannedJob(bound, nbytes, 1, tuple(hosts), overhead, 0, scenario)
-    assume(goes_out_of_step(planned))
+    assume(goes_out_of_step(planned) and matches_by_rows(bound, len(hosts), planned.chunking))
 
     expected = spans("ranks", scenario, chosen, [nbytes], hosts=hosts, rank_overhead=overhead)
 
