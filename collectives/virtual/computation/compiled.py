@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from collectives.virtual.computation.launches import operation_of
-from collectives.virtual.computation.operations import nbytes_of, tensors_in
+from collectives.virtual.computation.operations import LIKENESSES, nbytes_of, tensors_in
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.streams.gpu import Gpu, current_gpu
 from sim.units import SECOND
@@ -39,6 +39,8 @@ _FUSED = {
     "var_mean", "zero_", "zeros", "zeros_like",
 }  # fmt: skip
 """Operations that inductor fuses beside those that work element by element."""
+_UNFUSED = ("eager", "aot_eager", "aot_eager_decomp_partition")
+"""Backends of the compiler that fuse nothing."""
 _MOST_REGIONS = 4096
 """Latest regions of a rank that a backward pass may belong to."""
 
@@ -135,8 +137,9 @@ class Fusing:
             gpu.issue_deferred()
         self._stream, self._part = gpu.current, part
 
-        for tensor in tensors_in((args, tuple(kwargs.values()))):
-            self._reads(tensor)
+        if func.overloadpacket.__name__ not in LIKENESSES:
+            for tensor in tensors_in((args, tuple(kwargs.values()))):
+                self._reads(tensor)
         for tensor in tensors_in(result):
             storage = tensor.untyped_storage()
             self._made[storage._cdata] = weakref.ref(storage), nbytes_of(tensor)
@@ -180,7 +183,11 @@ def regions_of_torch(is_rank: Callable[[], bool]) -> AbstractContextManager[None
             return original(model, **options)
         if model is None:
             return lambda function: compiled(function, **options)
-        if options.get("disable") or os.environ.get("TORCHDYNAMO_DISABLE") == "1":
+        if (
+            options.get("disable")
+            or _fuses_nothing(options.get("backend"))
+            or os.environ.get("TORCHDYNAMO_DISABLE") == "1"
+        ):
             return model  # as torch's own does
         if isinstance(model, torch.nn.Module):
             optimized: Any = original(model, backend="eager")
@@ -197,6 +204,11 @@ def regions_of_torch(is_rank: Callable[[], bool]) -> AbstractContextManager[None
 def _without_warning(kind: type) -> type:
     """Return the class of compiled modules without its warning of hooks of all modules, which are ours."""
     return type(kind.__name__, (kind,), {"__call__": torch.nn.Module.__call__, "__module__": kind.__module__})
+
+
+def _fuses_nothing(backend: Any) -> bool:
+    """Return whether a *backend* of the compiler is one of these, or a function, as torch's eager one is."""
+    return backend in _UNFUSED or callable(backend)
 
 
 def _in_region(function: Callable[..., Any]) -> Callable[..., Any]:

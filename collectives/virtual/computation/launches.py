@@ -25,6 +25,7 @@ import torch
 from collectives.errors import NotSupportedError
 from collectives.virtual.computation.cuda import bytes_moved, multi_tensor
 from collectives.virtual.computation.cuda.arithmetic import Arithmetic
+from collectives.virtual.computation.cuda.attention import AttentionShape
 from collectives.virtual.computation.cuda.launch import KernelLaunch
 from collectives.virtual.computation.kernels import measured_ps
 from collectives.virtual.computation.operations import Operation, tensors_in
@@ -87,6 +88,27 @@ class Launches:
         if launches is None:
             launches = self._known[key] = self._found(func, operation, args, kwargs, result, tf32, padded)
         return launches
+
+    def block_masked(
+        self, name: str, query: torch.Tensor, shape: AttentionShape, flops: int, nbytes: int
+    ) -> KernelLaunch:
+        """Return the kernel of attention with a mask of blocks, forward or backward as its *name* says.
+
+        Raises:
+            NotSupportedError: the device has no rate for the type in which it computes.
+        """
+        dtype = self._rate_name(query.dtype, self.tf32 or allows_tf32(False))
+        try:
+            duration_ps = self._arithmetic.block_masked_ps(shape, dtype, "backward" in name, nbytes)
+        except KeyError:
+            raise self._no_rate(dtype, name) from None
+        return KernelLaunch(name, duration_ps, flops, nbytes, dtype)
+
+    def _no_rate(self, dtype: str, name: object) -> NotSupportedError:
+        return NotSupportedError(
+            f"the device {self.device.name} has no rate for {dtype}, in which {name} computes; "
+            "give it one in a device file, or compute in another type"
+        )
 
     def unmodelled(self, name: str) -> str:
         """Return *name*, of an operation whose cost has no formula and whose bytes do not bound it.
@@ -176,10 +198,7 @@ class Launches:
                     name, values, result, dtype, int(flops), nbytes, padded
                 )
             except KeyError:
-                raise NotSupportedError(
-                    f"the device {self.device.name} has no rate for {dtype}, in which {func} computes; "
-                    "give it one in a device file, or compute in another type"
-                ) from None
+                raise self._no_rate(dtype, func) from None
         return (KernelLaunch(name, duration_ps, int(flops), nbytes, dtype if flops else "", unmodelled),)
 
     def _moving_ps(self, nbytes: int) -> int:

@@ -72,6 +72,10 @@ _COMPUTES = re.compile(
 """Names of those among them that compute."""
 _MOVES = {"linalg_cross", "linalg_vector_norm", "lu_unpack"}
 _OVERWRITES = {"copy_", "fill_", "zero_", "_foreach_copy_", "_foreach_zero_"}
+LIKENESSES = {
+    "full_like", "new_full", "new_ones", "new_zeros", "ones_like", "rand_like", "randn_like", "zeros_like"
+}  # fmt: skip
+"""Names of operations that look at the shape of their first argument alone."""
 _READ, _WRITTEN, _READ_AND_WRITTEN = 1, 1, 2
 
 
@@ -166,7 +170,7 @@ class Operation:
         random_in_place = torch.Tag.inplace in tags and torch.Tag.nondeterministic_seeded in tags
         overwrites = random_in_place or name in _OVERWRITES
         passes = [
-            _passes(argument, overwrites and position == 0)
+            0 if name in LIKENESSES and position == 0 else _passes(argument, overwrites and position == 0)
             for position, argument in enumerate(schema.arguments)
         ]
 

@@ -26,6 +26,7 @@ its rank what the device would take: kernels on streams (`collectives.virtual.st
     persistence        saving and loading
     shapes             results without data, and what is kept of them
     attention          scaled_dot_product_attention, by the fused kernels that CUDA would take
+    flexible_attention compiled flex_attention, by the blocks of its mask
     accelerator        the devices of one rank, as torch.cuda tells of them
     device_random      the generator of a device
     functions          torch.cuda and torch.accelerator on rank threads

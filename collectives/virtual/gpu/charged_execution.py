@@ -14,7 +14,7 @@ in a run without data.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -23,12 +23,16 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from collectives.virtual.computation.compiled import Fusing
+from collectives.virtual.computation.cuda.attention import AttentionShape
+from collectives.virtual.computation.cuda.launch import KernelLaunch
 from collectives.virtual.computation.launches import Launches, allows_tf32
 from collectives.virtual.computation.on_streams import OnStreams
 from collectives.virtual.computation.passes import current_pass
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.gpu import data_dependent
 from collectives.virtual.gpu.computing import compute
+from collectives.virtual.gpu.cpu_kernels import on_cpu
+from collectives.virtual.gpu.flexible_attention import carried_out, is_flexible_attention
 from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
 from collectives.virtual.gpu.likeness import Likeness
 from collectives.virtual.gpu.routing import Router
@@ -93,6 +97,7 @@ class ChargedExecution:
         self.memory = memory
         self.router = router
         self._selects_all = False
+        self._on_values = False
 
     @contextlib.contextmanager
     def selecting_all(self) -> Iterator[None]:
@@ -112,6 +117,8 @@ class ChargedExecution:
 
     def on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation on plain tensors of the CPU, or of none."""
+        if self._on_values:
+            return func(*args, **kwargs)
         if not self.has_data and _makes_large(args, kwargs) and kwargs.get("device") != _META:
             result = self.fake.dispatch(func, (), args, kwargs)
             if self.stands_in:
@@ -133,16 +140,43 @@ class ChargedExecution:
 
     def note_composed(self, func: Any) -> None:
         """Note that an operator, which is one kernel on a device, is charged as what it consists of."""
-        name = func.name()
-        if name.startswith("symm_mem"):
-            self.notices.add("a product with its collective is charged as one after the other", name)
-        elif self._fusing.pads and name.startswith("flex_attention"):
-            self.totals.unmodelled[self.costs.unmodelled(f"compiled {name}, as dense products")] += 1
+        if func.name().startswith("symm_mem"):
+            self.notices.add("a product with its collective is charged as one after the other", func.name())
+
+    def higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Carry out an operator that takes functions as one kernel; NotImplemented if it is none."""
+        if self._fusing.pads and not self._on_values and is_flexible_attention(func):
+            return carried_out(self, func, args, kwargs)
+        return NotImplemented
+
+    @contextlib.contextmanager
+    def on_values(self) -> Iterator[None]:
+        """Let operations be carried out on values, at no cost, while the body runs.
+
+        They raise `UnknownValueError` where a value is not known.
+        """
+        before, self._on_values = self._on_values, True
+        try:
+            yield
+        finally:
+            self._on_values = before
+
+    def launch_block_masked(
+        self, name: str, query: Tensor, shape: AttentionShape, flops: int, nbytes: int, part: str
+    ) -> None:
+        """Launch the kernel of attention with a mask of blocks."""
+        self._issue((self.costs.block_masked(name, query, shape, flops, nbytes),), part)
+
+    def note_unmodelled(self, name: str) -> None:
+        """Note a call of an operator whose cost is not known."""
+        self.totals.unmodelled[self.costs.unmodelled(name)] += 1
 
     # ---------------------------------------------------------------- on the device
 
     def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation with virtual tensors among its arguments or results, by its rule if any."""
+        if self._on_values:
+            return on_cpu(func, with_values(args), with_values(kwargs))
         rule = RULES.get(func)
         if rule is not None:
             result = rule(self, func, types, args, kwargs)
@@ -205,6 +239,9 @@ class ChargedExecution:
             launches = self.costs.of(func, args, kwargs, result, pads)
             if call is not None:
                 call.launches, call.terms = launches, terms
+        self._issue(launches, part)
+
+    def _issue(self, launches: Sequence[KernelLaunch], part: str) -> None:
         gpu, totals = self.gpu, self.totals
         if launches:
             gpu.part = part

@@ -50,6 +50,9 @@ class Execution(Protocol):
     def note_composed(self, func: Any) -> None:
         """Note that *func* comes as the operations of which it consists."""
 
+    def higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Carry out an operator that takes functions as one kernel; NotImplemented if it is none."""
+
     def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation with virtual tensors among its arguments or results.
 
@@ -89,9 +92,11 @@ class DispatchMode(TorchDispatchMode):
         if func is _DEVICE_OF:
             return args[0].device
         if isinstance(func, HigherOrderOperator):
-            self.execution.note_composed(func)
             with self:  # what it consists of comes here again
-                return func.py_kernels[_DENSE](*args, **(kwargs or {}))
+                result = self.execution.higher_order(func, args, kwargs or {})
+                return (
+                    func.py_kernels[_DENSE](*args, **(kwargs or {})) if result is NotImplemented else result
+                )
         has_fake = False
         for kind in types:
             if kind is FakeTensor:

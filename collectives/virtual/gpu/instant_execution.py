@@ -54,6 +54,10 @@ class InstantExecution:
     def note_composed(self, func: Any) -> None:
         """Do nothing: nothing is charged."""
 
+    def higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Return NotImplemented: it is no matter how many kernels it takes."""
+        return NotImplemented
+
     def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation with virtual tensors among its arguments or results."""
         if func is _aten._pin_memory.default:

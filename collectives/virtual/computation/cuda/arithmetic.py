@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from collectives.virtual.computation.cuda import bytes_moved
-from collectives.virtual.computation.cuda.attention import attention_ps, attention_shape
+from collectives.virtual.computation.cuda.attention import AttentionShape, attention_ps, attention_shape
 from collectives.virtual.computation.cuda.convolutions import backward_products, forward_product
 from collectives.virtual.computation.cuda.experts import grouped_product_ps
 from collectives.virtual.computation.cuda.products import product_ps, slower, tiles_seconds
@@ -152,8 +152,24 @@ class Arithmetic:
         launches_ps: int,
     ) -> int:
         shape = attention_shape(named, heads_last=name.startswith(_HEADS_LAST))
-        backward = "backward" in name
         rates = self.device.attention.get(self.device.attention_kernels)
+        return self._fused_ps(shape, rates, dtype, "backward" in name, nbytes, launches_ps)
+
+    def block_masked_ps(self, shape: AttentionShape, dtype: str, backward: bool, nbytes: int) -> int:
+        """Return the time of attention with a mask of blocks, in picoseconds."""
+        attention = self.device.attention
+        rates = attention.get("flex", attention.get("fa2"))
+        return self._fused_ps(shape, rates, dtype, backward, nbytes, self.device.launch_ps)
+
+    def _fused_ps(
+        self,
+        shape: AttentionShape,
+        rates: AttentionRates | None,
+        dtype: str,
+        backward: bool,
+        nbytes: int,
+        launches_ps: int,
+    ) -> int:
         if rates is None:
             # products of whole tiles at half their rate: an assumption
             rates, peak = AttentionRates(0.5, 0.5), self._rate(dtype)

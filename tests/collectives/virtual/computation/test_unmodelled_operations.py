@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory  # registers the operations of asynchronous tensor parallelism
-from torch.nn.attention.flex_attention import flex_attention
 
 from collectives.errors import NotSupportedError
 from collectives.virtual import run
@@ -19,7 +18,6 @@ from tests.given import switch
 
 _NO_FORMULA = "operations whose cost has no formula"
 _symm_mem, _functional = torch.ops.symm_mem, torch.ops._c10d_functional
-pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
 
 
 def _factorization() -> None:
@@ -41,15 +39,9 @@ def _own_kernel() -> None:
     _scan(torch.randn(64, device="cuda"))
 
 
-def _flexible_attention() -> None:
-    query = torch.randn(1, 2, 128, 64, device="cuda")
-    torch.compile(flex_attention)(query, query, query)
-
-
 _UNMODELLED: dict[str, tuple[Callable[[], None], str]] = {
     "a factorization": (_factorization, "aten.linalg_qr.default 3×"),
     "an operation that is not torch's": (_own_kernel, "tests_of_unmodelled.scan.default 1×"),
-    "compiled attention of any kind": (_flexible_attention, "compiled flex_attention, as dense products 1×"),
 }
 
 

@@ -1,0 +1,159 @@
+"""Compiled ``flex_attention``: charged by the blocks that its mask leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.functional import scaled_dot_product_attention
+
+from collectives.errors import NotSupportedError
+from collectives.virtual import run
+from collectives.virtual.computation import Roofline
+from collectives.virtual.computation.cuda.attention import AttentionShape
+from collectives.virtual.gpu import flexible_attention
+from collectives.virtual.streams.gpu import current_gpu
+from collectives.virtual.streams.score import Launch
+from sim.errors import RankError
+from tests.given import switch
+
+pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
+_LENGTH, _HEADS, _HEAD, _BLOCK = 512, 4, 64, 128
+_DOCUMENTS = torch.arange(_LENGTH) * 7 // (_LENGTH + 1) // 2  # of 147 and 146 positions, 3 and a rest
+
+
+def _nothing_masked(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return (q >= 0) & (k >= 0)
+
+
+def _causal(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return q >= k
+
+
+def _window(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return (q >= k) & (q - k < 100)
+
+
+def _documents(device: str) -> Callable[..., Any]:
+    numbers = _DOCUMENTS.to(device)
+    return lambda b, h, q, k: (numbers[q] == numbers[k]) & (q >= k)
+
+
+_MASKS: dict[str, Callable[[str], Callable[..., Any]]] = {
+    "nothing masked": lambda _: _nothing_masked,
+    "causal": lambda _: _causal,
+    "a sliding window": lambda _: _window,
+    "documents": _documents,
+}
+
+
+def _run(work: Callable[[], Any], **options: Any) -> Any:
+    options = {"fake": True, "fold": False, **options}
+    return run(lambda rank: work(), network=switch(1), compute=Roofline("h100"), **options)
+
+
+def _kernels(mask: Callable[[str], Callable[..., Any]], compiled: bool = True) -> list[tuple[str, int]]:
+    """Return what attention and its backward pass launch, and how long each takes."""
+    query = torch.randn(2, _HEADS, _LENGTH, _HEAD, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    key = torch.randn(2, _HEADS // 2, _LENGTH, _HEAD, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    blocks = create_block_mask(mask("cuda"), None, None, _LENGTH, _LENGTH, device="cuda")
+    found: list[tuple[str, int]] = []
+
+    def listen(item: Any) -> None:
+        if isinstance(item, Launch) and item.name.startswith("flex"):
+            found.append((f"{item.name} {item.part}", item.duration_ps))
+
+    gpu = current_gpu()
+    assert gpu is not None
+    gpu.listener = listen
+    attend = torch.compile(flex_attention) if compiled else flex_attention
+    attend(query, key, key, block_mask=blocks, enable_gqa=True).sum().backward()
+    gpu.listener = None
+    return found
+
+
+@pytest.mark.parametrize("name", _MASKS)
+def test_blocks_that_have_a_pair_to_be_seen_are_computed_with_data_and_without(name: str) -> None:
+    mask = _MASKS[name]
+    positions = torch.arange(_LENGTH)
+    seen = mask("cpu")(None, None, positions[:, None], positions)
+    tiles = seen.view(_LENGTH // _BLOCK, _BLOCK, -1, _BLOCK).any(3).any(1).sum(-1)
+    found = _run(lambda: _kernels(mask), strict=True)
+    with_data = _run(lambda: _kernels(mask), fake=False)
+
+    shape = AttentionShape(
+        2 * _HEADS, _LENGTH, _LENGTH, False, int(tiles.max()) * _BLOCK, _HEAD, _HEAD,
+        computed=int(tiles.sum()) * _BLOCK**2,
+    )  # fmt: skip
+    device = Roofline("h100").device
+    rates = device.attention["fa2"]
+    work = max(shape.operations(), shape.longest_row() * (device.multiprocessors or 1))
+    nbytes = (
+        2 * 2 * _HEADS * _LENGTH * _HEAD * 3 + 4 * 2 * 2 * _HEADS * _LENGTH
+    )  # of queries, keys and results
+    forward = max(work / (device.peaks["bfloat16"] * rates.forward), nbytes / device.memory_bandwidth) * 1e12
+    (name_forward, forward_ps), (name_backward, backward_ps) = found.results[0]
+    assert (name_forward, name_backward) == ("flex_attention forward", "flex_attention_backward backward")
+    assert forward_ps - device.launch_ps == pytest.approx(forward, abs=1)
+    assert backward_ps > forward_ps
+    assert with_data.results == found.results
+
+
+def test_compiled_without_a_mask_it_takes_what_fused_attention_takes() -> None:
+    def work(flexible: bool) -> None:
+        query = torch.empty(1, 8, 4096, 128, device="cuda", dtype=torch.bfloat16)
+        (torch.compile(flex_attention) if flexible else scaled_dot_product_attention)(query, query, query)
+
+    assert _run(lambda: work(True)).seconds == pytest.approx(_run(lambda: work(False)).seconds, rel=0.2)
+
+
+def test_values_are_those_of_attention_with_the_mask() -> None:
+    def gradient(device: str) -> torch.Tensor:
+        torch.manual_seed(0)
+        query, positions = torch.randn(1, 2, _LENGTH, 16).to(device).requires_grad_(), torch.arange(_LENGTH)
+        if device == "cuda":
+            blocks = create_block_mask(_documents(device), None, None, _LENGTH, _LENGTH, device=device)
+            out = torch.compile(flex_attention)(query, query, query, block_mask=blocks)
+        else:
+            mask = _documents(device)(None, None, positions[:, None], positions)
+            out = scaled_dot_product_attention(query, query, query, attn_mask=mask)
+        out.square().sum().backward()
+        assert query.grad is not None
+        return query.grad.cpu()
+
+    torch.testing.assert_close(_run(lambda: gradient("cuda"), fake=False).results[0], gradient("cpu"))
+
+
+def test_eager_it_is_products_of_all_pairs() -> None:
+    assert not _run(lambda: _kernels(_MASKS["causal"], compiled=False), strict=True).results[0]
+
+
+def test_a_mask_of_very_many_pairs_is_looked_at_here_and_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = _run(lambda: _kernels(_MASKS["causal"]))
+    monkeypatch.setattr(flexible_attention, "_ALL_PAIRS", 1 << 12)
+
+    sampled = _run(lambda: _kernels(_MASKS["causal"]))
+
+    assert sampled.results == whole.results
+    assert any("looked at every 8 positions" in notice for notice in sampled.report.notices)
+
+
+def test_a_mask_that_nobody_knows_is_named_and_refused_in_a_strict_run() -> None:
+    def unknown(device: str) -> Callable[..., Any]:
+        scores = torch.randn(_LENGTH, device=device)
+        return lambda b, h, q, k: scores[q] > scores[k]
+
+    def work() -> Any:
+        return _kernels(unknown)
+
+    known = _run(lambda: _kernels(_MASKS["nothing masked"]))
+    found = _run(work)
+
+    assert found.results == known.results
+    assert any("flex_attention whose mask is not known" in notice for notice in found.report.notices)
+    with pytest.raises(RankError, match=r"whose mask is not known.*no formula") as caught:
+        _run(work, strict=True)
+    assert isinstance(caught.value.__cause__, NotSupportedError)
