@@ -6,6 +6,8 @@ which shows itself in a notebook, and whose rows are a DataFrame:
     import testbed
 
     testbed.simulate("ring", network="dgx-h100", ranks=64, nbytes="1M-1G").to_dataframe()
+
+A script says of its own kernels by `fused` and `cost` what a virtual GPU charges; elsewhere they do nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collectives.virtual.computation.compiled import fused
+    from collectives.virtual.computation.stated import cost
     from testbed.commands.bench import bench
     from testbed.commands.calibrate import calibrate
     from testbed.commands.compare import compare
@@ -38,8 +42,10 @@ __all__ = [
     "bench",
     "calibrate",
     "compare",
+    "cost",
     "env",
     "export",
+    "fused",
     "fuzz",
     "network",
     "plan",
@@ -56,10 +62,14 @@ __all__ = [
 ]
 
 
+_OF_SCRIPTS = {"cost": "stated", "fused": "compiled"}
+
+
 def __getattr__(name: str) -> Any:
-    """Return the function of a command, which is imported when it is asked for."""
+    """Return the function of a command, or one for scripts, which is imported when it is asked for."""
     if name not in __all__:
         raise AttributeError(f"module 'testbed' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"testbed.commands.{name}"), name)
+    room = "testbed.commands" if name not in _OF_SCRIPTS else "collectives.virtual.computation"
+    return getattr(import_module(f"{room}.{_OF_SCRIPTS.get(name, name)}"), name)

@@ -1,4 +1,4 @@
-"""Compiled regions: what ``torch.compile`` fuses, on ranks with a GPU.
+"""Regions of fused kernels, on ranks with a GPU: what ``torch.compile`` fuses, and what a script says is one.
 
 A compiled function runs as it is, operation by operation, and is charged as inductor's code would be:
 operations that follow each other and work element by element, norms, softmax, casts and sums among them, are
@@ -9,6 +9,14 @@ backward pass operations belong to the region whose forward pass has made their 
 So whatever autograd keeps for the backward pass is written, although inductor may compute some of it again;
 operations are not moved past a kernel to be fused behind it; nothing is autotuned, captured in CUDA graphs or
 saved at the host, which pays for each operation as in eager mode.
+
+What a script has in `fused` is one kernel, whatever it consists of: it reads what none of it has made, writes
+what is still there when it ends, and takes as long as that, or as its products and attention take by
+themselves one after the other, whichever is longer.  Its backward pass is one kernel by the same rule, made
+of the nodes that the forward pass has made: what autograd keeps of the inside is written and read again (a
+kernel that computes it again has ``torch.utils.checkpoint`` around its inside).  A collective, a copy, a
+number that the host reads and ``flex_attention`` are no part of it: they end the kernel, and after them
+another begins.
 """
 
 from __future__ import annotations
@@ -19,13 +27,16 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 
-from collectives.virtual.computation.launches import operation_of
+from collectives.errors import NotSupportedError
+from collectives.virtual.computation.launches import Launches, operation_of
 from collectives.virtual.computation.operations import LIKENESSES, nbytes_of, tensors_in
+from collectives.virtual.computation.totals import Totals
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.streams.gpu import Gpu, current_gpu
 from sim.units import SECOND
@@ -54,9 +65,8 @@ class Regions:
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = weakref.ref(gpu)
-        self._depth = 0
-        self._begins: list[int] = []
-        self._ends: list[int] = []
+        self._compiled = _Ranges()
+        self._fused = _Ranges()
 
     @classmethod
     def of(cls, gpu: Gpu) -> Regions:
@@ -66,47 +76,93 @@ class Regions:
         return _regions[gpu]
 
     @contextmanager
-    def inside(self) -> Iterator[None]:
-        """Be compiled while the body runs."""
+    def inside(self, name: str = "") -> Iterator[None]:
+        """Be compiled while the body runs, or with a *name* one kernel; one inside another is its part."""
+        ranges = self._fused if name else self._compiled
         begin = _nodes_made()
-        self._depth += 1
+        if name and ranges.open is None:
+            self._issue()
+        outer, ranges.open = ranges.open, ranges.open or Region(name, begin)
         try:
             yield
         finally:
-            self._depth -= 1
-            if not self._depth:
-                self._begins.append(begin)
-                self._ends.append(_nodes_made())
-                del self._begins[:-_MOST_REGIONS], self._ends[:-_MOST_REGIONS]
-                gpu = self._gpu()
-                if gpu is not None:
-                    gpu.issue_deferred()
+            inner, ranges.open = ranges.open, outer
+            if outer is None and inner is not None:
+                ranges.add(inner, _nodes_made())
+                self._issue()
+
+    def _issue(self) -> None:
+        gpu = self._gpu()
+        if gpu is not None:
+            gpu.issue_deferred()
 
     @property
-    def are_entered(self) -> bool:
-        """Whether what the thread computes now is compiled."""
-        if self._depth:
-            return True
-        node = torch._C._current_autograd_node() if self._begins else None
+    def current(self) -> Region | None:
+        """That of what the thread computes now; a fused one, if it is in both kinds."""
+        return self._fused.current or self._compiled.current
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A region of the forward pass.
+
+    Attributes:
+        name: of its kernel; empty: compiled, of as many kernels as that makes.
+        begin: number of the first node of a graph that it may have made.
+    """
+
+    name: str
+    begin: int
+
+
+class _Ranges:
+    """Regions of one kind, which do not overlap, and the nodes of graphs that they have made.
+
+    Attributes:
+        open: in which the thread is.
+    """
+
+    def __init__(self) -> None:
+        self.open: Region | None = None
+        self._regions: list[Region] = []
+        self._ends: list[int] = []
+
+    def add(self, region: Region, end: int) -> None:
+        self._regions.append(region)
+        self._ends.append(end)
+        del self._regions[:-_MOST_REGIONS], self._ends[:-_MOST_REGIONS]
+
+    @property
+    def current(self) -> Region | None:
+        """That in which the thread is, or that whose node is on its way back."""
+        if self.open is not None:
+            return self.open
+        node = torch._C._current_autograd_node() if self._regions else None
         if node is None:
-            return False
+            return None
         number = node._sequence_nr()
-        position = bisect_right(self._begins, number) - 1
-        return position >= 0 and number < self._ends[position]
+        position = bisect_right(self._regions, number, key=lambda region: region.begin) - 1
+        return self._regions[position] if position >= 0 and number < self._ends[position] else None
 
 
 _regions: WeakKeyDictionary[Gpu, Regions] = WeakKeyDictionary()
 
 
 class Fusing:
-    """Kernels of the compiled regions of one rank.
+    """Kernels of the regions of one rank.
 
     Args:
         gpu: of the rank.
+        costs: of operations.
+        totals: are added up.
     """
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: Gpu, costs: Launches, totals: Totals) -> None:
         self._gpu = gpu
+        self._costs = costs
+        self._totals = totals
+        self._computing_ps = 0
+        self._region: Region | None = None
         self._regions = Regions.of(gpu)
         self._read: dict[int, int] = {}
         self._made: dict[int, tuple[Any, int]] = {}
@@ -116,7 +172,7 @@ class Fusing:
     @property
     def pads(self) -> bool:
         """Whether what is launched now is compiled, so that its matrices are padded to whole loads."""
-        return self._regions.are_entered
+        return self._regions.current is not None
 
     def takes(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, part: str
@@ -130,12 +186,15 @@ class Fusing:
             result: of the call.
             part: of the iteration, for the trace.
         """
-        if not self._regions.are_entered or not _is_fused(func) or operation_of(func).free:
+        region = self._regions.current
+        if region is None or not (region.name or _is_fused(func)) or operation_of(func).free:
             return False
         gpu = self._gpu
-        if self._stream is not gpu.current:
+        if self._stream is not gpu.current or region is not self._region:
             gpu.issue_deferred()
-        self._stream, self._part = gpu.current, part
+        self._stream, self._part, self._region = gpu.current, part, region
+        if region.name:
+            self._compute(func, args, kwargs, result)
 
         if func.overloadpacket.__name__ not in LIKENESSES:
             for tensor in tensors_in((args, tuple(kwargs.values()))):
@@ -153,17 +212,55 @@ class Fusing:
         if made is None or made[0]() is None:
             self._read[key] = max(self._read.get(key, 0), nbytes_of(tensor))
 
+    def _compute(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        """Add the arithmetic of a call to that of the kernel."""
+        for launch in self._costs.of(func, args, kwargs, result, padded=True):
+            if launch.flops or launch.unmodelled:
+                self._totals.add(launch.flops, 0, launch.dtype, self._part, launch.unmodelled)
+            if launch.flops:
+                self._computing_ps += launch.duration_ps - self._gpu.device.launch_ps
+
     def _launch(self) -> None:
         """Launch what has been put together."""
         written = sum(nbytes for storage, nbytes in self._made.values() if storage() is not None)
         nbytes = written + sum(self._read.values())
         gpu, device = self._gpu, self._gpu.device
-        duration_ps = -(-nbytes * SECOND // device.memory_bandwidth) + device.launch_ps
-        name = "fused " + " ".join(list(self._names)[:3])
-        self._read, self._made, self._names = {}, {}, {}
+        moving_ps = -(-nbytes * SECOND // device.memory_bandwidth)
+        duration_ps = max(moving_ps, self._computing_ps) + device.launch_ps
+        named = self._region.name if self._region is not None else ""
+        name = named or "fused " + " ".join(list(self._names)[:3])
+        self._read, self._made, self._names, self._computing_ps = {}, {}, {}, 0
         part, gpu.part = gpu.part, self._part
         gpu.launch(name, duration_ps, stream=self._stream)
         gpu.part = part
+
+
+@contextmanager
+def fused(name: str) -> Iterator[None]:
+    """Let what is computed inside be one kernel, called *name*, on a rank's virtual GPU; else do nothing.
+
+    It stands for a kernel of Triton, Apex, TransformerEngine or Liger in a script that computes the same by
+    torch's operations.  What it takes says the module that defines it: its inputs and outputs cross the
+    memory once, its arithmetic is the sum of what is inside, and so it is in its backward pass.  It is a
+    decorator of functions, too; one inside of another is part of it.
+
+        with testbed.fused("rotary"):
+            query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+
+    Args:
+        name: under which traces show it.
+
+    Raises:
+        NotSupportedError: no name.
+    """
+    if not name:
+        raise NotSupportedError("fused: expected the name of a kernel, got an empty one")
+    gpu = current_gpu()
+    if gpu is None:
+        yield
+        return
+    with Regions.of(gpu).inside(name):
+        yield
 
 
 def regions_of_torch(is_rank: Callable[[], bool]) -> AbstractContextManager[None]:

@@ -29,6 +29,7 @@ from collectives.virtual.computation.cuda.attention import AttentionShape
 from collectives.virtual.computation.cuda.launch import KernelLaunch
 from collectives.virtual.computation.kernels import measured_ps
 from collectives.virtual.computation.operations import Operation, tensors_in
+from collectives.virtual.computation.stated import StatedCost, stated_cost
 from collectives.virtual.diagnosis.places import current_place
 from sim.hardware import Clocks, Device
 from sim.units import SECOND
@@ -180,6 +181,9 @@ class Launches:
         if name.startswith(("_foreach_", "_fused_adam", "_fused_sgd", "_fused_adagrad", "_amp_foreach_")):
             return self._of_many(name, args, result, nbytes)
 
+        stated = stated_cost(func, args, kwargs, result)
+        if stated is not None:
+            return (self._stated(func, stated, nbytes, tensors[0].dtype, tf32),)
         flops = operation.formula(*args, **kwargs, out_val=result) if operation.formula else 0
         if not (flops or nbytes):
             return ()
@@ -200,6 +204,20 @@ class Launches:
             except KeyError:
                 raise self._no_rate(dtype, func) from None
         return (KernelLaunch(name, duration_ps, int(flops), nbytes, dtype if flops else "", unmodelled),)
+
+    def _stated(
+        self, func: Any, stated: StatedCost, nbytes: int, dtype: torch.dtype, tf32: bool
+    ) -> KernelLaunch:
+        """Return the kernel of an operator whose cost the script has stated."""
+        rate, moved = self._rate_name(dtype, tf32), nbytes if stated.nbytes is None else stated.nbytes
+        try:
+            duration_ps = self.device.duration_ps(stated.flops, moved, rate)
+        except KeyError:
+            raise self._no_rate(rate, func) from None
+        if stated.seconds is not None:
+            duration_ps = round(stated.seconds * SECOND)
+        name: str = func.overloadpacket.__name__
+        return KernelLaunch(name, duration_ps, stated.flops, moved, rate if stated.flops else "")
 
     def _moving_ps(self, nbytes: int) -> int:
         return -(-nbytes * SECOND // self.device.memory_bandwidth)

@@ -56,7 +56,7 @@ class OnStreams:
         self._gpu = gpu
         self._launches = launches
         self._totals = totals
-        self._fusing = Fusing(gpu)
+        self._fusing = Fusing(gpu, launches, totals)
 
     def charge(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, part: str

@@ -85,7 +85,7 @@ class ChargedExecution:
     ) -> None:
         self.gpu = gpu
         self.costs = costs
-        self._fusing = Fusing(gpu)
+        self._fusing = Fusing(gpu, costs, totals)
         self._standing_in = OnStreams(gpu, costs, totals)
         self.totals = totals
         self.has_data = has_data

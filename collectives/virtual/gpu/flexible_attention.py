@@ -122,7 +122,8 @@ class _Mask:
             with _disable_current_modes():
                 by_sequence = blocks.flatten(0, 1).double().sum(-1).mean().item()
                 _known[self.partial] = Computed(by_sequence * queries * keys, int(blocks.max()) * keys)
-        return _known[self.partial]
+        computed: Computed = _known[self.partial]
+        return computed
 
     def _stated(self) -> Tensor | None:
         partial = value_of(self.partial)
