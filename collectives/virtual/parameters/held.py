@@ -26,8 +26,10 @@ class Placed:
     Attributes:
         mesh: names and sizes of the dimensions of the mesh.
         shape: of the whole.
-        index: of the shard's elements in each dimension of the whole; None where no elements are its own.
-        coordinates: of the rank, in those dimensions of the mesh along which the parameter is divided.
+        index: of the shard's elements in each dimension of the whole; None where no elements are its own,
+            or FSDP1 has divided them.
+        coordinates: of the rank, in those dimensions of the mesh along which the parameter is divided; where
+            FSDP1 shards over all ranks, with the rank of the run.
     """
 
     mesh: tuple[tuple[str, ...], tuple[int, ...]]
@@ -62,8 +64,13 @@ class Held:
         return self.shape, self.dtype, self.placed
 
     @classmethod
-    def of(cls, tensor: Tensor, keep_value: bool) -> Held:
+    def of(cls, tensor: Tensor, keep_value: bool, placed: Placed | None = None) -> Held:
         """Return what this rank holds of *tensor*; no dispatch mode may be active.
+
+        Args:
+            tensor: a DTensor says itself where its shard lies.
+            keep_value: whether to keep a copy.
+            placed: where it lies in the whole, if it is a plain tensor and a shard.
 
         Raises:
             NotSupportedError: it has no values.
@@ -83,7 +90,7 @@ class Held:
             shape=tuple(local.shape),
             dtype=str(value.dtype),
             digest=hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest(),
-            placed=_placed(tensor) if isinstance(tensor, DTensor) else None,
+            placed=_placed(tensor) if isinstance(tensor, DTensor) else placed,
             value=value.clone() if keep_value else None,
             is_zero=not bool(value.any()),
         )
