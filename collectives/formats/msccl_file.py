@@ -242,7 +242,9 @@ class _Reader:
             for kinds, peer, what in ((SENDING, send, "send"), (RECEIVING, recv, "recv")):
                 if steps[-1].type in kinds and peer < 0:
                     raise self.error(child, f"type {steps[-1].type!r} in a thread block with {what}=-1")
-        return ThreadBlock(element.line, send, recv, self.number(element, "chan", -1, 1 << 16), tuple(steps))
+        lowest = -1 if send < 0 and recv < 0 else 0
+        channel = self.number(element, "chan", lowest, 1 << 16)
+        return ThreadBlock(element.line, send, recv, channel, tuple(steps))
 
     def step(self, element: _Element) -> MscclTransfer:
         kind = self.text(element, "type")

@@ -62,9 +62,12 @@ class Project:
         if path is None:
             return cls()
         try:
-            table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("testbed", {})
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            tools = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise UsageError(f"{path}: {error}") from None
+        if not isinstance(tools, dict):
+            raise UsageError(f"{path}: tool: expected a table, got {tools!r:.80}")
+        table = tools.get("testbed", {})
         if not isinstance(table, dict):
             raise UsageError(f"{path}: {TABLE}: expected a table, got {table!r:.80}")
         return cls(path, {key: _checked(path, key, value) for key, value in table.items()})
@@ -134,15 +137,15 @@ def _checked(path: Path, key: str, value: Any) -> Any:
         return value
     if not isinstance(value, str):
         raise UsageError(f"{what}: expected a name or the path of a file, got {value!r:.80}")
-    file = path.parent / value
-    value = str(file) if file.is_file() else value
     from collectives.errors import CollectiveError
     from sim import load_network
     from sim.errors import SimulationError
     from testbed.options.arguments import parse_compute_model
 
     try:
+        file = path.parent / value
+        value = str(file) if file.is_file() else value
         load_network(value) if key == "network" else parse_compute_model(value)
-    except (CollectiveError, SimulationError, ValueError) as error:
+    except (CollectiveError, OSError, SimulationError, ValueError) as error:
         raise UsageError(f"{what}: {error}") from None
     return value

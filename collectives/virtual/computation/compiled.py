@@ -26,7 +26,7 @@ import os
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, _GeneratorContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -235,8 +235,7 @@ class Fusing:
         gpu.part = part
 
 
-@contextmanager
-def fused(name: str) -> Iterator[None]:
+def fused(name: str) -> _GeneratorContextManager[None]:
     """Let what is computed inside be one kernel, called *name*, on a rank's virtual GPU; else do nothing.
 
     It stands for a kernel of Triton, Apex, TransformerEngine or Liger in a script that computes the same by
@@ -253,8 +252,13 @@ def fused(name: str) -> Iterator[None]:
     Raises:
         NotSupportedError: no name.
     """
-    if not name:
-        raise NotSupportedError("fused: expected the name of a kernel, got an empty one")
+    if not isinstance(name, str) or not name:
+        raise NotSupportedError(f'fused: expected the name of a kernel, as in fused("rotary"), got {name!r}')
+    return _fused(name)
+
+
+@contextmanager
+def _fused(name: str) -> Iterator[None]:
     gpu = current_gpu()
     if gpu is None:
         yield

@@ -12,6 +12,8 @@ from collectives.errors import NotSupportedError
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEYS = ("flops", "bytes", "seconds")
+_TOO_MUCH = 1e30
+"""Of any of these; times stay numbers that can be shown."""
 
 
 class StatedCost(NamedTuple):
@@ -84,12 +86,13 @@ def stated_cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resul
         not isinstance(found, Mapping)
         or not found
         or any(
-            key not in _KEYS or not isinstance(value, (int, float)) or value < 0
+            key not in _KEYS or not isinstance(value, (int, float)) or not 0 <= value < _TOO_MUCH
             for key, value in found.items()
         )
     ):
         raise NotSupportedError(
-            f"cost of {func}: expected {', '.join(_KEYS)} by name, numbers of at least 0, got {found!r}"
+            f"cost of {func}: expected {', '.join(_KEYS)} by name, numbers from 0 to {_TOO_MUCH:g}, "
+            f"got {found!r:.80}"
         )
     nbytes, seconds = found.get("bytes"), found.get("seconds")
     return StatedCost(

@@ -214,6 +214,7 @@ RING = to_msccl_xml(resolve_algorithm("ring"), 2)
         ('dstoff="1"', 'dstoff="2"', "dstoff=2, cnt=1: out of range, buffer i has 2 chunks"),
         ('recv="1"', 'recv="-1"', "line 4: type 'rrc' in a thread block with recv=-1"),
         ('recv="1"', 'recv="0"', "line 3: recv is 0, the GPU itself"),
+        ('chan="0"', 'chan="-1"', "line 3: chan is a number from 0 to"),
         ('<step s="1"', '<step s="2"', "line 5: steps are numbered 0, 1, 2 …; expected s=1"),
         ('tb id="1"', 'tb id="0"', "thread blocks are numbered 0, 1, 2 …, each once; got 0 where 1"),
         ('hasdep="1"', 'hasdep="0"', "waits for a step with hasdep=0"),

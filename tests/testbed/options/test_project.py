@@ -29,6 +29,8 @@ def project(folder: Path, table: str) -> Path:
         ("seeds = true", "tool.testbed.seeds: expected a number from 1 to 1000000000, got True"),
         ("network = 'dgx-h10'", "tool.testbed.network: unknown network 'dgx-h10' (did you mean 'dgx-h100'?)"),
         ("compute = 5", "tool.testbed.compute: expected a name or the path of a file, got 5"),
+        ("compute = 'profile'", "tool.testbed.compute: [Errno 2]"),
+        (f"network = '{'x' * 300}'", "tool.testbed.network: [Errno 36] File name too long"),
         ("ranks = ", "Invalid value"),
     ],
 )
@@ -37,6 +39,13 @@ def test_what_a_project_cannot_say_is_refused_by_file_and_key(tmp_path: Path, ta
         Project.at(project(tmp_path, table))
 
     assert str(refused.value).startswith(f"{tmp_path / 'pyproject.toml'}: {said}")
+
+
+def test_tools_that_are_no_table_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("tool = 5")
+
+    with pytest.raises(UsageError, match="tool: expected a table, got 5"):
+        Project.at(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -153,8 +152,10 @@ def test_a_stated_cost_is_charged_and_no_error_of_a_strict_run(formula: Any, exp
 def test_what_is_no_operator_and_what_is_no_cost_is_refused() -> None:
     with pytest.raises(NotSupportedError, match="expected an operator of"):
         testbed.cost(len)
-    with pytest.raises(NotSupportedError, match="expected the name of a kernel"), testbed.fused(""):
-        nullcontext()
-    testbed.cost(torch.ops.tests_of_own_kernels.scan)(lambda x: {"flop": 1})
-    with pytest.raises(RankError, match="expected flops, bytes, seconds by name"):
-        _run(lambda: _scan(_operands()[0]))
+    for name in ("", _rotated):  # the latter: a decorator without a name
+        with pytest.raises(NotSupportedError, match="expected the name of a kernel"):
+            testbed.fused(name)  # type: ignore[arg-type]
+    for wrong in ({"flop": 1}, {"flops": float("nan")}, {"seconds": float("inf")}, {"bytes": 10**400}):
+        testbed.cost(torch.ops.tests_of_own_kernels.scan)(lambda x, wrong=wrong: wrong)
+        with pytest.raises(RankError, match="expected flops, bytes, seconds by name"):
+            _run(lambda: _scan(_operands()[0]))
