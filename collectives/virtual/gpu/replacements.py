@@ -43,11 +43,29 @@ def replacements() -> Iterator[Replacement]:
     for module in (c10d, torch.distributed):
         yield module, "is_nccl_available", _to_scripts(c10d.is_nccl_available)
         yield module, "init_process_group", on_cuda_ranks(_init_process_group, _init_without_device)
+    flexible = sys.modules["torch._higher_order_ops.flex_attention"]  # a function has the name there
+    trace = flexible.create_fw_bw_graph
+    yield flexible, "create_fw_bw_graph", on_cuda_ranks(trace, _without_modes(trace))
     yield from persistence.replacements()
     yield torch.UntypedStorage, "data_ptr", on_methods(_storage_address, _address)
     yield torch.backends.cudnn, "is_acceptable", on_cuda_ranks(_is_acceptable, lambda *args: False)
     yield _Workers, "__init__", on_cuda_ranks(_Workers.__init__, _start_workers(_Workers.__init__))
     yield _Workers, "_next_data", on_cuda_ranks(_Workers._next_data, _pinning(_Workers._next_data))
+
+
+def _without_modes(trace: Any) -> Callable[..., Any]:
+    """Return *trace*, which records what a function does to examples, seen by their own fake mode alone.
+
+    Beneath a device's mode, what the function makes of the examples stood in the trace as constants.
+    """
+
+    def traced(devices: CudaDevices, function: Any, examples: Any, others: Any) -> Any:
+        if not isinstance(examples[0], FakeTensor):
+            return trace(function, examples, others)
+        with _disable_current_modes(), examples[0].fake_mode:
+            return trace(function, examples, others)
+
+    return traced
 
 
 def on_cuda_ranks(original: Any, virtual: Callable[..., Any]) -> Any:

@@ -127,6 +127,32 @@ def test_values_are_those_of_attention_with_the_mask() -> None:
     torch.testing.assert_close(_run(lambda: gradient("cuda"), fake=False).results[0], gradient("cpu"))
 
 
+def _doubled(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return s * 2
+
+
+def _soft_capped(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return 3 * torch.tanh(s / 3)
+
+
+@pytest.mark.parametrize("score", [_doubled, _soft_capped])
+def test_a_function_of_scores_has_the_gradients_of_dense_attention(score: Any) -> None:
+    given = [torch.randn(1, 2, 128, 16) for _ in range(3)]
+
+    def gradients(device: str, attention: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
+        own = [tensor.to(device).requires_grad_() for tensor in given]
+        attention(*own).square().sum().backward()
+        return [tensor.grad.cpu() for tensor in own]  # type: ignore[union-attr]
+
+    def dense(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(score(query @ key.mT / 4, 0, 0, 0, 0), -1) @ value
+
+    found = _run(lambda: gradients("cuda", lambda *own: flex_attention(*own, score_mod=score)), fake=False)
+
+    for own, expected in zip(found.results[0], gradients("cpu", dense), strict=True):
+        torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_eager_it_is_products_of_all_pairs() -> None:
     assert not _run(lambda: _kernels(_MASKS["causal"], compiled=False), strict=True).results[0]
 
