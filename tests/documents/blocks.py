@@ -37,6 +37,8 @@ DOCUMENTS = [
 ]
 LANGUAGES = {"console", "python", "py", "sh", "json", "toml", "yaml", "text"}
 
+_PROGRESS = re.compile(r"^testbed: \d+ s[,:].*\n", re.MULTILINE)
+"""How far a long command is, which depends on how busy the machine is."""
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<remark>[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE
 )
@@ -145,7 +147,7 @@ def run_command(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def difference(session: Session, printed: str, *, times_vary: bool) -> str:
     """Return how *printed* differs from what is shown, or nothing if it does not."""
     shown = [line.rstrip() for line in session.shown.strip("\n").split("\n")]
-    got = [line.rstrip() for line in printed.strip("\n").split("\n")]
+    got = [line.rstrip() for line in _PROGRESS.sub("", printed).strip("\n").split("\n")]
     if re.fullmatch(_pattern(shown, times_vary), "".join(f"{line}\n" for line in got)):
         return ""
 
