@@ -56,8 +56,8 @@ def block_bandwidth(software: Software, topology: Topology) -> int | None:
 
 
 def of_its_file(algorithm: T, collective: str = "all_reduce") -> T | Algorithm:
-    """Return the program that *algorithm* names, if it is a file; else *algorithm*."""
-    if isinstance(algorithm, str) and names_a_file(algorithm):
+    """Return the program that *algorithm* names, if it is a file of MSCCL XML; else *algorithm*."""
+    if isinstance(algorithm, str) and names_a_file(algorithm) and ".xml" in algorithm:
         return resolve_algorithm(algorithm, collective)
     return algorithm
 

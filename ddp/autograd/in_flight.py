@@ -151,7 +151,7 @@ class BucketsInFlight:
         run, work = self._in_flight[bucket]
         work.wait()
         del self._in_flight[bucket]
-        end_ps = work.completed_ps or self._timeline.now_ps()
+        end_ps = max(work.completed_ps or self._timeline.now_ps(), self._queue_free_ps)  # they land in order
         start_ps = min(max(run.launched_ps + self._began_ps, self._queue_free_ps), end_ps)
         self._queue_free_ps = end_ps
 

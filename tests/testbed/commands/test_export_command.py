@@ -30,7 +30,7 @@ def test_an_algorithm_goes_out_as_msccl_xml_and_comes_back_to_be_proved_drawn_an
     assert written == f"Written to {path}.\n"
     assert proved["num_steps"] == 6
     assert "read from MSCCL XML for 4 ranks" in drawn
-    assert timed["time_us"] == ours["time_us"]
+    assert timed["time_us"] > ours["time_us"]  # by the latency of the protocol that the file states
 
 
 def test_without_a_file_it_goes_to_stdout() -> None:
