@@ -151,9 +151,9 @@ class BucketsInFlight:
         run, work = self._in_flight[bucket]
         work.wait()
         del self._in_flight[bucket]
-        end_ps = max(work.completed_ps or self._timeline.now_ps(), self._queue_free_ps)  # they land in order
+        end_ps = work.completed_ps or self._timeline.now_ps()
         start_ps = min(max(run.launched_ps + self._began_ps, self._queue_free_ps), end_ps)
-        self._queue_free_ps = end_ps
+        self._queue_free_ps = max(self._queue_free_ps, end_ps)
 
         self._note(run.collective, "communication", run, start_ps, end_ps)
         self._times.last("last_reduced")

@@ -233,7 +233,8 @@ class PolledStepQueue:
     def launch(self, collective: str, nbytes: int) -> simpy.Event:
         """Let every rank post a collective now; the queue numbers them in this order.
 
-        A collective is said to begin when the one posted before it ends, although it may end before that.
+        A collective is said to begin when those posted before it have ended; one that ends before them
+        begins when it ends.
         """
         number = len(self._ends_ps)
         self._ends_ps.append(None)
@@ -244,8 +245,8 @@ class PolledStepQueue:
         def note(_: simpy.Event) -> None:
             end_ps = int(self.queue.env.now)
             self._ends_ps[number] = end_ps
-            free_ps = self._ends_ps[number - 1] if number else 0
-            start_ps = end_ps if free_ps is None else min(max(submitted_ps, free_ps), end_ps)
+            before_ps = [end_ps if ended_ps is None else ended_ps for ended_ps in self._ends_ps[:number]]
+            start_ps = min(max([submitted_ps, *before_ps]), end_ps)
             spanned.succeed(CallSpan(start_ps, end_ps))
 
         assert over.callbacks is not None

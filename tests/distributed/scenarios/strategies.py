@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import cycle, pairwise
+from itertools import accumulate, cycle, pairwise
 from typing import Any
 
 import torch
@@ -125,7 +125,9 @@ def a_recorder_is_told_compute_and_every_bucket_of_a_step(make: Any, rank: int) 
     assert {span.rank for span in trace.spans} == {rank}
     assert [span.name for span in computed[:2]] == ["forward", "gradient:1.bias"]
     assert [span.args["nbytes"] for span in reduced] == model.bucket_nbytes == [36, 324, 36, 324]
-    for track in (computed, reduced):
-        assert all(a.end_ps <= b.start_ps for a, b in pairwise(track))
+    assert all(a.end_ps <= b.start_ps for a, b in pairwise(computed))
+    free_ps = accumulate((span.end_ps for span in reduced), max)
+    for free, span in zip(free_ps, reduced[1:], strict=False):
+        assert free <= span.start_ps or span.start_ps == span.end_ps, "what ends before an earlier one has no length"
     if make.keywords["strategy"] == "after_backward":
         assert computed[-1].end_ps <= reduced[0].start_ps
