@@ -94,19 +94,23 @@ def main() -> None:
     print(f"\n| system | {' | '.join(CLASSES)} |\n|---|---|---|---|")
     for system, cells in summary:
         print(f"| {system} | {' | '.join(cells)} |")
-    print("\n| system | size | measured busbw | in-network busbw | error |\n|---|---|---|---|---|")
-    for row in comparisons():
-        if row.nbytes >= 2**30 and row.predicted.algorithm == "NVLS":
-            _print_in_network(row)
+    print("\n| system | sizes | in-network: error of the time |\n|---|---|---|")
+    reduced = [row for row in comparisons() if row.nbytes >= 2**30 and row.predicted.algorithm == "NVLS"]
+    for system, rows in groupby(reduced, key=lambda row: row.system):
+        _print_in_network(system, list(rows))
 
 
-def _print_in_network(row: Comparison) -> None:
-    """Print what a switch that reduces allows, as a row of a table."""
-    ranks = row.predicted.num_ranks
-    allowed = in_network_ps("all_reduce", row.nbytes, row.network, range(ranks)) / SECOND
-    rates = [busbw("all_reduce", row.nbytes, time, ranks) / 1e9 for time in (row.measured, allowed)]
-    error = 100 * (allowed / row.measured - 1)
-    print(f"| {row.system} | {format_size(row.nbytes)} | {rates[0]:.1f} | {rates[1]:.1f} | {error:+.1f} % |")
+def _print_in_network(system: str, rows: list[Comparison]) -> None:
+    """Print how far off a switch that reduces is on a system, by ascending size, as a row of a table."""
+    errors = [
+        in_network_ps("all_reduce", row.nbytes, row.network, range(row.predicted.num_ranks))
+        / SECOND
+        / row.measured
+        - 1
+        for row in rows
+    ]
+    sizes = ", ".join(format_size(row.nbytes) for row in rows)
+    print(f"| {system} | {sizes} | {', '.join(f'{100 * error:+.1f} %' for error in errors)} |")
 
 
 def _errors(rows: Iterable[Comparison], size_class: str) -> str:
