@@ -128,6 +128,6 @@ def a_recorder_is_told_compute_and_every_bucket_of_a_step(make: Any, rank: int) 
     assert all(a.end_ps <= b.start_ps for a, b in pairwise(computed))
     free_ps = accumulate((span.end_ps for span in reduced), max)
     for free, span in zip(free_ps, reduced[1:], strict=False):
-        assert free <= span.start_ps or span.start_ps == span.end_ps, "what ends before an earlier one has no length"
+        assert free <= span.start_ps or span.start_ps == span.end_ps, "it ended before an earlier one"
     if make.keywords["strategy"] == "after_backward":
         assert computed[-1].end_ps <= reduced[0].start_ps
