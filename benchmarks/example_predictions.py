@@ -2,8 +2,8 @@
 
     python benchmarks/example_predictions.py [WORD…]
 
-With words, only commands that have one of them.  Of the output the figures stay; the losses, the
-links and the assumptions, which are the same for all, are left out.  Pictures get few colours, as they are
+With words, only commands that have one of them.  Of the output the figures stay; the losses, the host, the
+links and the assumptions are left out.  Pictures get few colours, as they are
 part of the repository.  All of it takes some ten minutes on two cores; the figures are the same each time.
 """
 
@@ -20,7 +20,7 @@ from PIL import Image
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "examples.md"
 COMMAND = re.compile(r"^\$ testbed (?P<arguments>run .*)\n(?P<output>(?:(?!\$ |```).*\n)*)", re.MULTILINE)
-FIGURES = re.compile(r"^(?:iteration|compute|exposed|host|Note:) .*\n", re.MULTILINE)
+FIGURES = re.compile(r"^(?:iteration|compute|exposed|Note:) .*\n", re.MULTILINE)
 COLOURS = 48
 
 
