@@ -2,8 +2,8 @@
 
     python benchmarks/published.py
 
-Each line is one measurement (``tests/data/published.csv``, with its source).  Rows marked
-*calibration* have given a number to a preset; the others have not, and tell how well it predicts.
+Each line is one measurement (``tests/data/published.csv``, with its source) that has given no number to a
+preset, and tells how well it predicts; rows marked *calibration* have, and are left out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collectives import simulate
-from collectives.timing.formulas.bandwidth import busbw
 from sim import load_network
 from testbed.output.table import seconds, spell_size
 
@@ -40,29 +39,18 @@ class Comparison:
 
     def cells(self) -> list[str]:
         """Return the row of a table."""
-        rates = [
-            busbw(self.collective, self.nbytes, time, self.ranks) / 1e9
-            for time in (self.measured, self.predicted)
-        ]
-        large = self.nbytes >= 1 << 20
         return [
-            self.use,
             self.network,
             f"{self.collective} {self.algorithm}",
             str(self.ranks),
             spell_size(self.nbytes),
             seconds(self.measured),
             seconds(self.predicted),
-            f"{rates[0]:.1f}" if large else "",
-            f"{rates[1]:.1f}" if large else "",
             f"{100 * self.error:+.1f} %",
         ]
 
 
-HEADER = [
-    "use", "network", "collective, as", "ranks", "size", "measured", "predicted", "busbw", "predicted",
-    "error in time",
-]  # fmt: skip
+HEADER = ["network", "collective, as", "ranks", "size", "measured", "predicted", "error"]
 
 
 def compare() -> list[Comparison]:
@@ -92,9 +80,9 @@ def _compare(row: dict[str, str]) -> Comparison:
 
 
 def markdown(comparisons: list[Comparison]) -> str:
-    """Return the table in Markdown."""
-    lines = [HEADER, ["---"] * len(HEADER), *(own.cells() for own in comparisons)]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    """Return the table in Markdown, of the rows that gave no number to a preset."""
+    rows = [own.cells() for own in comparisons if own.use == "test"]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in [HEADER, ["---"] * len(HEADER), *rows])
 
 
 if __name__ == "__main__":
