@@ -42,7 +42,6 @@ class Case:
         name: what it is, for people.
         run: does it, and returns the simulated picoseconds, or None where there are none.
         form: returns them by the closed form; None: there is none.
-        limit: seconds that it is to stay below; None: no goal was set.
         peers: what others took.
     """
 
@@ -50,7 +49,6 @@ class Case:
     name: str
     run: Callable[[], int | None]
     form: Callable[[], int] | None = None
-    limit: float | None = None
     peers: Peers = Peers()
 
     @property
@@ -63,7 +61,6 @@ def _anchored(
     engine: Literal["makespan", "events"],
     name: str,
     n: int,
-    limit: float | None = None,
     peers: Peers = Peers(),
     *,
     nbytes: int | None = None,
@@ -80,7 +77,7 @@ def _anchored(
         ).time_ps
 
     form = None if options else lambda: anchor.time_ps(n, size)
-    return Case(engine, f"{name}, N = {n}{note}", run, form, limit, peers)
+    return Case(engine, f"{name}, N = {n}{note}", run, form, peers)
 
 
 def _two_rings(n: int) -> Case:
@@ -90,12 +87,12 @@ def _two_rings(n: int) -> Case:
     return Case("events", f"two rings, N = {n}", run, lambda: two_rings_on_a_switch(n, GIB))
 
 
-def _double_tree(n: int, limit: float) -> Case:
+def _double_tree(n: int) -> Case:
     def run() -> int:
         algorithm = "double_binary_tree:segments=16"
         return simulate(algorithm, nbytes=64 * MIB, topology=switch(n), engine="events").time_ps
 
-    return Case("events", f"double_binary_tree, 16 segments, N = {n}", run, limit=limit)
+    return Case("events", f"double_binary_tree, 16 segments, N = {n}", run)
 
 
 def _channels(n: int) -> Case:
@@ -127,7 +124,7 @@ def _routes(name: str, build: Callable[[], Topology]) -> Case:
         source = np.random.default_rng(0).integers(0, topology.num_ranks, 10**6)
         topology.routes(source, (source + 1 + source[::-1] % (topology.num_ranks - 1)) % topology.num_ranks)
 
-    return Case("routes", name, run, limit=1.0)
+    return Case("routes", name, run)
 
 
 SW_256 = Peers(0.06, 0.15, 0.22, 0.30)
@@ -137,34 +134,34 @@ HIER_1024 = Peers(astra=0.59, simgrid=1.19)
 HIER_4096 = Peers(astra=10.8, simgrid=34.5)
 
 CASES = [
-    _anchored("makespan", "sw", 256, None, SW_256),
-    _anchored("makespan", "sw", 1024, 0.1, SW_1024),
-    _anchored("makespan", "sw", 4096, 0.5, SW_4096),
-    _anchored("makespan", "sw", 16_384, 5),
-    _anchored("makespan", "sw", 16_384, 5, nbytes=GIB + NOT_EVEN, note=", does not divide"),
-    _anchored("makespan", "sw", 16_384, 5, note=", jitter", **JITTER),
-    _anchored("makespan", "H-hier", 1024, None, HIER_1024),
-    _anchored("makespan", "H-hier", 4096, 0.1, HIER_4096),
-    _anchored("makespan", "stride", 256, None, Peers(simgrid=0.33)),
-    _anchored("makespan", "a2a", 256, None, Peers(simgrid=2.0)),
-    _anchored("makespan", "tree rhd", 1024, None, Peers(simgrid=0.61)),
+    _anchored("makespan", "sw", 256, SW_256),
+    _anchored("makespan", "sw", 1024, SW_1024),
+    _anchored("makespan", "sw", 4096, SW_4096),
+    _anchored("makespan", "sw", 16_384),
+    _anchored("makespan", "sw", 16_384, nbytes=GIB + NOT_EVEN, note=", does not divide"),
+    _anchored("makespan", "sw", 16_384, note=", jitter", **JITTER),
+    _anchored("makespan", "H-hier", 1024, HIER_1024),
+    _anchored("makespan", "H-hier", 4096, HIER_4096),
+    _anchored("makespan", "stride", 256, Peers(simgrid=0.33)),
+    _anchored("makespan", "a2a", 256, Peers(simgrid=2.0)),
+    _anchored("makespan", "tree rhd", 1024, Peers(simgrid=0.61)),
     _channels(256),
-    _anchored("events", "sw", 256, 0.1, SW_256),
-    _anchored("events", "sw", 1024, 0.6, SW_1024),
-    _anchored("events", "sw", 4096, 3, SW_4096),
+    _anchored("events", "sw", 256, SW_256),
+    _anchored("events", "sw", 1024, SW_1024),
+    _anchored("events", "sw", 4096, SW_4096),
     _anchored("events", "sw", 1024, nbytes=GIB + NOT_EVEN, note=", does not divide"),
-    _anchored("events", "sw", 256, 5, note=", jitter", **JITTER),
+    _anchored("events", "sw", 256, note=", jitter", **JITTER),
     _anchored("events", "H-flat", 256),
-    _anchored("events", "H-hier", 1024, None, HIER_1024),
-    _anchored("events", "H-hier", 4096, None, HIER_4096),
-    _anchored("events", "stride", 256, 0.1, Peers(simgrid=0.33)),
-    _anchored("events", "stride", 256, 15, note=", jitter", **JITTER),
+    _anchored("events", "H-hier", 1024, HIER_1024),
+    _anchored("events", "H-hier", 4096, HIER_4096),
+    _anchored("events", "stride", 256, Peers(simgrid=0.33)),
+    _anchored("events", "stride", 256, note=", jitter", **JITTER),
     _two_rings(256),
-    _anchored("events", "a2a", 256, 0.2, Peers(simgrid=2.0)),
-    _anchored("events", "a2a", 1024, 3),
+    _anchored("events", "a2a", 256, Peers(simgrid=2.0)),
+    _anchored("events", "a2a", 1024),
     _anchored("events", "tree a2a", 256),
-    _anchored("events", "tree rhd", 1024, 0.05, Peers(simgrid=0.61), nbytes=64 * MIB),
-    _double_tree(1024, 5),
+    _anchored("events", "tree rhd", 1024, Peers(simgrid=0.61), nbytes=64 * MIB),
+    _double_tree(1024),
     _fat_tree("ring", 128),
     _fat_tree("double_binary_tree:segments=4", 128),
     _routes("torus 16 × 16 × 16", lambda: Topology.torus(shape=(16, 16, 16), bandwidth="1GB/s", latency=0)),

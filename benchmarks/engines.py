@@ -114,7 +114,7 @@ def every_case() -> dict[str, Case]:
 
 def table(measured: dict[str, Measured]) -> str:
     """Return what was measured of `CASES`, beside other simulators, as Markdown."""
-    head = ["engine", "case", "time", "memory", "closed form", "goal", "LogGOPSim", "ASTRA-sim", "SimGrid"]
+    head = ["engine", "case", "time", "memory", "closed form", "LogGOPSim", "ASTRA-sim", "SimGrid"]
     rows = [_cells(case, measured[case.title]) for case in CASES if case.title in measured]
     rule = ["---", "---", *["---:"] * (len(head) - 2)]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *rows))
@@ -125,9 +125,6 @@ def _cells(case: Case, run: Measured) -> list[str]:
     if case.form is not None and run.time_ps is not None:
         off = run.time_ps / case.form() - 1
         error = "`==`" if run.time_ps == case.form() else f"{off:+.1e}"
-    goal = ""
-    if case.limit is not None:
-        goal = f"{case.limit:g} s" if run.taken < case.limit else f"**{case.limit:g} s, missed**"
     astra = [taken for taken in (case.peers.astra, case.peers.astra_contention) if taken is not None]
     return [
         case.engine,
@@ -135,7 +132,6 @@ def _cells(case: Case, run: Measured) -> list[str]:
         seconds(run.taken) + (" *" if run.is_disturbed else ""),
         f"{run.peak_bytes / 1e6:.0f} MB",
         error,
-        goal,
         *(
             " / ".join(f"{taken:g} s" for taken in took if taken is not None)
             for took in ([case.peers.loggopsim], astra, [case.peers.simgrid])
