@@ -34,12 +34,13 @@ what a tool has to name: the rank at fault and the line.
 
 - `testbed run`: simulated, in virtual time, in one process, with what the column *check* names turned on:
   `replicas` is `testbed run --check replicas`, `same` is `testbed same --ranks 1,2,4`, `orders` is
-  `testbed run --orders all`, `races` is `testbed run --compute h100 --check races`.
+  `testbed run --orders all`, `races` is `testbed run --check races`. Scripts on `cuda` run with
+  `--compute h100`.
 - torch over Gloo: measured, as many processes of torch 2.13 for CPUs on one machine, over the loopback,
   ended as torchrun does when one has failed. The time-out of groups is {TIMEOUT_SECONDS} s; torch's own is
   half an hour. The scripts are short: a rank that is through ends and closes its connections, so others fail
   that would hang for as long as it lived.
-- DETAIL: the same with `TORCH_DISTRIBUTED_DEBUG=DETAIL`. Both leave out races on a GPU, as they have none.
+- DETAIL: the same with `TORCH_DISTRIBUTED_DEBUG=DETAIL`. Both leave out scripts on `cuda`, as they have none.
 
 A tool *finds* a mistake if it says of the wrong script that something is wrong; with torch, that is any
 error, be it a time-out's. A *false alarm* is that it says so of the right one. It *names the rank* if it

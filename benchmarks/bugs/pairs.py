@@ -72,10 +72,10 @@ class Pair:
         """The right half."""
         return FOLDER / "right" / f"{self.name}.py"
 
-    @property
+    @cached_property
     def needs_gpus(self) -> bool:
         """Whether both halves compute on CUDA devices, which torch over Gloo has none of here."""
-        return self.check == "races"
+        return '"cuda"' in self.wrong.read_text(encoding="utf-8")
 
     @cached_property
     def lines_to_name(self) -> frozenset[int]:

@@ -19,7 +19,7 @@ _TESTBED = get_command(app)
 _CHECKS = {
     "replicas": ["--check", "replicas"],
     "orders": ["--orders", "all"],
-    "races": ["--compute", "h100", "--check", "races"],
+    "races": ["--check", "races"],
 }
 
 
@@ -44,7 +44,8 @@ def command(pair: Pair, script: Path) -> list[str]:
     if pair.check == "same":
         return ["same", "--json", "--ranks", "1,2,4", str(script)]
     check = _CHECKS.get(pair.check, [])
-    return ["run", "--json", "--ranks", str(pair.num_ranks), *check, str(script)]
+    device = ["--compute", "h100"] if pair.needs_gpus else []
+    return ["run", "--json", "--ranks", str(pair.num_ranks), *device, *check, str(script)]
 
 
 def _run(arguments: list[str]) -> tuple[int, str, str]:

@@ -20,6 +20,8 @@ from collectives.virtual.diagnosis.buffers_in_flight import BuffersInFlight
 from collectives.virtual.diagnosis.data_seen import DataSeen
 from collectives.virtual.diagnosis.files_shared import FilesShared
 from collectives.virtual.diagnosis.groups_made import GroupsMade
+from collectives.virtual.diagnosis.issue_order import IssueOrder
+from collectives.virtual.diagnosis.models_in_backward import ModelsInBackward
 from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
 from collectives.virtual.diagnosis.unlike_calls import UnlikeCalls
 from collectives.virtual.diagnosis.wasted_reductions import WastedReductions
@@ -33,22 +35,24 @@ from sim.cluster import Cluster
 def mistakes_noticed(cluster: Cluster) -> Iterator[None]:
     """Look for mistakes of the ranks of *cluster* while the body runs, and let its notices tell them."""
     topology = cluster.topology
-    buffers, unlike, wasted = BuffersInFlight(), UnlikeCalls(), WastedReductions()
+    models = ModelsInBackward()
+    buffers, unlike, wasted = BuffersInFlight(), UnlikeCalls(models), WastedReductions()
     files = FilesShared(topology.ranks_per_node, topology.num_ranks)
-    groups, data = GroupsMade(), DataSeen()
-    for check in (groups, buffers, unlike, files, data, wasted):
+    groups, data, order = GroupsMade(), DataSeen(), IssueOrder()
+    for check in (groups, buffers, unlike, order, files, data, wasted):
         Notices.of(cluster).add_source(check.mistakes)
     Iterations.of(cluster).on_end(wasted.stepped)
 
     with (
         SamplerChecks().watching(),
         groups.watching(),
+        models.watching(),
         data.watching(),
         files.watching(),
         calls_watched(
             CallListeners(
                 begins=[files.begins],
-                began=[buffers.began, unlike.began, files.began, wasted.began, note_uncounted],
+                began=[buffers.began, unlike.began, order.began, files.began, wasted.began, note_uncounted],
                 ended=[buffers.ended, files.ended],
                 joined=[buffers.joined, files.joined],
             )

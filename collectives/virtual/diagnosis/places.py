@@ -59,8 +59,13 @@ def _conditions_at(path: str, line: int) -> tuple[str, ...]:
 
 def current_place() -> str:
     """Return the line of the user's code that has led here, such as ``train.py:12``, or nothing."""
-    frame = next(users_frames(sys._getframe()), None)
-    return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return place_above(sys._getframe())
+
+
+def place_above(frame: FrameType | None) -> str:
+    """Return the line of the user's code that has led to *frame*, such as ``train.py:12``, or nothing."""
+    users = next(users_frames(frame), None)
+    return "" if users is None else f"{Path(users.f_code.co_filename).name}:{users.f_lineno}"
 
 
 def users_frames(frame: FrameType | None) -> Iterator[FrameType]:

@@ -2,9 +2,10 @@
 
 Torch matches calls by their order, size and type.  Two calls of one size that a rank makes in the opposite
 order exchange their values in silence, and so does a matrix that a rank holds transposed.  Here the lines
-from which ranks call are compared, and the shapes.  Lines under a condition on ranks are left alone, as
-ranks may well call one collective from different lines; so are shapes of fewer than two dimensions, as a
-tensor may well be flat on a rank.
+from which ranks call, or from which torch does for them, are compared, and the shapes; of gradients that DDP
+reduces the models instead of the lines.  Lines under a condition on ranks are left alone, as ranks may well
+call one collective from different lines; so are shapes of fewer than two dimensions, as a tensor may well be
+flat on a rank.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from collectives.execution.blame import spell_ranks
-from collectives.virtual.diagnosis.places import current_place, is_under_rank_condition
+from collectives.virtual.diagnosis.models_in_backward import ModelsInBackward
+from collectives.virtual.diagnosis.places import is_under_rank_condition
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
 
 _COMPARED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
@@ -25,31 +27,49 @@ _MAX_PENDING = 64
 
 @dataclass(frozen=True)
 class _Seen:
-    """A call as one rank makes it: its operation, its line, and the shape of what it passes."""
+    """A call as one rank makes it: its operation, its line, the shape of what it passes, the DDP model."""
 
     operation: str
     place: str
     shape: tuple[int, ...]
     is_conditional: bool
+    model: int | None
+
+    @property
+    def source(self) -> int | str:
+        """What is compared of it: the model, or else the line."""
+        return self.place if self.model is None else self.model
+
+    @property
+    def says(self) -> str:
+        """What it does, in words."""
+        if self.model is None:
+            return f"calls {self.operation}"
+        return f"reduces the gradients of its DDP model {self.model}"
 
 
 class UnlikeCalls:
-    """Compares the calls of the user between the ranks of each group of one run."""
+    """Compares the calls of the ranks of each group of one run.
 
-    def __init__(self) -> None:
+    Args:
+        models: whose gradients are reduced.
+    """
+
+    def __init__(self, models: ModelsInBackward) -> None:
+        self._models = models
         self._counts: Counter[tuple[Hashable, int]] = Counter()
         self._pending: defaultdict[Hashable, dict[int, dict[int, _Seen]]] = defaultdict(dict)
         self._last: dict[Hashable, dict[int, _Seen]] = {}
-        self._found: dict[str, None] = {}
+        self._found: dict[Hashable, str] = {}
 
     def mistakes(self) -> Iterator[str]:
         """Yield what was found."""
-        yield from self._found
+        yield from self._found.values()
 
     def began(self, call: WatchedCall) -> None:
         """Compare *call* with those of the other ranks, once all have made it."""
         tensors = call.wanted or call.given
-        if not call.is_users or call.operation not in _COMPARED or not tensors:
+        if call.operation not in _COMPARED or not tensors:
             return
         key = getattr(call.group.members, "key", None)
         rank = call.rank_thread.rank
@@ -57,9 +77,10 @@ class UnlikeCalls:
         self._counts[key, rank] += 1
         pending = self._pending[key]
         seen = pending.setdefault(number, {})
-        place = current_place()
         shape = tuple(size for size in tensors[0].shape if size > 1)
-        seen[rank] = _Seen(call.operation, place, shape, is_under_rank_condition(call.caller))
+        model = self._models.number(rank) if call.is_of_backward else None
+        is_conditional = model is None and is_under_rank_condition(call.caller)
+        seen[rank] = _Seen(call.operation, call.place, shape, is_conditional, model)
         if len(seen) == call.group.size():
             del pending[number]
             self._compare(self._last.get(key, {}), seen)
@@ -85,25 +106,29 @@ class UnlikeCalls:
         for shape in others:
             one = now[ranks[shape][0]]
             self._found.setdefault(
+                (one.place, shape, usual),
                 f"{one.place}: {spell_ranks(ranks[shape])} passes {one.operation} a tensor of shape "
                 f"{_spell(shape)}, {spell_ranks(ranks[usual])} of shape {_spell(usual)}; as many elements, "
-                "so what is meant for one place goes to another"
+                "so what is meant for one place goes to another",
             )
 
     def _compare_order(self, before: dict[int, _Seen], now: dict[int, _Seen]) -> None:
         """Find ranks that come from line A to line B where others come from B to A."""
-        ways: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        ways: defaultdict[tuple[int | str, int | str], list[int]] = defaultdict(list)
         for rank in now:
             first, second = before[rank], now[rank]
             if not (first.is_conditional or second.is_conditional or first.operation != second.operation):
-                ways[first.place, second.place].append(rank)
+                ways[first.source, second.source].append(rank)
         for way, ranks in ways.items():
             others = ways.get((way[1], way[0]), [])
             if way[0] != way[1] and others and (len(ranks), -min(ranks)) < (len(others), -min(others)):
+                first, second = before[ranks[0]], now[ranks[0]]
                 self._found.setdefault(
-                    f"{way[0]}: {spell_ranks(ranks)} calls {now[ranks[0]].operation} here and then at "
-                    f"{way[1]}, {spell_ranks(others)} in the opposite order; calls are matched by their "
-                    "order, so each gets what is meant for the other"
+                    frozenset(way),
+                    f"{first.place}: {spell_ranks(ranks)} {first.says} here and then "
+                    f"{'' if second.model is None else f'those of model {second.model} '}at {second.place}, "
+                    f"{spell_ranks(others)} in the opposite order; calls are matched by their order, so each "
+                    "gets what is meant for the other",
                 )
 
 

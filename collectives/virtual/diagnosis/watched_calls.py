@@ -8,20 +8,23 @@ torch's and not as the user's.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
+import torch.distributed
 
 import collectives
 from collectives.torch_backend.group import TestbedProcessGroup
 from collectives.torch_backend.work import CollectiveWork
 from collectives.virtual.computation.operations import tensors_in
-from collectives.virtual.diagnosis.places import is_users
+from collectives.virtual.diagnosis.places import is_users, place_above
 from collectives.virtual.isolation.patching import Replacement, replaced
 from sim.cluster import RankThread, current_rank_thread
 
@@ -51,6 +54,7 @@ _BETWEEN = (
 )
 """Code between whoever calls a collective and the process group."""
 _AUTOGRAD = f"{Path(torch.__file__).parent}/autograd/graph.py"
+_BATCH = inspect.unwrap(torch.distributed.batch_isend_irecv).__code__
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +69,8 @@ class WatchedCall:
         wanted: those that are written.
         work: what it has returned.
         caller: the frame that calls it, of the user, of torch or of a package; a check keeps none.
+        peer: of a message, the other rank of the group; None: of any source, or no message.
+        is_batched: whether it goes to the backend together with others, as of `batch_isend_irecv`.
     """
 
     rank_thread: RankThread
@@ -74,6 +80,13 @@ class WatchedCall:
     wanted: Sequence[torch.Tensor]
     work: CollectiveWork
     caller: FrameType
+    peer: int | None = None
+    is_batched: bool = False
+
+    @cached_property
+    def place(self) -> str:
+        """The line of the user's code that has led to it, such as ``train.py:12``, or nothing."""
+        return place_above(self.caller)
 
     @property
     def is_users(self) -> bool:
@@ -159,7 +172,9 @@ def _watched(
         caller = _caller(sys._getframe(1))
         if caller is not None:
             given, wanted = _tensors_of(name, group, args)
-            call = WatchedCall(rank_thread, group, operation, given, wanted, work, caller)
+            peer = args[1] if name in ("send", "recv") else None
+            is_batched = bool(group.coalesced()) or _is_batched(sys._getframe(1), caller)
+            call = WatchedCall(rank_thread, group, operation, given, wanted, work, caller, peer, is_batched)
             for began in listeners.began:
                 began(call)
         return work
@@ -194,6 +209,15 @@ def _tensors_of(
         is_root = group.rank() == (opts if isinstance(opts, int) else getattr(opts, "rootRank", 0))
         return (tensors, []) if is_root == (name == "broadcast") else ([], tensors)
     return ([], tensors) if name in _IN_PLACE else (tensors, [])
+
+
+def _is_batched(frame: FrameType | None, caller: FrameType) -> bool:
+    """Return whether `batch_isend_irecv` is between *frame* and *caller*."""
+    while frame is not None and frame is not caller:
+        if frame.f_code is _BATCH:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _caller(frame: FrameType | None) -> FrameType | None:

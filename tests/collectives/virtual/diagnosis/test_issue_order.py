@@ -1,0 +1,119 @@
+"""Order of issue over NCCL: two ranks that issue calls in opposite order are noticed, and no others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.collectives.virtual.clusters import in_group, on_gpus
+
+OPPOSITE = r"rank (\d) issues .* before .*; rank (\d) issues .* before .*: .*, so both may wait for ever"
+Issue = Callable[[torch.device], list[Any]]
+
+
+def said(work: Any, ranks: int = 2, backend: str = "nccl") -> str:
+    return "\n".join(in_group(work, ranks, backend).report.mistakes)
+
+
+def issue(calls: list[Callable[[], Any]]) -> None:
+    works = [call() for call in calls]
+    for work in works:
+        for own in work if isinstance(work, list) else [work]:
+            own.wait()
+
+
+@given(st.permutations([0, 0, 1, 1]), st.permutations([0, 0, 1, 1]))
+@settings(deadline=None)
+def test_two_communicators_are_noticed_exactly_where_ranks_of_both_issue_them_in_another_order(
+    of_rank_1: list[int], of_rank_2: list[int]
+) -> None:
+    """Each rank issues calls of two groups, all before it waits; ranks 1 and 2 are in both."""
+    orders = [[0, 0], of_rank_1, of_rank_2, [1, 1]]
+
+    def work(rank: int) -> None:
+        groups = [dist.new_group([0, 1, 2]), dist.new_group([1, 2, 3])]
+        issue(
+            [lambda g=group: dist.all_reduce(torch.ones(2), group=groups[g], async_op=True)  # type: ignore[misc]
+             for group in orders[rank]]
+        )  # fmt: skip
+
+    assert bool(re.search(OPPOSITE, said(work, 4))) is (of_rank_1 != of_rank_2)
+
+
+def reduction_and_message(rank: int, is_crossed: bool, is_batched: bool, device: str = "cpu") -> None:
+    """Rank 0 reduces and sends, rank 1 reduces and receives, or the other way round."""
+    mine, sums = torch.ones(4, device=device), torch.ones(2, device=device)
+    operation = dist.isend if rank == 0 else dist.irecv
+    calls = [
+        lambda: dist.all_reduce(sums, async_op=True),
+        lambda: (
+            dist.batch_isend_irecv([dist.P2POp(operation, mine, 1 - rank)])
+            if is_batched
+            else operation(mine, 1 - rank)
+        ),
+    ]
+    issue(calls[:: -1 if is_crossed and rank == 1 else 1])
+
+
+@pytest.mark.parametrize("is_crossed", [False, True])
+@pytest.mark.parametrize("is_batched", [False, True])
+def test_a_reduction_and_a_message_in_opposite_order_are_noticed_with_the_communicators_they_are_on(
+    is_crossed: bool, is_batched: bool
+) -> None:
+    text = said(lambda rank: reduction_and_message(rank, is_crossed, is_batched))
+
+    assert bool(re.search(OPPOSITE, text)) is is_crossed
+    assert ("of one communicator" in text) is (is_crossed and is_batched)
+    assert ("of two communicators" in text) is (is_crossed and not is_batched)
+
+
+def test_messages_alone_may_go_in_any_order() -> None:
+    def work(rank: int) -> None:
+        sent, received = torch.ones(2), torch.ones(2)
+        issue([lambda: dist.isend(sent, 1 - rank), lambda: dist.irecv(received, 1 - rank)])
+
+    assert said(work) == ""
+
+
+def test_gloo_has_no_order_between_groups() -> None:
+    assert said(lambda rank: reduction_and_message(rank, True, True), backend="gloo") == ""
+
+
+def test_the_order_is_noticed_on_streams_of_gpus_too() -> None:
+    def work(rank: int) -> None:
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(rank)
+        reduction_and_message(rank, True, True, "cuda")
+
+    assert re.search(OPPOSITE, "\n".join(on_gpus(work, 2).report.mistakes))
+
+
+def test_ranks_that_share_one_rank_of_two_groups_are_left_in_peace() -> None:
+    def work(rank: int) -> None:
+        left, right = dist.new_group([0, 1]), dist.new_group([1, 2])
+        groups = {0: [left], 1: [left, right], 2: [right]}[rank]
+        issue([lambda g=group: dist.all_reduce(torch.ones(2), group=g, async_op=True) for group in groups])  # type: ignore[misc]
+
+    assert said(work, 3) == ""
+
+
+@pytest.mark.parametrize("is_crossed", [False, True])
+def test_gradients_of_two_models_of_one_group_in_opposite_order_are_noticed(is_crossed: bool) -> None:
+    def work(rank: int) -> None:
+        torch.manual_seed(0)
+        models = [DistributedDataParallel(torch.nn.Linear(2, 2)) for _ in range(2)]
+        for _ in range(2):
+            for model in models[:: -1 if rank and is_crossed else 1]:
+                model(torch.randn(3, 2)).sum().backward()
+
+    noticed = "reduces the gradients of its DDP model 2 here and then those of model 1" in said(work)
+
+    assert noticed is is_crossed
