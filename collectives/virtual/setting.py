@@ -42,10 +42,10 @@ from collectives.virtual.script_clock import ScriptClock, clock_of_script
 from collectives.virtual.streams.cpu_streams import streams_of_torch
 from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.gpus import Gpus, gpu_of
-from collectives.virtual.task import FunctionOrScript, Task
+from collectives.virtual.task import FunctionOrScript, Globals, Task, emptied_after
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster, Order, RankThread
-from sim.errors import RankError
+from sim.errors import RankError, SimulationError
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.trace import Trace
@@ -226,6 +226,9 @@ class Setting:
             except Exception as error:
                 for text in task.kept():
                     error.add_note(f"note: {text}")
+                if isinstance(error, SimulationError):
+                    for variables in task.globals:
+                        emptied_after(error, variables)
                 if isinstance(error, RankError) and is_out_of_memory(error):
                     error.report = self._report(cluster, has_ended=True)
                 raise
@@ -247,7 +250,8 @@ class Setting:
                 result = task.run(rank)
                 if self.parameters is not None:
                     self.parameters.end(rank_thread)
-                return plain_results(result)
+                left = plain_results(result)
+                return Globals(left, result) if task.globals else left
         finally:
             _c10d_core._unregister_all_process_groups()  # this thread's
 

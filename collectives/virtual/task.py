@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -32,6 +33,23 @@ class Reader(Protocol):
         """Note what the module says in which *fn* was written."""
 
 
+class Globals(dict[str, Any]):
+    """The globals that a script has left, which its functions see empty when nobody holds these any more.
+
+    A loss that is left in them has a graph, the graph may hold a module (FSDP2's does), the module its class,
+    the class its functions, and they their globals: a ring through autograd, which no garbage collector sees.
+    """
+
+    def __init__(self, left: dict[str, Any], variables: dict[str, Any]) -> None:
+        super().__init__(left)
+        emptied_after(self, variables)
+
+
+def emptied_after(owner: object, variables: dict[str, Any]) -> None:
+    """Empty the *variables* of a script when *owner* is gone."""
+    weakref.finalize(owner, variables.clear).atexit = False
+
+
 @dataclass(frozen=True)
 class Task:
     """What every rank runs.
@@ -41,12 +59,14 @@ class Task:
         contexts: what each rank has of its own for it.
         around: entered before the first rank begins, and left after the last.
         kept: says what shared packages keep of one rank, for a run that fails.
+        globals: of a script, those of each rank.
     """
 
     run: Callable[[int], Any]
     contexts: Sequence[RankContext]
     around: AbstractContextManager[None]
     kept: Callable[[], Sequence[str]] = tuple
+    globals: Sequence[dict[str, Any]] = ()
 
     @classmethod
     def of(
@@ -111,4 +131,5 @@ class Task:
             per_rank.attribute(ranks, sys, "path", lambda rank: list(search_path)),
             own_modules,
         ]
-        return cls(run, contexts, own_modules.found(), state.texts if looks else tuple)
+        namespaces = [main.__dict__ for main in mains.values()]
+        return cls(run, contexts, own_modules.found(), state.texts if looks else tuple, namespaces)

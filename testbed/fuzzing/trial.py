@@ -142,7 +142,6 @@ def carry_out(draw: Draw, space: Space, calm: Calm | None = None) -> Trial:
         ended = replace(_of_outcome(outcome, heard, parameters), wraps=bool(wrapped))
         if calm is not None:
             _models.extend((ref(model), draw.seed) for model in _models_of(outcome))
-        _forget(outcome)
     threads = _threads_left(threads_before)
     return replace(ended, leftover=(*ended.leftover, *threads)) if threads else ended
 
@@ -175,16 +174,6 @@ def _models_of(outcome: VirtualRun) -> list[torch.nn.Module]:
 
     left = [own for namespace in outcome.results for own in (namespace or {}).values()]
     return [own for own in left if isinstance(own, Module)]
-
-
-def _forget(outcome: VirtualRun) -> None:
-    """Empty the globals of the scripts: where a loss is left in them, its graph may hold what holds them.
-
-    Python cannot see through the graph of autograd, so it would keep them for ever. FSDP2 leaves such one.
-    """
-    for namespace in outcome.results:
-        if namespace is not None:
-            namespace.clear()
 
 
 def _unfinished(outcome: VirtualRun) -> Iterator[str]:
