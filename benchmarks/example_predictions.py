@@ -42,8 +42,8 @@ def figures(arguments: list[str]) -> str:
     """Return what the command says of times, and make its picture small."""
     command = [sys.executable, "-W", "ignore", "-m", "testbed", *arguments]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    if "--timeline" in arguments:
-        picture = ROOT / arguments[arguments.index("--timeline") + 1]
+    if "--plot" in arguments:
+        picture = ROOT / arguments[arguments.index("--plot") + 1]
         with Image.open(picture) as drawn:
             drawn.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(picture, optimize=True)
     return "".join(FIGURES.findall(ran.stderr))
