@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COLUMNS = (*asked("script", "ranks"), *found("orders", "complete"))
 MODEL = (
     "every order of turns, and of messages to a receive from any source, that ranks can tell apart; messages "
-    "and computation take no time, waiting by the clock does"
+    "and computation take no time, waiting by the clock does; threads of a rank take one order"
 )
 
 
@@ -62,6 +62,8 @@ def _result(script: str, arguments: Sequence[str], topology: Topology, explorati
     """Return whether *script* comes to the same in every order; fail with two orders where it does not."""
     ranks = counted(topology.num_ranks, "rank")
     parting, failure = exploration.parting, None
+    first = None if exploration.first is None else exploration.first.outcome.run
+    mistakes = () if first is None else first.report.mistakes
     answer = f"{script}: {ranks} come to the same in {_spelled(exploration.num_orders)}."
     if parting is not None:
         fails = parting.order.outcome.error is not None
@@ -84,11 +86,12 @@ def _result(script: str, arguments: Sequence[str], topology: Topology, explorati
         body={
             "script": script,
             **found_of_all,
+            "mistakes": list(mistakes),
             "parting": None
             if parting is None
             else {"order": parting.number, "what": parting.what, "orders": parting.lines()},
         },
-        parts=[Text([answer])] if parting is None else [],
+        parts=[Text([answer, *(f"Note: {text}." for text in mistakes)])] if parting is None else [],
         failure=failure,
     )
 

@@ -23,6 +23,7 @@ from collectives.virtual.diagnosis.groups_made import GroupsMade
 from collectives.virtual.diagnosis.issue_order import IssueOrder
 from collectives.virtual.diagnosis.models_in_backward import ModelsInBackward
 from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
+from collectives.virtual.diagnosis.threads_of_groups import ThreadsOfGroups
 from collectives.virtual.diagnosis.unlike_calls import UnlikeCalls
 from collectives.virtual.diagnosis.wasted_reductions import WastedReductions
 from collectives.virtual.diagnosis.watched_calls import CallListeners, WatchedCall, calls_watched
@@ -38,8 +39,9 @@ def mistakes_noticed(cluster: Cluster) -> Iterator[None]:
     models = ModelsInBackward()
     buffers, unlike, wasted = BuffersInFlight(), UnlikeCalls(models), WastedReductions()
     files = FilesShared(topology.ranks_per_node, topology.num_ranks)
-    groups, data, order = GroupsMade(), DataSeen(), IssueOrder()
-    for check in (groups, buffers, unlike, order, files, data, wasted):
+    groups, data = GroupsMade(), DataSeen()
+    order, threads = IssueOrder(), ThreadsOfGroups()
+    for check in (groups, buffers, unlike, order, threads, files, data, wasted):
         Notices.of(cluster).add_source(check.mistakes)
     Iterations.of(cluster).on_end(wasted.stepped)
 
@@ -52,7 +54,10 @@ def mistakes_noticed(cluster: Cluster) -> Iterator[None]:
         calls_watched(
             CallListeners(
                 begins=[files.begins],
-                began=[buffers.began, unlike.began, order.began, files.began, wasted.began, note_uncounted],
+                began=[
+                    *(check.began for check in (buffers, unlike, order, threads, files, wasted)),
+                    note_uncounted,
+                ],
                 ended=[buffers.ended, files.ended],
                 joined=[buffers.joined, files.joined],
             )

@@ -43,6 +43,8 @@ def threads_of_ranks() -> Iterator[None]:
 def _replacements() -> Iterator[Replacement]:
     start, join, alive = threading.Thread.start, threading.Thread.join, threading.Thread.is_alive
     wait, simple_queue = threading.Condition.wait, queue.SimpleQueue
+    enter, leave = threading.Condition.__enter__, threading.Condition.__exit__
+    pass_ = threading.Barrier.wait
     process = os.getpid()
 
     def start_own(thread: threading.Thread) -> None:
@@ -62,14 +64,18 @@ def _replacements() -> Iterator[Replacement]:
 
     def join_own(thread: threading.Thread, timeout: float | None = None) -> None:
         own, threads = getattr(thread, "own_thread", None), _threads_here()
-        if own is not None and threads is not None and not threads.wait_until(lambda: own.is_over, timeout):
-            return None
+        if own is not None and threads is not None:
+            if not threads.wait_until(lambda: own.is_over, timeout):
+                return None
+            threads.ended(own)
         return join(thread, timeout)
 
     def is_alive(thread: threading.Thread) -> bool:
         threads = _threads_here()
         if threads is not None and hasattr(thread, "own_thread"):
             threads.let_others_run()
+            if thread.own_thread.is_over:
+                threads.ended(thread.own_thread)
             return not thread.own_thread.is_over
         return alive(thread)
 
@@ -79,6 +85,25 @@ def _replacements() -> Iterator[Replacement]:
             return wait(condition, timeout)
         return _wait(condition, threads, timeout)
 
+    def enter_own(condition: Any) -> Any:
+        entered, threads = enter(condition), _threads_here()
+        if threads is not None:
+            threads.entered(condition._lock)
+        return entered
+
+    def leave_own(condition: Any, *raised: Any) -> None:
+        threads = _threads_here()
+        if threads is not None:
+            threads.left(condition._lock)
+        return leave(condition, *raised)
+
+    def pass_barrier(barrier: Any, timeout: float | None = None) -> int:
+        threads = _threads_here()
+        if threads is not None:
+            threads.entered(barrier._cond._lock)
+            threads.left(barrier._cond._lock)  # who waits there tells, too, how far it is
+        return pass_(barrier, timeout)
+
     def make_queue(*args: Any) -> Any:
         return simple_queue(*args) if Cluster.current() is None else queue._PySimpleQueue()  # type: ignore[attr-defined]
 
@@ -86,6 +111,9 @@ def _replacements() -> Iterator[Replacement]:
     yield threading.Thread, "join", join_own
     yield threading.Thread, "is_alive", is_alive
     yield threading.Condition, "wait", wait_own
+    yield threading.Condition, "__enter__", enter_own
+    yield threading.Condition, "__exit__", leave_own
+    yield threading.Barrier, "wait", pass_barrier
     yield queue, "SimpleQueue", make_queue
 
 
@@ -133,6 +161,7 @@ def _wait(condition: Any, threads: OwnThreads, timeout: float | None) -> bool:
         return came
     finally:
         condition._acquire_restore(saved)
+        threads.entered(condition._lock)
         if not came and waiter in condition._waiters:
             condition._waiters.remove(waiter)
 

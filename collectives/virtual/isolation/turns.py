@@ -10,6 +10,11 @@ the one that has it sleeps in the kernel: `OwnThread.is_blocked`.  Then they tak
 until the turn is its own again; a profile function of the thread sees to that.  The first thread of a rank
 runs without one, so it keeps its turn where it blocks: `collectives.virtual.isolation.standstill` names it.
 Only Linux says whether a thread sleeps; elsewhere none is outside.
+
+Which of two things comes first whatever the turns is known by happens-before, with a vector clock for each
+thread: a thread comes after what was done before it was started, before the end that it has waited for,
+before somebody else left a condition that it enters (so of events, queues, semaphores and futures), or came
+to its barrier.  A plain lock orders nothing: either may have it first.
 """
 
 from __future__ import annotations
@@ -19,9 +24,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from collectives.errors import CollectiveError
 from sim.cluster import RankThread
@@ -49,6 +56,8 @@ class OwnThread:
         is_outside: whether it blocks outside Python, without the turn.
         is_switching: whether it gives its turn away itself, and rests until it has it again.
         thread: of Python; None: that of the rank itself, which is the first.
+        count: how often it has told others how far it is.
+        known: of other threads, up to which count this one comes after them.
     """
 
     def __init__(self, thread: threading.Thread | None = None) -> None:
@@ -57,9 +66,27 @@ class OwnThread:
         self.is_over = self.is_outside = self.is_switching = False
         self.thread = thread
         self.is_daemon = thread is not None and thread.daemon
+        self.count = 0
+        self.known: dict[OwnThread, int] = {}
         self._seen: tuple[float, int] | None = None
         self._turn = threading.Lock()
         self._turn.acquire()
+
+    def tell(self) -> dict[OwnThread, int]:
+        """Return what somebody knows who comes after all that this thread has done."""
+        told = {**self.known, self: self.count}
+        self.count += 1
+        return told
+
+    def learn(self, told: Mapping[OwnThread, int]) -> None:
+        """Let it come after what *told* says."""
+        for other, count in told.items():
+            if other is not self:
+                self.known[other] = max(count, self.known.get(other, -1))
+
+    def comes_after(self, other: OwnThread, count: int) -> bool:
+        """Return whether it comes after what *other* did when it had that *count*."""
+        return self.known.get(other, -1) >= count
 
     def can_go_on(self) -> bool:
         """Return whether it has something to do; what it waited for is then taken."""
@@ -126,6 +153,8 @@ class OwnThreads:
         self.is_starting = False
         self._all = [self.running]
         self._is_ending = False
+        self._told: WeakKeyDictionary[Any, dict[OwnThread, int]] = WeakKeyDictionary()
+        """What who enters a condition knows, by its lock."""
         self._lock = threading.RLock()
         """Held while it changes whose turn it is: who comes back from outside has no turn."""
 
@@ -143,6 +172,7 @@ class OwnThreads:
             surroundings: in which it runs.
         """
         own, run = OwnThread(thread), thread.run
+        own.learn(self._here().tell())
 
         def run_in_turn() -> None:
             try:
@@ -208,6 +238,20 @@ class OwnThreads:
             )
         self.rank_thread.charge_ps(max(0, round(seconds * SECOND)))
         return comes()
+
+    def ended(self, own: OwnThread) -> None:
+        """Let the thread that runs come after *own*, which has ended."""
+        self._here().learn(own.tell())
+
+    def entered(self, lock: object) -> None:
+        """Let the thread that runs come after all who have left a condition of *lock*."""
+        if self.running is not None:
+            self.running.learn(self._told.get(lock, {}))
+
+    def left(self, lock: object) -> None:
+        """Let who enters a condition of *lock* come after the thread that runs."""
+        if self.running is not None:
+            self._told[lock] = self.running.tell()
 
     def let_others_run(self) -> None:
         """Let the next thread of the rank that can go on do so before this one goes on."""

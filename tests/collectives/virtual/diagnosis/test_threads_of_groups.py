@@ -1,0 +1,126 @@
+"""Threads of a rank that use one group: noticed exactly where nothing says which of them calls first."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tests.collectives.virtual.clusters import in_group
+
+
+def reduce(group: dist.ProcessGroup | None = None) -> None:
+    dist.all_reduce(torch.ones(2), group=group)
+
+
+def thread_beside() -> None:
+    thread = threading.Thread(target=reduce)
+    thread.start()
+    reduce()
+    thread.join()
+
+
+def thread_of_a_pool_beside() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(reduce).result()
+        saved = pool.submit(reduce)
+        reduce()
+        saved.result()
+
+
+def handed_on_and_then_beside() -> None:
+    jobs: queue.Queue[int] = queue.Queue()
+    thread = threading.Thread(target=lambda: (jobs.get(), reduce()))
+    thread.start()
+    reduce()
+    jobs.put(0)
+    reduce()
+    thread.join()
+
+
+def with_a_lock_alone() -> None:
+    lock = threading.Lock()
+
+    def locked() -> None:
+        with lock:
+            reduce()
+
+    thread = threading.Thread(target=locked)
+    thread.start()
+    locked()
+    thread.join()
+
+
+def one_after_another() -> None:
+    thread = threading.Thread(target=reduce)
+    reduce()
+    thread.start()
+    thread.join()
+    reduce()
+
+
+def handed_on() -> None:
+    jobs: queue.Queue[int] = queue.Queue()
+    thread = threading.Thread(target=lambda: (jobs.get(), reduce()))
+    thread.start()
+    reduce()
+    jobs.put(0)
+    thread.join()
+
+
+def told_by_an_event() -> None:
+    done = threading.Event()
+    thread = threading.Thread(target=lambda: (reduce(), done.set()))
+    thread.start()
+    done.wait()
+    reduce()
+    thread.join()
+
+
+def results_awaited() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(2):
+            reduce()
+            pool.submit(reduce).result()
+
+
+def met_at_a_barrier() -> None:
+    barrier = threading.Barrier(2)
+    thread = threading.Thread(target=lambda: (barrier.wait(), reduce()))
+    thread.start()
+    reduce()
+    barrier.wait()
+    thread.join()
+
+
+def group_of_its_own() -> None:
+    own = dist.new_group()
+    thread = threading.Thread(target=reduce, args=(own,))
+    thread.start()
+    reduce()
+    thread.join()
+
+
+AT_ONCE = [thread_beside, thread_of_a_pool_beside, handed_on_and_then_beside, with_a_lock_alone]
+IN_ORDER = [
+    one_after_another,
+    handed_on,
+    told_by_an_event,
+    results_awaited,
+    met_at_a_barrier,
+    group_of_its_own,
+]
+
+
+@pytest.mark.parametrize("script", [*AT_ONCE, *IN_ORDER], ids=lambda script: script.__name__)
+def test_a_group_of_two_threads_is_noticed_exactly_where_neither_waits(script: Callable[[], None]) -> None:
+    said = "\n".join(in_group(lambda rank: script(), 2).report.mistakes)
+
+    assert ("ranks 0, 1: one thread calls all_reduce of a group here and another" in said) is (
+        script in AT_ONCE
+    )
