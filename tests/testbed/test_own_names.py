@@ -44,9 +44,10 @@ CASES = [
     *(
         pytest.param((name,), form, marks=pytest.mark.slow, id=f"{name}-{form}")
         for name in NAMES
-        for form in FORMS
+        for form in ("file", "package")
     ),
 ]
+"""A folder without ``__init__.py`` gives way to any package that is installed under its name (PEP 420)."""
 
 
 def a_user_has(folder: Path, names: Sequence[str], form: str) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -57,6 +58,9 @@ _FLAGS = (
     ("_get_warnAlways", "_set_warnAlways"),
 )
 """What returns and what sets a flag in C++, of ``torch._C``."""
+
+_FLOAT32 = (("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"))
+"""What float32 is computed in has a flag for, those before others that follow them."""
 
 
 class _Place(NamedTuple):
@@ -133,6 +137,12 @@ def _flags() -> Iterator[tuple[Callable[[], Any], Callable[[Any], Any]]]:
         if hasattr(core, get) and hasattr(core, put):
             yield getattr(core, get), getattr(core, put)
     yield (
+        _allows_tf32_in_convolutions,
+        lambda flag: None if flag is None else core._set_cudnn_allow_tf32(flag),
+    )
+    for what in _FLOAT32:
+        yield partial(core._get_fp32_precision_getter, *what), partial(core._set_fp32_precision_setter, *what)
+    yield (
         lambda: (core._get_deterministic_algorithms(), core._get_deterministic_algorithms_warn_only()),
         lambda flag: core._set_deterministic_algorithms(flag[0], warn_only=flag[1]),
     )
@@ -140,6 +150,19 @@ def _flags() -> Iterator[tuple[Callable[[], Any], Callable[[Any], Any]]]:
         lambda: (core.is_anomaly_enabled(), core.is_anomaly_check_nan_enabled()),
         lambda flag: core.set_anomaly_enabled(*flag),
     )
+
+
+def _allows_tf32_in_convolutions() -> bool | None:
+    """Return what the older of torch's switches says; None where the newer ones contradict it."""
+    try:
+        return torch.backends.cudnn.allow_tf32
+    except RuntimeError:
+        return None
+
+
+def _allow_tf32_in_convolutions(is_allowed: bool | None) -> None:
+    if is_allowed is not None:
+        torch.backends.cudnn.allow_tf32 = is_allowed
 
 
 def _owner(place: str) -> Any:

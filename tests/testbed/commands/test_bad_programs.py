@@ -44,7 +44,7 @@ WHOLE_FILES = ("exits on import", "leaves on import", "syntax", "class", "builti
 COMMANDS = {
     "verify": "verify PROGRAM --ranks 2",
     "show": "show PROGRAM --ranks 2",
-    "export": "export PROGRAM --ranks 2 --output FOLDER/out.xml",
+    "export": "export PROGRAM --format msccl --ranks 2 --output FOLDER/out.xml",
     "simulate": "simulate PROGRAM --ranks 2 --nbytes 4K --json",
     "bench": "bench --algorithm PROGRAM --ranks 2 --nbytes 1K --json",
     "threads": "bench --transport threads --algorithm PROGRAM --ranks 2 --nbytes 1K",

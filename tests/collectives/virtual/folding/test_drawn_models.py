@@ -31,8 +31,8 @@ INITIALISERS: dict[str, Callable[[torch.Tensor], Any]] = {
     "truncated": nn.init.trunc_normal_,
     "xavier": nn.init.xavier_uniform_,
     "kaiming": nn.init.kaiming_normal_,
-    "orthogonal": nn.init.orthogonal_,
 }
+"""Not ``orthogonal_``, which torch refuses of a `DTensor` whose rows do not divide by the ranks."""
 PARALLELISMS = ("fsdp2", "hsdp", "tp", "fsdp2 and tp")
 TENSOR_RANKS = 4
 

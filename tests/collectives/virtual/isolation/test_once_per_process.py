@@ -48,6 +48,7 @@ CHANGES = """
     torch.autograd.set_detect_anomaly(bool(way % 2), check_nan=False)
     torch.set_float32_matmul_precision(("highest", "high", "medium")[way % 3])
     torch.backends.cudnn.benchmark = bool(way % 2)
+    torch.backends.cudnn.allow_tf32 = bool(way % 2)
     torch.backends.cuda.enable_flash_sdp(bool(way % 2))
     torch.set_warn_always(bool(way % 2))
     torch.__future__.set_overwrite_module_params_on_conversion(bool(way % 2))
@@ -67,8 +68,9 @@ CHANGES = """
         said, called.count("before"), called.count("after"), called.count("parameter"), called.count("step"),
         called.count("stepped"), repr(torch.tensor(1 / 3)), torch.are_deterministic_algorithms_enabled(),
         torch.is_anomaly_enabled(), torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark,
-        torch.backends.cuda.flash_sdp_enabled(), torch.is_warn_always_enabled(),
-        torch.__future__.get_overwrite_module_params_on_conversion(), tempfile.gettempdir(),
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.flash_sdp_enabled(),
+        torch.is_warn_always_enabled(), torch.__future__.get_overwrite_module_params_on_conversion(),
+        tempfile.gettempdir(),
     )
     """
 
@@ -78,7 +80,7 @@ def _expected(rank: int, way: int) -> tuple[Any, ...]:
     precision = ("highest", "high", "medium")[way % 3]
     shown = f"tensor({1 / 3:.{2 + way}f})"
     calls = (rank + 1, rank + 1, 2, rank + 1, rank + 1)
-    return ([(rank, "loss")], *calls, shown, odd, odd, precision, odd, odd, odd, odd, f"/tmp/{way}")
+    return ([(rank, "loss")], *calls, shown, odd, odd, precision, odd, odd, odd, odd, odd, f"/tmp/{way}")
 
 
 def state_of_modules() -> dict[str, Any]:
@@ -88,6 +90,7 @@ def state_of_modules() -> dict[str, Any]:
         "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         "precision": torch.get_float32_matmul_precision(),
         "benchmark": torch.backends.cudnn.benchmark,
+        "convolutions": torch.backends.cudnn.allow_tf32,
         "flash": torch.backends.cuda.flash_sdp_enabled(),
         "depth": sys.getrecursionlimit(),
     }
