@@ -39,7 +39,7 @@ def mistakes_noticed(cluster: Cluster) -> Iterator[None]:
     models = ModelsInBackward()
     buffers, unlike, wasted = BuffersInFlight(), UnlikeCalls(models), WastedReductions()
     files = FilesShared(topology.ranks_per_node, topology.num_ranks)
-    groups, data = GroupsMade(), DataSeen()
+    groups, data = GroupsMade(), DataSeen(lambda rank: Iterations.of(cluster).finished[rank])
     order, threads = IssueOrder(), ThreadsOfGroups()
     for check in (groups, buffers, unlike, order, threads, files, data, wasted):
         Notices.of(cluster).add_source(check.mistakes)
@@ -55,7 +55,7 @@ def mistakes_noticed(cluster: Cluster) -> Iterator[None]:
             CallListeners(
                 begins=[files.begins],
                 began=[
-                    *(check.began for check in (buffers, unlike, order, threads, files, wasted)),
+                    *(check.began for check in (buffers, unlike, order, threads, files, data, wasted)),
                     note_uncounted,
                 ],
                 ended=[buffers.ended, files.ended],

@@ -103,16 +103,6 @@ def train(model: torch.nn.Module, batches: Iterable[torch.Tensor]) -> None:
         optimizer.zero_grad()
 
 
-@pytest.mark.parametrize("is_divided", [False, True])
-def test_ranks_that_train_on_the_same_batches_are_noticed(is_divided: bool) -> None:
-    def work(rank: int) -> None:
-        share = torch.arange(8.0)[rank::2] if is_divided else torch.arange(8.0)
-        model = DistributedDataParallel(torch.nn.Linear(1, 1))
-        train(model, torch.utils.data.DataLoader(share.reshape(-1, 1), batch_size=2))
-
-    assert ("ranks 0, 1 train on the same batches" in mistakes(work)) is not is_divided
-
-
 def two_models_in_turn(rank: int) -> None:
     models = [DistributedDataParallel(torch.nn.Linear(2, 2)) for _ in range(2)]
     for _ in range(3):

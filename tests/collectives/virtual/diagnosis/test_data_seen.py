@@ -1,0 +1,203 @@
+"""Ranks that train on the same batches: noticed where they average gradients, whatever gives the batches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+from tests.collectives.virtual.clusters import in_group, on_gpus
+
+SAME = "train on the same batches"
+
+
+def said(work: Any, ranks: int = 2) -> str:
+    return "\n".join(in_group(work, ranks).report.mistakes)
+
+
+def drawn(seed: int, steps: int = 3, device: str = "cpu") -> Iterable[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        yield torch.randn(4, 8, generator=generator).to(device)
+
+
+def train(
+    model: nn.Module, batches: Iterable[torch.Tensor], reduce: Callable[[nn.Module], None] | None = None
+) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in batches:
+        model(batch).square().mean().backward()
+        if reduce is not None:
+            reduce(model)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def ddp(seed: int) -> None:
+    train(DistributedDataParallel(nn.Linear(8, 8)), drawn(seed))
+
+
+def fsdp2(seed: int) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    fully_shard(model)
+    train(model, drawn(seed))
+
+
+def one_by_one(seed: int) -> None:
+    def reduce(model: nn.Module) -> None:
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+
+    train(nn.Linear(8, 8), drawn(seed), reduce)
+
+
+def flattened(seed: int) -> None:
+    def reduce(model: nn.Module) -> None:
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        flat = torch._utils._flatten_dense_tensors(gradients)
+        dist.all_reduce(flat)
+
+    train(nn.Linear(8, 8), drawn(seed), reduce)
+
+
+def given_by_name(seed: int) -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, *, inputs: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.layer(inputs)
+            return result
+
+    model = DistributedDataParallel(Named())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in drawn(seed):
+        model(inputs=batch).sum().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("script", [ddp, fsdp2, one_by_one, flattened, given_by_name])
+@pytest.mark.parametrize("is_divided", [False, True])
+def test_batches_drawn_from_one_seed_are_noticed_with_the_ranks_and_the_line(
+    script: Callable[[int], None], is_divided: bool
+) -> None:
+    text = said(lambda rank: script(rank if is_divided else 0))
+
+    assert bool(re.search(rf"test_data_seen.py:\d+: ranks 0, 1 {SAME}", text)) is not is_divided
+
+
+def test_batches_on_gpus_are_compared_by_their_values() -> None:
+    def work(rank: int) -> None:
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(rank)
+        model = nn.Linear(8, 8).cuda()
+        fully_shard(model)
+        train(model, drawn(rank // 2, device="cuda"))
+
+    text = "\n".join(on_gpus(work, 4).report.mistakes)
+
+    assert "ranks 0, 1 train on the same batches" in text
+
+
+@pytest.mark.parametrize("is_divided", [False, True])
+def test_batches_of_a_loader_are_noticed_with_its_line(is_divided: bool) -> None:
+    def work(rank: int) -> None:
+        data = torch.arange(64.0).reshape(8, 8)[rank::2] if is_divided else torch.arange(64.0).reshape(8, 8)
+        train(DistributedDataParallel(nn.Linear(8, 8)), DataLoader(data, batch_size=2))
+
+    assert (SAME in said(work)) is not is_divided
+
+
+def test_one_batch_all_along_is_noticed_once() -> None:
+    batch = next(iter(drawn(0)))
+
+    text = said(lambda rank: train(DistributedDataParallel(nn.Linear(8, 8)), [batch] * 3))
+
+    assert text.count("train on one batch, the same all along") == 1
+
+
+def tensor_parallel() -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
+    mesh = init_device_mesh("cpu", (2,))
+    train(parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()}), drawn(0))
+
+
+def gradients_of_norms_alone() -> None:
+    def reduce(model: nn.Module) -> None:
+        for parameter in model[0].parameters():  # type: ignore[index]
+            dist.all_reduce(parameter.grad)
+
+    train(nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8)), drawn(0), reduce)
+
+
+def slices_of_one_batch() -> None:
+    train(DistributedDataParallel(nn.Linear(8, 8)), (batch[dist.get_rank() :: 2] for batch in drawn(0)))
+
+
+def slices_inside_the_model() -> None:
+    class Slicing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.layer(batch[dist.get_rank() :: 2])
+            return result
+
+    train(DistributedDataParallel(Slicing()), drawn(0))
+
+
+def nothing_averaged() -> None:
+    train(nn.Linear(8, 8), drawn(0))
+
+
+def positions_before_tokens() -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.positions, self.layer = nn.Embedding(4, 8), nn.Linear(8, 8)
+
+        def forward(self) -> torch.Tensor:
+            own = self.positions(torch.arange(4))
+            result: torch.Tensor = self.layer(own + dist.get_rank())
+            return result
+
+    model = DistributedDataParallel(Positions())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model().sum().backward()
+        optimizer.step()
+
+
+RIGHT = [
+    tensor_parallel, gradients_of_norms_alone, slices_of_one_batch, slices_inside_the_model,
+    nothing_averaged, positions_before_tokens,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("script", RIGHT, ids=lambda script: script.__name__)
+def test_ranks_that_share_a_batch_by_right_are_left_in_peace(script: Callable[[], None]) -> None:
+    assert " train on " not in said(lambda rank: script())
+
+
+def test_inputs_that_have_no_values_of_their_own_do_no_harm() -> None:
+    def work(rank: int) -> None:
+        model, inputs = nn.Linear(8, 8), torch.randn(4, 8)
+        parameters = dict(model.named_parameters())
+        torch.func.grad(lambda own: torch.func.functional_call(model, own, (inputs,)).sum())(parameters)
+        torch.func.vmap(model)(inputs)
+        nn.Identity()(torch.randn(2, dtype=torch.complex64).conj())
+        nn.Identity()(inputs.to_sparse())
+
+    assert said(work) == ""
