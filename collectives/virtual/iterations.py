@@ -23,6 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.gpus import Gpus
 from collectives.virtual.streams.played import Cause, PlayedMark
+from collectives.virtual.streams.score import NOTHING, Issued
 from sim.cluster import Cluster, RankThread, Surroundings, current_rank_thread
 
 
@@ -35,17 +36,19 @@ class End:
         computed_ps: how much of it was computation.
         host_idle_ps: on a GPU, how much of it the compute stream has waited for the host.
         exposed: on a GPU, how much of it the compute stream has waited for what.
+        issued: on a GPU, what has taken the host's time.
     """
 
     now_ps: int
     computed_ps: int
     host_idle_ps: int = 0
     exposed: Mapping[Cause, int] = field(default_factory=dict)
+    issued: Issued = NOTHING
 
     @classmethod
     def of(cls, mark: PlayedMark) -> End:
         """Return the end at *mark*: when the compute stream has done what was issued before."""
-        return cls(mark.device_ps, mark.busy_ps, mark.host_idle_ps, mark.exposed)
+        return cls(mark.device_ps, mark.busy_ps, mark.host_idle_ps, mark.exposed, mark.issued)
 
 
 class Iterations:

@@ -30,6 +30,7 @@ from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpus import Gpus, gpu_of
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster
+from sim.hardware import Device
 from sim.scenario.rank_overhead import RankOverhead
 from sim.units import to_seconds
 
@@ -86,6 +87,34 @@ class Exposed:
         return tuple(cls(cause.name, cause.group, to_seconds(ps)) for cause, ps in longest_first if ps)
 
 
+@dataclass(frozen=True)
+class HostSpent:
+    """What has taken a host's time, whether or not its GPU waited for it.
+
+    Attributes:
+        what: ``operations``, ``boundaries`` in Python, or ``collectives`` and messages.
+        count: how many.
+        seconds: how long.
+    """
+
+    what: str
+    count: int
+    seconds: float
+
+    @classmethod
+    def between(cls, start: End, end: End, device: Device) -> tuple[HostSpent, ...]:
+        """Return all that was issued from *start* to *end* on *device*, the longest first."""
+        launches, boundaries, collectives = (
+            after - before for before, after in zip(start.issued, end.issued, strict=True)
+        )
+        all_of_it = (
+            cls("operations", launches, to_seconds(launches * device.host_overhead_ps)),
+            cls("boundaries", boundaries, to_seconds(boundaries * device.host_boundary_ps)),
+            cls("collectives", collectives, to_seconds(collectives * device.host_enqueue_ps)),
+        )
+        return tuple(sorted(all_of_it, key=lambda own: -own.seconds))
+
+
 @dataclass(frozen=True, repr=False)
 class VirtualReport:
     """What the time of a run on rank threads was spent on.
@@ -112,6 +141,7 @@ class VirtualReport:
         ranks_run: those that were run, if only to be compared with another one's.
         folded: for which ranks the thread of another one spoke, in words.
         exposed: of each iteration, what the compute stream of rank 0 has waited for, on a GPU.
+        issued: of each iteration, what has taken the time of rank 0's host, on a GPU.
         memory: what the device of the rank has held that needs most; None where it is not followed.
         utilization: what part of the peak of a GPU an iteration makes up; None where it is not known.
         carried: by which programs the collectives went, those of the largest buffers first.
@@ -136,6 +166,7 @@ class VirtualReport:
     ranks_run: tuple[int, ...] = ()
     folded: tuple[str, ...] = ()
     exposed: tuple[tuple[Exposed, ...], ...] = ()
+    issued: tuple[tuple[HostSpent, ...], ...] = ()
     memory: MemoryReport | None = None
     utilization: Utilization | None = None
     carried: tuple[Carried, ...] = ()
@@ -191,6 +222,9 @@ class VirtualReport:
             exposed=tuple(Exposed.between(before[0], after[0]) for before, after in pairwise(ends))
             if on_gpu
             else (),
+            issued=()
+            if (device := gpu_of(model)) is None
+            else tuple(HostSpent.between(before[0], after[0], device) for before, after in pairwise(ends)),
             memory=Memories.of(cluster).report(has_ended),
             carried=tuple(
                 sorted(VirtualWorld.of(cluster).carried.values(), key=lambda own: -own.largest_bytes)
@@ -232,6 +266,12 @@ class VirtualReport:
         number = self._steady_iteration(0)
         return () if number is None or not self.on_gpu else self.exposed[number]
 
+    @property
+    def issued_by(self) -> tuple[HostSpent, ...]:
+        """What has taken the time of rank 0's host in its `steady` iteration, on a GPU."""
+        number = self._steady_iteration(0)
+        return () if number is None or not self.on_gpu else self.issued[number]
+
     def _steady_iteration(self, rank: int) -> int | None:
         by_length = sorted(range(1, len(self.iterations)), key=lambda own: self.iterations[own][rank].seconds)
         return by_length[(len(by_length) - 1) // 2] if by_length else None
@@ -256,6 +296,7 @@ class VirtualReport:
             ],
             "ranks": [spent.to_json() for spent in self.ranks],
             **({"exposed_by": [asdict(own) for own in self.exposed_by]} if self.on_gpu else {}),
+            **({"issued_by": [asdict(own) for own in self.issued_by]} if self.on_gpu else {}),
             **({} if self.memory is None else {"memory": self.memory.to_json()}),
             **({} if self.utilization is None else {"utilization": self.utilization.to_json()}),
             "carried": [own.to_json() for own in self.carried],

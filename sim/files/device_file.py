@@ -11,6 +11,8 @@
     memory = "80GB"                          # optional
     multiprocessors = 132                    # optional
     host_overhead = "5us"                    # optional: the host's time for an operation
+    host_boundary = "30us"                   # optional: Python's besides, for a module's call and the like
+    host_enqueue = "40us"                    # optional: the host's besides, for a collective
     host_to_device = "50GB/s"                # optional: copies between host and device, one way
     communication_share = 0.15               # optional: what collectives take from computation
     power = 700                              # optional: watts of the board that the constants are of
@@ -210,6 +212,8 @@ class DeviceTable(Fields):
     memory: Size | None = None
     multiprocessors: Count | None = None
     host_overhead: Time = 0
+    host_boundary: Time = 0
+    host_enqueue: Time = 0
     host_to_device: Bandwidth | None = None
     communication_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
     power: Annotated[float, Field(gt=0)] | None = None
@@ -251,6 +255,8 @@ class DeviceTable(Fields):
             kernels=self._kernels(),
             kind=self.kind,
             host_overhead_ps=self.host_overhead,
+            host_boundary_ps=self.host_boundary,
+            host_enqueue_ps=self.host_enqueue,
             memory_bytes=self.memory,
             multiprocessors=self.multiprocessors,
             copy_bandwidth=self.host_to_device,

@@ -40,6 +40,9 @@ class Device:
         kernels: rates by shape, by kind of kernel and type; kinds that are not there follow the rest.
         kind: ``gpu`` where kernels run on streams while the host goes on, ``cpu`` where the host computes.
         host_overhead_ps: what an operation that launches a kernel takes of the host's time.
+        host_boundary_ps: what Python takes of it besides for a call of a module and the like
+            (`collectives.virtual.computation.boundaries`).
+        host_enqueue_ps: what a collective or a message takes of it besides.
         memory_bytes: of the device; None where it is not stated.
         multiprocessors: over which the tiles of a kernel are spread; None where they are not stated.
         copy_bandwidth: bytes per second between the host's memory and the device's, one way; None where it
@@ -67,6 +70,8 @@ class Device:
     kernels: Mapping[tuple[str, str], KernelTable] = field(default_factory=dict)
     kind: Kind = "cpu"
     host_overhead_ps: int = 0
+    host_boundary_ps: int = 0
+    host_enqueue_ps: int = 0
     memory_bytes: int | None = None
     multiprocessors: int | None = None
     copy_bandwidth: int | None = None

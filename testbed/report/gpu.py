@@ -11,10 +11,12 @@ from testbed.result import Grid, Part, quiet
 if TYPE_CHECKING:
     from collectives.virtual import VirtualReport
     from collectives.virtual.memory.report import MemoryReport
-    from collectives.virtual.report import Spent
+    from collectives.virtual.report import HostSpent, Spent
 
 HOST_BOUND = 0.25
 """Part of an iteration from which on waiting for the host limits it, if it waits for nothing longer."""
+HOST_BUSY = 0.9
+"""Part of an iteration from which on a busy host limits it, whatever its calls make the stream wait for."""
 MOST_CAUSES = 8
 """Collectives of groups that are shown as waited for."""
 MOST_MODULES = 6
@@ -28,10 +30,25 @@ def exposed_facts(report: VirtualReport, spent: Spent) -> Iterator[tuple[str, st
     other = spent.exposed_seconds - host - calls
     yield "exposed", f"{part(calls, spent.seconds)}, the compute stream waits for communication"
     yield "host", f"{part(host, spent.seconds)}, it waits for the host's launches"
-    if host > max(calls, HOST_BOUND * spent.seconds):
-        yield "limit", "the host; fewer launches help: torch.compile, CUDA graphs, larger micro-batches"
+    busy = sum(own.seconds for own in report.issued_by)
+    if host > max(calls, HOST_BOUND * spent.seconds) or busy > HOST_BUSY * spent.seconds:
+        took = ", ".join(_spell(own) for own in report.issued_by if own.count)
+        yield "limit", f"the host: {took}; {_HELP[report.issued_by[0].what]}"
     if other > 0.001 * spent.seconds:
         yield "other", f"{part(other, spent.seconds)}, it waits for copies and other streams"
+
+
+_HELP = {
+    "operations": "fewer launches help: torch.compile, CUDA graphs, larger micro-batches",
+    "boundaries": "less Python between operations helps: torch.compile, CUDA graphs, larger micro-batches",
+    "collectives": "fewer and larger collectives help",
+}
+"""What makes the host faster, by what takes most of its time."""
+
+
+def _spell(spent: HostSpent) -> str:
+    what = f"{spent.what} in Python" if spent.what == "boundaries" else spent.what
+    return f"{spent.count:,} {what} {seconds(spent.seconds)}"
 
 
 def part(some: float, whole: float) -> str:

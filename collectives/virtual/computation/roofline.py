@@ -38,6 +38,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from collectives.errors import NotSupportedError
+from collectives.virtual.computation.boundaries import cross
 from collectives.virtual.computation.kernels import axes_of, measured_ps
 from collectives.virtual.computation.launches import Launches
 from collectives.virtual.computation.on_streams import OnStreams
@@ -179,7 +180,8 @@ class _Charging(TorchDispatchMode):
                 self._leave_out(func, operation)
                 return func(*args, **kwargs)
             if any(kind.__torch_dispatch__ is not _PLAIN for kind in types):
-                return NotImplemented  # a subclass first says of what operations on plain tensors it consists
+                cross()  # a subclass first says of what operations on plain tensors it consists
+                return NotImplemented
         if operation.decomposes and not operation.communicates:
             with self:
                 result = func.decompose(*args, **kwargs)

@@ -21,6 +21,7 @@ from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
+from collectives.virtual.computation.boundaries import cross
 from collectives.virtual.gpu import copies
 from collectives.virtual.gpu.accelerator import number_of
 from collectives.virtual.gpu.data_dependent import refuse_if_sparse
@@ -102,7 +103,8 @@ class DispatchMode(TorchDispatchMode):
             if kind is FakeTensor:
                 has_fake = True
             elif kind.__torch_dispatch__ is not _PLAIN:
-                return NotImplemented  # a subclass first says of what operations on plain tensors it consists
+                cross()  # a subclass first says of what operations on plain tensors it consists
+                return NotImplemented
 
         kwargs = _with_index(kwargs) if kwargs else _NO_OPTIONS
         known = knowledge_of(func)

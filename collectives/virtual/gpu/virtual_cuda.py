@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import (
     _push_mode,
 )
 
+from collectives.virtual.computation.boundaries import boundaries_charged
 from collectives.virtual.computation.measured import Measured
 from collectives.virtual.computation.model import ComputeModel
 from collectives.virtual.computation.roofline import Roofline
@@ -91,6 +92,8 @@ class VirtualCuda:
                 self._installed.enter_context(replaced(triggers(self._enter_here)))
             if self._roofline is None:
                 self._installed.enter_context(replaced(batch_norm.replacements()))
+            else:
+                self._installed.enter_context(boundaries_charged())
             yield
 
     def _install(self) -> None:

@@ -67,6 +67,7 @@ class Account:
                 played.busy_ps,
                 played.host_idle_ps,
                 dict(played.exposed),
+                item.issued,
             )
         )
 

@@ -31,6 +31,7 @@ from collectives.virtual.streams.score import (
     GroupCall,
     HostWait,
     HostWork,
+    Issued,
     Item,
     Launch,
     Mark,
@@ -47,6 +48,8 @@ _current = threading.local()
 
 _QUERY_PS = 10**6
 """The host's time for a query, where launches take none."""
+BETWEEN = "between operations"
+"""Name of the host's work for boundaries in Python, and for enqueuing calls."""
 _PATIENCE = 10_000
 """How often a host asks for one event in a row before it is taken to wait for it."""
 
@@ -91,6 +94,8 @@ class Gpu:
         self._num_marks = 0
         self._times_asked = 0
         self._issued_when_asked = -1
+        self._num_launches = self._num_boundaries = self._num_collectives = 0
+        self._between_ps = 0
         self._deferred: Callable[[], None] | None = None
 
         cluster, rank = rank_thread.cluster, rank_thread.rank
@@ -122,21 +127,33 @@ class Gpu:
     ) -> None:
         """Launch a kernel, or with *kind* ``copy`` a copy, on *stream*, or on the current one."""
         number = (stream or self.current).number
+        self._num_launches += 1
         self._issue(Launch(number, duration_ps, name, kind, self.part))
 
     def defer(self, launch: Callable[[], None]) -> None:
         """Let *launch* be called before whatever is issued next, or the thread looks at a clock."""
         self._deferred = launch
 
+    def cross(self, boundaries: int = 1) -> None:
+        """Let the host take Python's time for so many boundaries, before whatever is issued next."""
+        self._num_boundaries += boundaries
+        self._between_ps += boundaries * self.device.host_boundary_ps
+
     def issue_deferred(self) -> None:
-        """Issue now what has been deferred."""
+        """Issue now what has been deferred, and the host's time between operations."""
+        duration_ps, self._between_ps = self._between_ps, 0
         if self._deferred is not None:
             launch, self._deferred = self._deferred, None
             launch()
+        if duration_ps:
+            self._append(HostWork(duration_ps, BETWEEN))
 
     def _issue(self, item: Item) -> None:
-        if self._deferred is not None:
+        if self._deferred is not None or self._between_ps:
             self.issue_deferred()
+        self._append(item)
+
+    def _append(self, item: Item) -> None:
         self.score.items.append(item)
         if self.listener is not None:
             self.listener(item)
@@ -218,12 +235,17 @@ class Gpu:
         stream = DeviceStream(self, self._lanes[lane])
         if after_stream:
             self.stream_wait(stream, self.record(self.current))
+        self._num_launches += 1
+        self._num_collectives += 1
+        self._between_ps += self.device.host_enqueue_ps
         self._issue(Call(stream.number, call, name, group, label))
         return stream.record_event()
 
     def mark(self, name: str) -> int:
         """Mark this place of the score; return its number among `Played.marks`."""
-        self._issue(Mark(name, frozenset(self.live_events)))
+        self.issue_deferred()
+        issued = Issued(self._num_launches, self._num_boundaries, self._num_collectives)
+        self._issue(Mark(name, frozenset(self.live_events), issued))
         self._num_marks += 1
         return self._num_marks - 1
 

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from collectives.virtual.streams.score import NOTHING, Issued
+
 
 class Cause(NamedTuple):
     """What a stream waits for: a collective of a group, a copy, or work on another stream.
@@ -34,6 +36,7 @@ class PlayedMark:
         busy_ps: how long the default stream has computed.
         host_idle_ps: how long it has waited for the host to launch.
         exposed: how long it has waited for each cause.
+        issued: what has taken the host's time.
     """
 
     name: str
@@ -42,6 +45,7 @@ class PlayedMark:
     busy_ps: int
     host_idle_ps: int
     exposed: dict[Cause, int]
+    issued: Issued = NOTHING
 
 
 @dataclass

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 DEFAULT_STREAM = 0
 
@@ -95,6 +95,23 @@ class Call:
     label: str = ""
 
 
+class Issued(NamedTuple):
+    """What has taken the host's time.
+
+    Attributes:
+        launches: of kernels, and of calls.
+        boundaries: in Python (`collectives.virtual.computation.boundaries`).
+        collectives: and messages.
+    """
+
+    launches: int = 0
+    boundaries: int = 0
+    collectives: int = 0
+
+
+NOTHING = Issued()
+
+
 @dataclass(slots=True)
 class Mark:
     """A place in the score whose times are wanted, such as the end of an iteration.
@@ -102,10 +119,12 @@ class Mark:
     Attributes:
         name: of what is marked.
         live: events that can still be waited for; of the others nothing is kept.
+        issued: since the start.
     """
 
     name: str
     live: frozenset[int] = frozenset()
+    issued: Issued = NOTHING
 
 
 Item: TypeAlias = Launch | HostWork | Record | StreamWait | HostWait | Call | Mark

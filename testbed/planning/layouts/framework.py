@@ -3,7 +3,8 @@
 ``nanotron`` is what nanotron of early 2025 does: bfloat16 with gradients summed in float32, ZeRO 0 or 1,
 tensor parallelism with sequence parallelism and gathered inputs, 1F1B.  Its constants were fitted to three
 quarters of the steps of 1B and 8B on 8, 32 and 128 GPUs in Hugging Face's Ultra-Scale Playbook
-(Apache-2.0).  ``ideal`` has a host that is never waited for, and networks of several nodes that lose
+(Apache-2.0); what a layer has for the host to do is counted in ``benchmarks/twins/nanotron_layers.py``.
+``ideal`` has a host that is never waited for, and networks of several nodes that lose
 nothing beside what their model says.
 """
 
@@ -12,14 +13,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sim.hardware import Device
+from sim.units import to_seconds
+
+
+@dataclass(frozen=True)
+class HostWork:
+    """What a layer's two passes have for the host to do, whose times its device's file states.
+
+    Attributes:
+        operations: that launch kernels, calls of collectives among them.
+        boundaries: in Python.
+        collectives: and messages.
+    """
+
+    operations: int = 0
+    boundaries: int = 0
+    collectives: int = 0
+
+    def seconds(self, device: Device) -> float:
+        """Return what it takes the host of *device*."""
+        return to_seconds(
+            self.operations * device.host_overhead_ps
+            + self.boundaries * device.host_boundary_ps
+            + self.collectives * device.host_enqueue_ps
+        )
+
 
 @dataclass(frozen=True)
 class Host:
     """What Python and slow networks take, in seconds.
 
     Attributes:
-        layer: of the host for a layer, both passes, without tensor parallelism.
+        layer: what a layer has for it, both passes, without tensor parallelism.
         parallel_layer: the same with it.
+        python: what else the framework's own Python takes of the host for such a layer.
         tensor: of the host for each parameter tensor in a step.
         nodes: by what part collectives of gradients take longer for each node more than one.
         wide: the same of a layer's messages.
@@ -31,8 +59,9 @@ class Host:
             nanotron little, whose streams share one connection to the device.
     """
 
-    layer: float = 1.0e-3
-    parallel_layer: float = 4.41e-3
+    layer: HostWork = HostWork(47, 20)
+    parallel_layer: HostWork = HostWork(61, 28, 10)
+    python: float = 2.865e-3
     tensor: float = 0.26e-3
     nodes: float = 0.144
     wide: float = 0.545
@@ -85,5 +114,9 @@ class Framework:
 
 
 FRAMEWORKS: Mapping[str, Framework] = {
-    own.name: own for own in (Framework("nanotron"), Framework("ideal", Host(0, 0, 0, 0, 0, 0, 0, overlap=1)))
+    own.name: own
+    for own in (
+        Framework("nanotron"),
+        Framework("ideal", Host(HostWork(), HostWork(), 0, 0, 0, 0, 0, 0, overlap=1)),
+    )
 }

@@ -102,12 +102,14 @@ def tensor_message(training: Training, machine: Machine, collective: str, withou
 def host_seconds(training: Training, machine: Machine) -> float:
     """Return what a layer's two passes take at least, by the host and by what it waits for."""
     layout, host, messages = training.layout, machine.framework.host, machine.messages
+    device = machine.kernels.device
     if layout.tp == 1:
-        return host.layer
+        return host.layer.seconds(device)
     beyond = messages.nodes(layout.group("tp")) - 1
     crosses = layout.pp > 1 and messages.nodes(layout.group("pp")) > 1
     crossed = host.crossed * layout.tp if crosses else 0.0
-    return host.parallel_layer + host.spread * beyond + crossed * (1 + beyond / 8)
+    whole = host.parallel_layer.seconds(device) + host.python
+    return whole + host.spread * beyond + crossed * (1 + beyond / 8)
 
 
 def _attention(training: Training, machine: Machine, without: AbstractSet[str]) -> tuple[float, float]:
