@@ -102,7 +102,10 @@ def _bench(table: Table, text: str, content: Any) -> Iterator[MeasuredRow]:
     """Yield the rows of a document of `testbed bench --json`."""
     if isinstance(content, dict) and content.get("transport") == "sim":
         raise UsageError(f"{table.path}: its times are simulated; expected those of a real transport")
-    what = "what testbed bench --json prints, with transport, ranks and rows"
+    what = (
+        "what testbed bench --json prints, with transport, ranks and rows, or a file of nccl-tests (-J, with "
+        "config and results) or rccl-tests (-x)"
+    )
     document = parse_json_document(text.encode(), str(table.path), TimesDocument, UsageError, what)
     for number, row in enumerate(document.rows, start=1):
         own = {"collective": row.collective, "algorithm": row.algorithm, "size_bytes": row.size_bytes}

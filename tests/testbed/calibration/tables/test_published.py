@@ -82,6 +82,7 @@ SAYS_ALL = "collective,ranks,size_bytes,time_us\n"
         ("size_bytes,time_us\n", "expected rows .* found none"),
         ('{"transport": "sim", "ranks": 2, "rows": []}', "its times are simulated"),
         ('{"ranks": 2}', "expected what testbed bench --json prints"),
+        ('{"identifier": "nccl-tests structured output"}', r"or a file of nccl-tests \(-J, with config and"),
         (SAYS_ALL + "all_reduce,8,0,3\n", "size above 0 bytes, found none"),
     ],
 )
