@@ -190,6 +190,13 @@ FAST_PATHS = [
         ),
     ),
     FastPath(
+        "what is left of coflows that meet is one",
+        "events: tree a2a, N = 256",
+        {"sim.network.coflow.active.ActiveCoflow.remainder": lambda *_: None},
+        "sim.network.network.Network.resume",
+        _anchor("events", "tree a2a", 32),
+    ),
+    FastPath(
         "shared links are solved once for the same sizes",
         "events: stride, N = 256",
         {f"{_COFLOW}.Coflow.durations_ps": _solved_anew},

@@ -34,8 +34,10 @@ from sim.scenario.rank_overhead import RankOverhead
 from sim.scenario.step_overheads import StepOverheads
 from sim.units import Int64Array
 
-MAX_PARTS = 200
-"""Launches of a few messages of a row after which ranks are taken to be out of step."""
+PARTS = 200
+"""Launches of parts of rows after which it is asked whether ranks are out of step."""
+FEW = 32
+"""Messages of a launch, on the average of these, below which they are."""
 
 
 class OutOfStepError(Exception):
@@ -70,7 +72,7 @@ class RowExecution:
         lasting: bool = True,
     ) -> None:
         self._lasting = lasting
-        self._num_parts = 0
+        self._parts: list[int] = []
         self._network = network
         self._hosts = hosts
         self._algorithm = algorithm
@@ -135,11 +137,17 @@ class RowExecution:
             return
         numbers = row.come(ranks)
         if numbers.size:
-            self._num_parts += len(numbers) <= MANY
-            if self._num_parts > MAX_PARTS and not self._lasting:
-                raise OutOfStepError
+            self._note_part(len(numbers))
             sizes = row.nbytes if isinstance(row.nbytes, int) else row.nbytes[numbers]
             self._network.launch(CoflowLaunch(coflow, sizes, tell, numbers, describe, attempts))
+
+    def _note_part(self, num_messages: int) -> None:
+        """Note that so many messages of a row were sent apart from its others."""
+        self._parts.append(num_messages)
+        if len(self._parts) == PARTS:
+            if not self._lasting and sum(self._parts) < FEW * PARTS:
+                raise OutOfStepError
+            self._parts.clear()
 
     def _arrive(self, row: ActiveRow, numbers: Int64Array | None) -> None:
         """Let ranks whose messages of *row* have all arrived reduce, and go on."""

@@ -1,9 +1,9 @@
 """Accelerator for coflows: it times messages that set out together at once, without a flow for each.
 
-While an active coflow has its links to itself, all its ends are known.  Those that come to shared links at
-one instant become one, as long as the whole has symmetry enough.  Where it has not, and where others come to
-its links later, it dissolves into flows, and so do they.  No link ever has both, and where sharing tables
-tell directions apart, no cable (`sim.network.coflow.coflow.Coflow.reach`).
+While an active coflow has its links to itself, all its ends are known.  One that comes to links of others
+at one instant becomes one with them, as long as the whole has symmetry enough.  Where it has not, and where
+a flow comes to its links, it dissolves into flows.  No link ever has both, and where sharing tables tell
+directions apart, no cable (`sim.network.coflow.coflow.Coflow.reach`).
 
 Messages that dissolve after all cost more than those that were flows from the start.  So once `MAX_DISSOLVED`
 launches of a sender have, those are tried that have all messages of a coflow, as its ranks keep in step, and
@@ -158,14 +158,17 @@ class CoflowAccelerator:
                     yield from self._dissolve(number, now)
                 continue
 
-            others = [self._take_off(number) for number in met]
-            if any(other.start_ps < now for other in others):
-                for apart in (*others, active):
-                    yield from self._remainders(apart, now)
-                continue
-            for other in others:
-                active = other.joined(active, self._join(other.coflow, active.coflow))
-            begun.add(self._put(active))
+            whole: ActiveCoflow | None = active
+            for number in met:
+                other = self._take_off(number)
+                one = None if whole is None else self._one_of(other, whole, now)
+                if one is None:
+                    yield from self._remainders(other, now)
+                    if whole is not None:
+                        yield from self._remainders(whole, now)
+                whole = one
+            if whole is not None:
+                begun.add(self._put(whole))
 
         for number in sorted(begun):
             active = self._active[number]
@@ -180,6 +183,15 @@ class CoflowAccelerator:
         """Return whether flows are on links of *coflow*."""
         links = self._network.links
         return links.num_flows > 0 and not links.are_free(coflow.reached)
+
+    def _one_of(self, first: ActiveCoflow, second: ActiveCoflow, now: int) -> ActiveCoflow | None:
+        """Return two as one that begins *now*; None where too little symmetry is left."""
+        if first.is_fresh(now) and second.is_fresh(now):
+            return first.joined(second, self._join(first.coflow, second.coflow))
+        rests = [one if one.start_ps == now else one.remainder(now) for one in (first, second)]
+        if rests[0] is None or rests[1] is None:
+            return None
+        return rests[0].with_amounts().followed_by(rests[1].with_amounts())
 
     def _join(self, first: Coflow, second: Coflow) -> Coflow:
         """Return the coflow of both; those that meet once often meet again."""

@@ -1,7 +1,8 @@
 """Active coflows: messages that took to their links at one time and have these to themselves.
 
-As long as nobody else comes to their links, all their ends are known.  Those of several launches may be one:
-each launch has a slice of it.
+As long as nobody else comes to their links, all their ends are known.  An active coflow is a
+`sim.network.coflow.coflow.Coflow` with what was left of each message when it began.  Those of several
+launches may be one: each launch has a slice of it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from sim.errors import UnitError
 from sim.network.capacity import Capacities
+from sim.network.coflow.classes import Classes, class_durations_ps, class_left
 from sim.network.coflow.coflow import Coflow
 from sim.network.coflow.launch import CoflowLaunch
 from sim.network.flow import amount, end_ps
@@ -43,6 +45,14 @@ class LaunchSlice:
         own = place - self.first
         return own if self.numbers is None else int(self.numbers[own])
 
+    def among(self, places: Int64Array, first: int) -> LaunchSlice | None:
+        """Return the slice of those messages that are at *places*, moved to *first*; None: none are."""
+        own = places[(places >= self.first) & (places < self.last)] - self.first
+        if not own.size:
+            return None
+        numbers = own if self.numbers is None else self.numbers[own]
+        return LaunchSlice(self.launch, numbers, first, first + own.size)
+
     def moved(self, by: int) -> LaunchSlice:
         """Return the slice of the same messages, *by* places on."""
         return LaunchSlice(self.launch, self.numbers, self.first + by, self.last + by)
@@ -65,14 +75,18 @@ class ActiveCoflow:
         coflow: the messages.
         slices: of the launches that have sent them.
         start_ps: when they took to their links.
-        nbytes: of all messages or of each.
+        nbytes: of all messages or of each; None where something of them has been carried already.
+        labels: then, which of *amounts* is left of each.
+        amounts: what was left at *start_ps*, as `sim.network.flow.amount` counts.
         ends_ps: when each message ends, once `work_out` has worked it out, shape (m,).
     """
 
     coflow: Coflow
     slices: list[LaunchSlice]
     start_ps: int
-    nbytes: int | Int64Array
+    nbytes: int | Int64Array | None
+    labels: Int64Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    amounts: list[int] = field(default_factory=list)
     ends_ps: Int64Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def work_out(self) -> bool:
@@ -81,13 +95,22 @@ class ActiveCoflow:
         It cannot where there is too little symmetry, and where times do not fit into 62 bits.
         """
         try:
-            durations = self.coflow.durations_ps(self.nbytes)
+            durations = self._durations_ps()
         except (UnitError, OverflowError):
             return False
         if durations is None or int(durations.max()) + self.start_ps > MAX_PS:
             return False
         self.ends_ps = durations + self.start_ps
         return True
+
+    def _durations_ps(self) -> Int64Array | None:
+        if self.nbytes is not None:
+            return self.coflow.durations_ps(self.nbytes)
+        classes = self._classes()
+        if classes is None:
+            return None
+        durations: Int64Array = np.array(class_durations_ps(classes), dtype=np.int64)[classes.class_of]
+        return durations
 
     def end_times(self) -> list[int]:
         """Return the times at which messages end, in order."""
@@ -108,10 +131,56 @@ class ActiveCoflow:
             elif own.any():
                 yield one.launch, np.flatnonzero(own) if one.numbers is None else one.numbers[own]
 
+    def is_fresh(self, now_ps: int) -> bool:
+        """Return whether nothing of the messages has been carried at *now_ps*."""
+        return self.start_ps == now_ps and self.nbytes is not None
+
     def joined(self, other: ActiveCoflow, coflow: Coflow) -> ActiveCoflow:
-        """Return this one and *other*, which begins with it, as one: the messages of *coflow*."""
+        """Return this one and *other*, both fresh, as one; *coflow* is that of all their messages."""
         slices = self.slices + [one.moved(len(self.coflow)) for one in other.slices]
         return ActiveCoflow(coflow, slices, self.start_ps, np.concatenate([self._sizes(), other._sizes()]))
+
+    def remainder(self, now_ps: int) -> ActiveCoflow | None:
+        """Return what is left as one that begins at *now_ps*; None where it has too little symmetry."""
+        classes = self._classes()
+        if classes is None:
+            return None
+        left = class_left(classes, now_ps - self.start_ps)
+        amounts = {number: what.at(now_ps - self.start_ps) for number, what in left.items()}
+        distinct = sorted(set(amounts.values()))
+
+        label_of = np.full(len(classes.amounts), -1, dtype=np.int64)
+        for number, what in amounts.items():
+            label_of[number] = distinct.index(what)
+        labels = label_of[classes.class_of]
+        there = np.flatnonzero(labels >= 0)
+
+        slices: list[LaunchSlice] = []
+        for one in self.slices:
+            rest = one.among(there, slices[-1].last if slices else 0)
+            if rest is not None:
+                slices.append(rest)
+        return ActiveCoflow(self.coflow.select(there), slices, now_ps, None, labels[there], distinct)
+
+    def with_amounts(self) -> ActiveCoflow:
+        """Return this one with labels and amounts instead of sizes."""
+        if self.nbytes is None:
+            return self
+        distinct, labels = np.unique(self._sizes(), return_inverse=True)
+        amounts = [amount(nbytes) for nbytes in distinct.tolist()]
+        return ActiveCoflow(self.coflow, self.slices, self.start_ps, None, labels, amounts)
+
+    def followed_by(self, other: ActiveCoflow) -> ActiveCoflow:
+        """Return this one and *other*, both with amounts and beginning now, as one."""
+        amounts = sorted({*self.amounts, *other.amounts})
+        place = {what: label for label, what in enumerate(amounts)}
+        labels = [
+            np.array([place[what] for what in one.amounts], dtype=np.int64)[one.labels]
+            for one in (self, other)
+        ]
+        slices = self.slices + [one.moved(len(self.coflow)) for one in other.slices]
+        coflow = self.coflow.joined(other.coflow)
+        return ActiveCoflow(coflow, slices, self.start_ps, None, np.concatenate(labels), amounts)
 
     def remainders(self, now_ps: int, capacities: Capacities) -> Iterator[Remainder]:
         """Yield what is left of each message that has not ended at *now_ps*."""
@@ -124,7 +193,11 @@ class ActiveCoflow:
 
     def _left(self, now_ps: int, capacities: Capacities) -> dict[int, int]:
         """Return what is left at *now_ps* of each message that has not ended, message by message."""
-        rest, since_ps = dict(enumerate(map(amount, self._sizes().tolist()))), self.start_ps
+        if self.nbytes is None:
+            amounts = [self.amounts[label] for label in self.labels.tolist()]
+        else:
+            amounts = [amount(nbytes) for nbytes in self._sizes().tolist()]
+        rest, since_ps = dict(enumerate(amounts)), self.start_ps
         no_link = self.coflow.no_link
         routes = [tuple(link for link in links if link != no_link) for links in self.coflow.links.tolist()]
         while rest and since_ps < now_ps:
@@ -140,5 +213,11 @@ class ActiveCoflow:
             since_ps = until_ps
         return rest
 
+    def _classes(self) -> Classes | None:
+        if self.nbytes is None:
+            return self.coflow.classes_of(self.labels, self.amounts)
+        return self.coflow.classes(self._sizes())
+
     def _sizes(self) -> Int64Array:
+        assert self.nbytes is not None
         return np.broadcast_to(np.asarray(self.nbytes), (len(self.coflow),))

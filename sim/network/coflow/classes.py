@@ -9,8 +9,9 @@ problem with a million flows is as small as its number of classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -156,22 +157,48 @@ class Classes:
                     raise RuntimeError("classes are not equitable")
 
 
+class Left(NamedTuple):
+    """What is left of a flow: *rest* at *since_ps*, when it got its *rate*."""
+
+    rest: int
+    rate: int
+    since_ps: int
+
+    def at(self, time_ps: int) -> int:
+        """Return what is left at *time_ps*, if the rate stays."""
+        return self.rest - self.rate * (time_ps - self.since_ps)
+
+
 def class_durations_ps(classes: Classes) -> list[int]:
     """Return the picoseconds after which the flows of each class end, all beginning at once."""
-    durations, now = [0] * len(classes.amounts), 0
-    rest = {flow: amount for flow, amount in enumerate(classes.amounts) if amount}
-    while rest:
-        rates = _max_min(classes, rest)
-        ends = {flow: end_ps(now, amount, rates[flow]) for flow, amount in rest.items()}
+    durations = [0] * len(classes.amounts)
+    for _, ends in _phases(classes):
         first = min(ends.values())
         for flow, end in ends.items():
             if end == first:
                 durations[flow] = end
-        rest = {
-            flow: amount - rates[flow] * (first - now) for flow, amount in rest.items() if ends[flow] > first
-        }
-        now = first
     return durations
+
+
+def class_left(classes: Classes, elapsed_ps: int) -> dict[int, Left]:
+    """Return what is left of the flows of each class that has not ended *elapsed_ps* after the beginning."""
+    for left, ends in _phases(classes):
+        if min(ends.values()) > elapsed_ps:
+            return left
+    return {}
+
+
+def _phases(classes: Classes) -> Iterator[tuple[dict[int, Left], dict[int, int]]]:
+    """Yield, for each time between two ends, what is left of each class and when it would end."""
+    now = 0
+    rest = {flow: amount for flow, amount in enumerate(classes.amounts) if amount}
+    while rest:
+        rates = _max_min(classes, rest)
+        left = {flow: Left(amount, rates[flow], now) for flow, amount in rest.items()}
+        ends = {flow: end_ps(now, amount, rates[flow]) for flow, amount in rest.items()}
+        yield left, ends
+        now = min(ends.values())
+        rest = {flow: left[flow].at(now) for flow, end in ends.items() if end > now}
 
 
 def _max_min(classes: Classes, active: dict[int, int]) -> dict[int, int]:

@@ -21,6 +21,7 @@ graph in O(|A| log₂ |V|)", Theoretical Computer Science 19, 1982.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -212,7 +213,15 @@ class Coflow:
     def classes(self, sizes: Int64Array) -> Classes | None:
         """Return the classes of messages of these *sizes*, or None if they are too many."""
         distinct, labels = np.unique(sizes, return_inverse=True)
-        amounts = [amount(nbytes) for nbytes in distinct.tolist()]
+        return self.classes_of(labels, [amount(nbytes) for nbytes in distinct.tolist()])
+
+    def classes_of(self, labels: Int64Array, amounts: Sequence[int]) -> Classes | None:
+        """Return the classes of messages of which different *amounts* are left, or None if too many.
+
+        Args:
+            labels: which of the amounts is left of each message, shape (m,).
+            amounts: as `sim.network.flow.amount` counts.
+        """
         return Classes.of(self.links, self.crossings, self._capacities, labels, amounts, MAX_CLASSES)
 
     def joined(self, other: Coflow) -> Coflow:
