@@ -66,8 +66,12 @@ class ReplicasPartError(AssertionError):
     """Ranks that should hold the same parameters do not, or none hold the same; names step and parameter."""
 
 
-Checks: TypeAlias = Literal["replicas"] | None
-"""What is checked of values: that replicas hold the same bits after every step."""
+class RacesError(AssertionError):
+    """Ranks do something to one tensor on two streams of a GPU, and nothing orders it; names both lines."""
+
+
+Checks: TypeAlias = Literal["replicas", "none"] | None
+"""What is checked: that replicas hold the same bits after every step; none: not even streams of GPUs."""
 
 Test = TypeVar("Test", bound=Callable[..., None])
 
@@ -95,7 +99,8 @@ class VirtualCluster:
         orders: ``"all"``: a program runs in every order of events that any speed of ranks and messages could
             bring about and ranks can tell apart, once in each; so neither *compute* nor *conditions* can be
             given.  It must come to the same in all.  See `collectives.virtual.exploration`.
-        check: ``"replicas"``: ranks that hold the same parameters hold the same bits after every step.
+        check: ``"replicas"``: ranks that hold the same parameters hold the same bits after every step.  Where
+            ranks compute on a GPU, what they do on its streams is checked for races; ``"none"``: it is not.
         lenient: carry out by value what the backend that the code names refuses or gets wrong.
     """
 
@@ -113,9 +118,9 @@ class VirtualCluster:
         check: Checks = None,
         lenient: bool = False,
     ) -> None:
-        if check not in (None, "replicas"):
-            raise ValueError(f"check: expected 'replicas' or None, got {check!r}")
-        if check is not None and orders is not None:
+        if check not in (None, "replicas", "none"):
+            raise ValueError(f"check: expected 'replicas', 'none' or None, got {check!r}")
+        if check == "replicas" and orders is not None:
             raise ValueError("check: orders='all' compares what programs come to; give one of the two")
         if orders not in (None, "all"):
             raise ValueError(f"orders: expected 'all' or None, got {orders!r}")
@@ -148,6 +153,7 @@ class VirtualCluster:
             OrdersError: not all orders can be run; says why.
             DependsOnTimeError: under a seed a rank returns something else.
             ReplicasPartError: a check of replicas was asked for, and they part.
+            RacesError: nothing orders what ranks do on the streams of their GPUs.
         """
         __tracebackhide__ = True
         from _collective_testbed_entry import require
@@ -208,11 +214,15 @@ class VirtualCluster:
     ) -> VirtualRun:
         __tracebackhide__ = True
         from collectives.virtual import run
+        from collectives.virtual.diagnosis.races import Races
         from collectives.virtual.parameters.record import ParameterRecord
         from collectives.virtual.parameters.replicas import check_replicas
+        from collectives.virtual.streams.gpus import gpu_of
         from sim.trace import Trace
 
-        record = None if self.check is None else ParameterRecord()
+        model = self._model()
+        record = ParameterRecord() if self.check == "replicas" else None
+        races = None if self.check == "none" or gpu_of(model) is None else Races()
         traces = TRACES.get()
         trace = None if traces is None else Trace()
         if traces is not None and trace is not None:
@@ -221,7 +231,7 @@ class VirtualCluster:
             called,
             self.ranks,
             self.network,
-            compute=self._model(),
+            compute=model,
             conditions=conditions,
             algorithm=self.algorithm,
             order=order,
@@ -229,7 +239,10 @@ class VirtualCluster:
             trace=trace,
             parameters=record,
             lenient=self.lenient,
+            races=races,
         )
+        if races is not None and races.texts:
+            raise RacesError(races.text)
         if record is not None and not (found := check_replicas(record)).holds:
             raise ReplicasPartError(found.text)
         return outcome

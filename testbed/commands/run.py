@@ -130,10 +130,11 @@ def run(
     from testbed.scripts.virtual_script import DeviceMemoryError, run_script
 
     proved = evidence.evidence_for([cluster.choice(topology)], evidence.nodes_of(topology))
-    assumed = counts.on(topology, on_gpu=computes_on_gpu(cluster.compute))
+    on_gpu = computes_on_gpu(cluster.compute)
+    assumed = counts.on(topology, on_gpu=on_gpu)
     wanted = any(path is not None for path in (shown.trace, outputs.plot, outputs.html))
     recorded = Trace({"script": script, "network": topology.name}) if wanted else None
-    record, races, routing = checks.record(), checks.races(), gpu.record()
+    record, races, routing = checks.record(), checks.races(on_gpu and not gpu.fake), gpu.record()
     failure: str | None = None
     try:
         report = run_script(
@@ -175,7 +176,7 @@ def run(
         assumed=assumptions_json([network], cluster.algorithm, asked, {topology.name: assumed}),
         proved=list(dict.fromkeys((*proved, *evidence.evidence_of_groups(report.carried)))),
         checked=checked(record),
-        races=races,
+        races=races if checks.check or (races is not None and races.texts) else None,
         faster=[] if outputs.as_json else faster_programs(report, topology),
         failure=failure,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import typer
 
+from testbed.errors import UsageError
 from testbed.options.annotations import TraceFile
 from testbed.options.arguments import MAX_RANKS, parse_algorithm
 
@@ -112,6 +113,7 @@ class CheckName(StrEnum):
 
     REPLICAS = "replicas"
     RACES = "races"
+    NONE = "none"
 
 
 @dataclass(frozen=True)
@@ -125,8 +127,9 @@ class CheckOptions:
         typer.Option(
             help="replicas: ranks that hold the same parameters hold the same bits after every step; where "
             "they part, the step, the parameter and the ranks are named, and the exit code is 1. races: on a "
-            "GPU (--compute h100), also with --fake, waits order all that streams, collectives and copies do "
-            "to one tensor; else both lines are named, and the exit code is 1."
+            "GPU (--compute h100) waits order all that streams, collectives and copies do to one tensor; "
+            "else both lines are named, and the exit code is 1; by default, but for runs with --fake. none: "
+            "not even these."
         ),
     ] = None
 
@@ -158,9 +161,16 @@ class CheckOptions:
 
         return ParameterRecord()
 
-    def races(self) -> Races | None:
-        """Return what finds the races of a run, if that is asked for."""
-        if CheckName.RACES not in (self.check or ()):
+    def races(self, by_default: bool) -> Races | None:
+        """Return what finds the races of a run, if that is asked for, or *by_default*.
+
+        Raises:
+            UsageError: none and another check are asked for.
+        """
+        asked = self.check or ()
+        if CheckName.NONE in asked and len(asked) > 1:
+            raise UsageError("--check none: give it alone")
+        if CheckName.RACES not in asked and (not by_default or CheckName.NONE in asked):
             return None
         from collectives.virtual.diagnosis.races import Races
 

@@ -1,4 +1,4 @@
-"""Tests that check replicas: ranks that hold the same parameters hold the same bits after every step."""
+"""Tests that check replicas (the same parameters, the same bits) and what ranks do on streams of GPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from testbed.testing import ReplicasPartError, VirtualCluster, on_ranks
+from testbed.testing import RacesError, ReplicasPartError, VirtualCluster, on_ranks
 
 
 def train(rank: int, averages: bool = True) -> None:
@@ -42,3 +42,18 @@ def test_replicas_that_part_and_a_check_of_nothing_fail(work: Any, said: str) ->
 def test_checks_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="check"):
         VirtualCluster(3, **wrong)
+
+
+def reads_early(rank: int) -> None:
+    dist.init_process_group("nccl")
+    total = torch.ones(64, device=torch.device("cuda", rank))
+    work = dist.all_reduce(total, async_op=True)
+    total.mul(2)
+    work.wait()
+
+
+def test_a_race_on_the_streams_of_a_gpu_fails_a_test_unless_nothing_is_checked() -> None:
+    with pytest.raises(RacesError, match=r"mul reads .* all_reduce of test_checked"):
+        VirtualCluster(2, "dgx-h100", compute="h100").run(reads_early)
+
+    VirtualCluster(2, "dgx-h100", compute="h100", check="none").run(reads_early)
