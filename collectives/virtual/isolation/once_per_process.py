@@ -136,10 +136,7 @@ def _flags() -> Iterator[tuple[Callable[[], Any], Callable[[Any], Any]]]:
     for get, put in _FLAGS:
         if hasattr(core, get) and hasattr(core, put):
             yield getattr(core, get), getattr(core, put)
-    yield (
-        _allows_tf32_in_convolutions,
-        lambda flag: None if flag is None else core._set_cudnn_allow_tf32(flag),
-    )
+    yield _allows_tf32_in_convolutions, _allow_tf32_in_convolutions
     for what in _FLOAT32:
         yield partial(core._get_fp32_precision_getter, *what), partial(core._set_fp32_precision_setter, *what)
     yield (
