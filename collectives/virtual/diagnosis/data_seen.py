@@ -1,11 +1,12 @@
 """Data seen: ranks that average their gradients, and train on the same batches.
 
 Averaging is for gradients of different batches; where two ranks train on the same ones, one of them works for
-nothing.  Compared are values: of each iteration the inputs of the first modules that are called in training,
-namely the outermost, and the first two that have parameters themselves.  So a model that takes its share of a
-common batch inside is left in peace, and so are ranks that share a batch and average nothing, as in tensor
-parallelism: a group counts where DDP or FSDP reduce gradients over it, or the script all gradients by itself.
-Inputs without values, and those that are one number all over, say nothing.
+nothing.  Compared are values: of each iteration the inputs of each outermost module that is called in
+training, when it is called first, and of its embeddings and its first two other modules with parameters of
+their own.  So a model that takes its share of a common batch inside is left in peace, as are models of which
+one alone gets the same on all ranks (prompts, noise), and ranks that share a batch and average nothing, as in
+tensor parallelism: a group counts where DDP or FSDP reduce gradients over it, or the script all gradients by
+itself.  Inputs without values, and those that are one number all over, say nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import nn
@@ -35,15 +37,17 @@ from sim.cluster import current_rank_thread
 _ITERATIONS = 4
 """How many iterations of a rank are compared."""
 _MODULES = 2
-"""How many modules with parameters are looked at in an iteration."""
+"""How many modules with parameters are looked at in an outermost one, apart from embeddings."""
+_INPUTS = 32
+"""How many inputs of an iteration, at most."""
 _ELEMENTS = 1 << 16
-"""How many elements of an input."""
+"""How many elements of an input, at least; they are spread over it."""
 _SYSTEMS = tuple(
-    f"{Path(torch.__file__).parent}/distributed/{name}/"
-    for name in ("fsdp", "_composable", "algorithms/ddp_comm_hooks")
+    f"{Path(torch.__file__).parent}/distributed/{name}"
+    for name in ("fsdp/_", "fsdp/fully_sharded_data_parallel", "_composable/", "algorithms/ddp_comm_hooks/")
 )
-"""Code of torch that reduces gradients, and, apart from parameters that it gathers, nothing else."""
-_functorch: Any = torch._C._functorch
+"""Code of torch whose reductions are of gradients; a loss scaler's are not, and are over all ranks."""
+_core: Any = torch._C
 _iterator: Any = dataloader._BaseDataLoaderIter
 
 
@@ -53,20 +57,44 @@ class _Seen:
 
     Attributes:
         inputs: of each iteration, by number: what stands for the values of inputs, None for none.
-        modules: how many with parameters have been called in an iteration.
-        place: of the loader that batches come from, or else of the call of the model.
-        parameters: of the outermost modules, whose gradients the script may reduce.
+        outermost: modules that no other one calls, and in which iteration they have last been called.
+        inner: the modules inside of these.
+        modules: how many with parameters have been called since an outermost one was.
+        place: of the call of the model.
+        loader: of the loader that batches come from.
+        parameters: of the outermost modules, by identity, whose gradients the script may reduce.
         reduced: how many elements of gradients the script has reduced in an iteration, by group.
         groups: over which gradients are reduced.
     """
 
     inputs: defaultdict[int, list[int | None]] = field(default_factory=lambda: defaultdict(list))
-    modules: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    outermost: WeakKeyDictionary[nn.Module, int] = field(default_factory=WeakKeyDictionary)
+    inner: WeakSet[nn.Module] = field(default_factory=WeakSet)
+    modules: int = 0
     place: str = ""
     loader: str = ""
-    parameters: dict[nn.Parameter, None] = field(default_factory=dict)
+    parameters: dict[int, ref[nn.Parameter]] = field(default_factory=dict)
     reduced: defaultdict[tuple[int, tuple[int, ...]], int] = field(default_factory=lambda: defaultdict(int))
     groups: set[tuple[int, ...]] = field(default_factory=set)
+
+    def enters(self, module: nn.Module, number: int) -> bool:
+        """Note a call in iteration *number*; return whether it is the first one of an outermost module."""
+        if module in self.inner or self.outermost.get(module) == number:
+            return False
+        if module not in self.outermost:
+            parameters = list(module.parameters())
+            if not parameters:
+                return False
+            self.parameters |= {id(own): ref(own) for own in parameters}
+            self.inner.update(own for own in module.modules() if own is not module)
+        self.outermost[module] = number
+        self.modules = 0
+        return True
+
+    def gradients(self) -> dict[int, int]:
+        """Return how many elements the gradients of the outermost modules have, by identity."""
+        alive = [own for known in self.parameters.values() if (own := known()) is not None]
+        return {id(own.grad): own.grad.numel() for own in alive if own.grad is not None}
 
 
 class DataSeen:
@@ -130,10 +158,12 @@ class DataSeen:
         hosts = tuple(getattr(call.group.members, "hosts", ()))
         if call.is_of_backward or call.caller.f_code.co_filename.startswith(_SYSTEMS):
             seen.groups.add(hosts)
-        elif call.is_users and hosts not in seen.groups:
-            gradients = {id(own.grad): own.numel() for own in seen.parameters if own.grad is not None}
+            return
+        number = self._finished(call.rank_thread.rank)
+        if number < _ITERATIONS and hosts not in seen.groups and call.is_users:
+            gradients = seen.gradients()
             whole = sum(gradients.values())
-            key = self._finished(call.rank_thread.rank), hosts
+            key = number, hosts
             for tensor in (*call.given, *call.wanted):
                 seen.reduced[key] += gradients.get(id(tensor), whole if tensor.numel() == whole else 0)
             if whole and seen.reduced[key] >= whole:
@@ -143,17 +173,17 @@ class DataSeen:
         rank_thread = current_rank_thread()
         if rank_thread is None or not module.training or not torch.is_grad_enabled():
             return
-        rank = rank_thread.rank
-        seen, number = self._seen[rank], self._finished(rank)
-        has_parameters = bool(module._parameters)
-        is_first = number not in seen.modules
-        if number >= _ITERATIONS or seen.modules[number] >= _MODULES or not (is_first or has_parameters):
+        number = self._finished(rank_thread.rank)
+        if number >= _ITERATIONS or _is_traced():
             return
-        seen.modules[number] += has_parameters
-        if is_first:
-            seen.place = seen.place or current_place()
-            seen.parameters |= dict.fromkeys(module.parameters())
-        seen.inputs[number] += map(_contents, tensors_in(args))
+        seen = self._seen[rank_thread.rank]
+        is_first, has_parameters = seen.enters(module, number), bool(module._parameters)
+        inputs = seen.inputs[number]
+        if len(inputs) >= _INPUTS or not (is_first or (has_parameters and seen.modules < _MODULES)):
+            return
+        seen.modules += has_parameters and not isinstance(module, nn.Embedding)
+        seen.place = seen.place or current_place()
+        inputs += map(_contents, tensors_in(args))
 
     def _inputs(self, rank: int) -> tuple[tuple[int, ...], ...] | None:
         """Return what stands for the inputs of a rank by iteration; None where that says nothing."""
@@ -165,19 +195,25 @@ class DataSeen:
         return tuple(known) if len(known) > 1 and all(known) else None
 
 
+def _is_traced() -> bool:
+    """Return whether tensors stand for others, inside of `torch.func` or while a program is recorded."""
+    return _core._functorch.maybe_current_level() is not None or _core._is_tracing()
+
+
 def _contents(tensor: torch.Tensor) -> int | None:
     """Return a number that is the same for tensors with the same values; None: they say nothing."""
-    if _functorch.maybe_current_level() is not None:  # inside of torch.func nothing has a value
-        return None
     with _disable_current_modes(), torch.no_grad():
         plain = tensor.to_local() if isinstance(tensor, DTensor) else tensor
         value = value_of(plain) if is_virtual(plain) else plain
         if type(value) not in (torch.Tensor, nn.Parameter):
             return None
         assert value is not None
-        if value.device.type != "cpu" or value.layout != torch.strided or not value.numel():
+        is_plain = value.device.type == "cpu" and value.layout == torch.strided and not value.is_nested
+        if not is_plain or value.is_quantized or not value.numel():
             return None
-        start = value.detach().reshape(-1)[:_ELEMENTS].contiguous().resolve_conj().resolve_neg()
-        if bool((start == start[0]).all()):
+        step = (value.numel() // _ELEMENTS) | 1  # odd, so as not to fall on one column of a matrix
+        some = value.detach().reshape(-1)[::step].contiguous().resolve_conj().resolve_neg()
+        contents = some.view(torch.uint8).numpy().reshape(len(some), -1)
+        if (contents == contents[0]).all():
             return None
-        return hash((tuple(value.shape), start.view(torch.uint8).numpy().tobytes()))
+        return hash((tuple(value.shape), contents.tobytes()))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -180,9 +183,48 @@ def positions_before_tokens() -> None:
         optimizer.step()
 
 
+def sequences_divided_after_embeddings() -> None:
+    class Divided(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.positions = nn.Embedding(16, 8), nn.Embedding(8, 8)
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            embedded = self.tokens(tokens) + self.positions(torch.arange(8))
+            result: torch.Tensor = self.layer(embedded.chunk(2, dim=1)[dist.get_rank()])
+            return result
+
+    generator = torch.Generator().manual_seed(0)
+    train(
+        DistributedDataParallel(Divided()), [torch.randint(16, (2, 8), generator=generator) for _ in range(3)]
+    )
+
+
+def prompts_before_images() -> None:
+    prompts = DistributedDataParallel(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)))
+    images = DistributedDataParallel(nn.Linear(8, 8))
+    optimizer = torch.optim.SGD([*prompts.parameters(), *images.parameters()], lr=0.1)
+    fixed = next(iter(drawn(7)))
+    for batch in drawn(dist.get_rank()):
+        (prompts(fixed) @ images(batch).T).sum().backward()
+        optimizer.step()
+
+
+def large_batches_that_begin_alike() -> None:
+    common = torch.randn(256, 512, generator=torch.Generator().manual_seed(0))
+    own = torch.randn(64, 512, generator=torch.Generator().manual_seed(dist.get_rank()))
+    train(DistributedDataParallel(nn.Linear(512, 1)), [torch.cat([common, own])] * 3)
+
+
+def batches_that_are_not_a_number() -> None:
+    train(DistributedDataParallel(nn.Linear(8, 8)), [torch.full((4, 8), float("nan"))] * 3)
+
+
 RIGHT = [
     tensor_parallel, gradients_of_norms_alone, slices_of_one_batch, slices_inside_the_model,
-    nothing_averaged, positions_before_tokens,
+    nothing_averaged, positions_before_tokens, sequences_divided_after_embeddings, prompts_before_images,
+    large_batches_that_begin_alike, batches_that_are_not_a_number,
 ]  # fmt: skip
 
 
@@ -197,7 +239,72 @@ def test_inputs_that_have_no_values_of_their_own_do_no_harm() -> None:
         parameters = dict(model.named_parameters())
         torch.func.grad(lambda own: torch.func.functional_call(model, own, (inputs,)).sum())(parameters)
         torch.func.vmap(model)(inputs)
-        nn.Identity()(torch.randn(2, dtype=torch.complex64).conj())
-        nn.Identity()(inputs.to_sparse())
 
     assert said(work) == ""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.randn(2, dtype=torch.complex64).conj(),
+        lambda: torch.randn(2, 3).to_sparse(),
+        lambda: torch.nested.as_nested_tensor([torch.randn(2), torch.randn(3)]),
+        lambda: torch.randn(3, 2, 2).to(torch.float8_e4m3fn).mT,
+        lambda: torch.tensor(True),
+        lambda: torch.empty(0, 3),
+        lambda: torch.empty(3, device="meta"),
+        lambda: {"a": [torch.arange(3), ("text", None)]},
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_inputs_of_all_kinds_are_taken_as_they_are(make: Callable[[], Any]) -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = nn.Parameter(torch.ones(1))
+
+        def forward(self, inputs: Any) -> Any:
+            return inputs
+
+    def work(rank: int) -> None:
+        Own()(make())
+
+    assert said(work) == ""
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace:DeprecationWarning")
+def test_a_program_that_torch_records_has_nothing_of_the_comparison() -> None:
+    def work(rank: int) -> int:
+        graph = torch.jit.trace(nn.Linear(8, 8), torch.randn(4, 8)).inlined_graph
+        return sum(node.kind().startswith("aten::") for node in graph.nodes())
+
+    assert in_group(work, 2).results == [1, 1]
+
+
+def test_a_model_that_a_script_drops_is_gone_before_the_run_ends() -> None:
+    def work(rank: int) -> bool:
+        model = nn.Linear(8, 8)
+        train(model, drawn(rank, steps=1))
+        weight = ref(model.weight)
+        del model
+        gc.collect()
+        return weight() is None
+
+    assert all(in_group(work, 2).results)
+
+
+def test_the_reductions_of_a_loss_scaler_average_nothing() -> None:
+    """Ranks 0 and 1 share batches, as in tensor parallelism; FSDP has ranks 0 and 2, 1 and 3."""
+
+    def work(rank: int) -> None:
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(rank)
+        group = [dist.new_group([own, own + 2]) for own in range(2)][rank % 2]
+        model = FullyShardedDataParallel(nn.Linear(8, 8).cuda(), process_group=group)
+        optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), ShardedGradScaler()
+        for batch in drawn(rank // 2, device="cuda"):
+            scaler.scale(model(batch).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    assert " train on " not in "\n".join(on_gpus(work, 4).report.mistakes)
