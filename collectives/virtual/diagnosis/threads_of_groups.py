@@ -48,4 +48,6 @@ class ThreadsOfGroups:
                 )
                 self._found[call.place, what].add(rank)
                 break
+        for other in [other for other, (count, _) in last.items() if here.comes_after(other, count)]:
+            del last[other]  # who comes after this call comes after that one, too
         last[here] = here.count, f"{call.operation} at {call.place}"
