@@ -43,13 +43,13 @@ def mistakes_noticed(cluster: Cluster) -> Iterator[None]:
     order, threads = IssueOrder(), ThreadsOfGroups()
     for check in (groups, buffers, unlike, order, threads, files, data, wasted):
         Notices.of(cluster).add_source(check.mistakes)
-    Iterations.of(cluster).on_end(wasted.stepped)
 
     with (
         SamplerChecks().watching(),
         groups.watching(),
         models.watching(),
         data.watching(),
+        wasted.watching(),
         files.watching(),
         calls_watched(
             CallListeners(

@@ -1,22 +1,26 @@
 """Wasted reductions: gradients that DDP averages several times for one step of the optimizer.
 
 Of several backward passes before a step only the last needs to reduce: DDP's ``no_sync`` holds the others
-back.  A bucket that more than one backward pass has reduced, in two iterations that follow each other, is
-noticed.
+back.  A bucket that more than one backward pass has reduced, before two steps that follow each other, is
+noticed.  Steps of all optimizers count, as one of two models' may use gradients that the next pass replaces;
+passes within a step, as of LBFGS, do not.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from collectives.execution.blame import spell_ranks
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
-from sim.cluster import RankThread
+from sim.cluster import current_rank_thread
 
 _IN_A_ROW = 2
 
@@ -38,6 +42,19 @@ class WastedReductions:
         self._buckets: defaultdict[int, dict[tuple[int, int], _Bucket]] = defaultdict(dict)
         self._found: defaultdict[str, set[int]] = defaultdict(set)
 
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch meanwhile."""
+        hooks = (
+            register_optimizer_step_pre_hook(self._steps),
+            register_optimizer_step_post_hook(self._stepped),
+        )
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
     def mistakes(self) -> Iterator[str]:
         """Yield what was found, with the ranks that did it."""
         for text, ranks in self._found.items():
@@ -56,10 +73,15 @@ class WastedReductions:
         bucket.passes += 1
         bucket.place = current_place()
 
-    def stepped(self, rank_thread: RankThread, finished: int) -> None:
-        """Note that a rank's optimizer has stepped."""
+    def _steps(self, *_: Any) -> None:
+        """Note that an optimizer of the rank whose thread this is takes a step."""
+        rank_thread = current_rank_thread()
+        if rank_thread is None:
+            return
         for bucket in self._buckets[rank_thread.rank].values():
             times = bucket.passes
+            if not times:
+                continue
             bucket.in_a_row = bucket.in_a_row + 1 if times > 1 and times == bucket.times else int(times > 1)
             bucket.times, bucket.passes = times, 0
             if bucket.in_a_row >= _IN_A_ROW:
@@ -67,3 +89,10 @@ class WastedReductions:
                     f"{bucket.place}: DDP averages gradients {times} times for each step of the optimizer; "
                     "put all backward passes but the last into no_sync()"
                 ].add(rank_thread.rank)
+
+    def _stepped(self, *_: Any) -> None:
+        """Forget the passes of the step that the rank has taken."""
+        rank_thread = current_rank_thread()
+        if rank_thread is not None:
+            for bucket in self._buckets[rank_thread.rank].values():
+                bucket.passes = 0
