@@ -42,7 +42,7 @@ from collectives.virtual.script_clock import ScriptClock, clock_of_script
 from collectives.virtual.streams.cpu_streams import streams_of_torch
 from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.gpus import Gpus, gpu_of
-from collectives.virtual.task import FunctionOrScript, Globals, Task, emptied_after
+from collectives.virtual.task import FunctionOrScript, Globals, Task, graphs_dropped_after
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster, Order, RankThread
 from sim.errors import RankError, SimulationError
@@ -228,7 +228,7 @@ class Setting:
                     error.add_note(f"note: {text}")
                 if isinstance(error, SimulationError):
                     for variables in task.globals:
-                        emptied_after(error, variables)
+                        graphs_dropped_after(error, variables)
                 if isinstance(error, RankError) and is_out_of_memory(error):
                     error.report = self._report(cluster, has_ended=True)
                 raise

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from collectives.torch_backend.script import Module, Script
+from collectives.virtual.computation.operations import tensors_in
 from collectives.virtual.isolation import per_rank
 from collectives.virtual.isolation.own_modules import OwnModules
 from collectives.virtual.isolation.ownership import Ownership
@@ -34,7 +35,7 @@ class Reader(Protocol):
 
 
 class Globals(dict[str, Any]):
-    """The globals that a script has left, which its functions see empty when nobody holds these any more.
+    """The globals that a script has left; when nobody holds these any more, what holds a graph is dropped.
 
     A loss that is left in them has a graph, the graph may hold a module (FSDP2's does), the module its class,
     the class its functions, and they their globals: a ring through autograd, which no garbage collector sees.
@@ -42,12 +43,26 @@ class Globals(dict[str, Any]):
 
     def __init__(self, left: dict[str, Any], variables: dict[str, Any]) -> None:
         super().__init__(left)
-        emptied_after(self, variables)
+        graphs_dropped_after(self, variables)
 
 
-def emptied_after(owner: object, variables: dict[str, Any]) -> None:
-    """Empty the *variables* of a script when *owner* is gone."""
-    weakref.finalize(owner, variables.clear).atexit = False
+def graphs_dropped_after(owner: object, variables: dict[str, Any]) -> None:
+    """Drop what holds a graph from the *variables* of a script when *owner* is gone.
+
+    The rest stays: who has kept a model alone can call it.
+    """
+
+    def drop() -> None:
+        for name in [name for name, value in variables.items() if _holds_graph(value)]:
+            del variables[name]
+
+    weakref.finalize(owner, drop).atexit = False
+
+
+def _holds_graph(value: Any) -> bool:
+    """Return whether *value*, a list or dictionary of it, or an attribute of it is a tensor with a graph."""
+    attributes = None if isinstance(value, (ModuleType, type)) else getattr(value, "__dict__", None)
+    return any(tensor.grad_fn is not None for tensor in tensors_in((value, attributes)))
 
 
 @dataclass(frozen=True)

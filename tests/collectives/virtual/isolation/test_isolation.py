@@ -266,6 +266,28 @@ def test_a_module_of_torch_that_a_rank_imports_does_not_keep_its_group(
     assert run(work, network=switch(2)).results == [(None, 0), (None, 1)]
 
 
+def test_a_model_that_is_kept_alone_of_a_run_can_be_called(tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        """
+        import torch
+        from torch.nn import functional
+
+        class Model(torch.nn.Linear):
+            def forward(self, x):
+                return functional.relu(super().forward(x)) * scale
+
+        model, scale = Model(8, 8), 2
+        losses = [model(torch.ones(2, 8)).sum()]
+        """,
+    )
+
+    model = run(path, network=switch(2)).results[0]["model"]
+    gc.collect()
+
+    assert model(torch.ones(2, 8)).shape == (2, 8)
+
+
 @pytest.mark.parametrize("ending", ["", "raise ValueError(model)"])
 def test_models_of_a_script_end_with_the_run(tmp_path: Path, ending: str) -> None:
     """Neither what torch keeps of FSDP2 for the process keeps them, nor the graph of a loss that is left."""
