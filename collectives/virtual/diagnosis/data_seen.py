@@ -132,7 +132,7 @@ class DataSeen:
 
     def mistakes(self) -> Iterator[str]:
         """Yield which ranks have trained on the same batches."""
-        said = set()
+        found: defaultdict[str, dict[tuple[int, ...], str]] = defaultdict(dict)
         for group in sorted({group for seen in self._seen.values() for group in seen.groups}):
             alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
             for rank in group:
@@ -140,15 +140,17 @@ class DataSeen:
                     alike[inputs].append(rank)
             for inputs, ranks in alike.items():
                 seen = self._seen[ranks[0]]
-                place = seen.loader or seen.place
-                if len(ranks) > 1 and place not in said:
-                    said.add(place)
+                if len(ranks) > 1:
                     what = "the same batches" if len(set(inputs)) > 1 else "one batch, the same all along"
-                    yield (
-                        f"{place}: {spell_ranks(ranks)} train on {what}, and their gradients are averaged; "
-                        "give each its own, by a DistributedSampler with as many replicas as the group has "
-                        "ranks, or by another seed for what draws batches"
-                    )
+                    found[seen.loader or seen.place][tuple(ranks)] = what
+        for place, sets in found.items():
+            first, what = next(iter(sets.items()))
+            more = f" (sets of ranks that do: {len(sets)})" if len(sets) > 1 else ""
+            yield (
+                f"{place}: {spell_ranks(first)} train on {what}{more}, and their gradients are averaged; "
+                "give each its own, by a DistributedSampler with as many replicas as the group has ranks, or "
+                "by another seed for what draws batches"
+            )
 
     def began(self, call: WatchedCall) -> None:
         """Note over which group *call* reduces gradients, if it does."""

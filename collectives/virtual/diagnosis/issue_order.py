@@ -96,11 +96,16 @@ class IssueOrder:
         self._channels: dict[Hashable, _Channel] = {}
         self._of_member: defaultdict[int, list[_Channel]] = defaultdict(list)
         self._issued: defaultdict[int, _Issued] = defaultdict(_Issued)
-        self._found: dict[frozenset[Hashable], str] = {}
+        self._found: dict[frozenset[Hashable], tuple[frozenset[str], str]] = {}
 
     def mistakes(self) -> Iterator[str]:
-        """Yield what was found."""
-        yield from self._found.values()
+        """Yield what was found, of calls from the same lines the first."""
+        by_lines: defaultdict[frozenset[str], list[str]] = defaultdict(list)
+        for lines, text in self._found.values():
+            by_lines[lines].append(text)
+        for texts in by_lines.values():
+            more = f" (on {len(texts)} communicators in all)" if len(texts) > 1 else ""
+            yield texts[0] + more
 
     def began(self, call: WatchedCall) -> None:
         """Compare *call* with those of the other ranks, if it goes over NCCL."""
@@ -177,7 +182,8 @@ class IssueOrder:
             else "kernels of two communicators of NCCL can keep each other from the GPU"
         )
         self._found[communicators] = (
-            f"{'; '.join(ways)}: {why}, so both may wait for ever; issue them in one order on every rank"
+            frozenset(one.place for one in (*mine, *theirs) if one is not None),
+            f"{'; '.join(ways)}: {why}, so both may wait for ever; issue them in one order on every rank",
         )
 
 

@@ -75,6 +75,20 @@ def test_a_reduction_and_a_message_in_opposite_order_are_noticed_with_the_commun
     assert ("of two communicators" in text) is (is_crossed and not is_batched)
 
 
+def test_pairs_of_ranks_that_issue_from_the_same_lines_are_noticed_in_one_sentence() -> None:
+    def work(rank: int) -> None:
+        mine, sums = torch.ones(4), torch.ones(2)
+        calls = [
+            lambda: dist.all_reduce(sums, async_op=True),
+            lambda: (dist.irecv if rank % 2 else dist.isend)(mine, rank ^ 1),
+        ]
+        issue(calls[:: -1 if rank % 2 else 1])
+
+    (mistake,) = in_group(work, 6, "nccl").report.mistakes
+
+    assert mistake.endswith("(on 3 communicators in all)")
+
+
 def test_messages_alone_may_go_in_any_order() -> None:
     def work(rank: int) -> None:
         sent, received = torch.ones(2), torch.ones(2)
