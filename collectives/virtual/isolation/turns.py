@@ -245,12 +245,12 @@ class OwnThreads:
 
     def entered(self, lock: object) -> None:
         """Let the thread that runs come after all who have left a condition of *lock*."""
-        if self.running is not None:
+        if self.running is not None and type(lock).__weakrefoffset__:
             self.running.learn(self._told.get(lock, {}))
 
     def left(self, lock: object) -> None:
         """Let who enters a condition of *lock* come after the thread that runs."""
-        if self.running is not None:
+        if self.running is not None and type(lock).__weakrefoffset__:  # few locks of a script's own have none
             self._told[lock] = self.running.tell()
 
     def let_others_run(self) -> None:

@@ -106,6 +106,31 @@ def group_of_its_own() -> None:
     thread.join()
 
 
+class Lock:
+    """A lock of the script's own, which takes no weak reference."""
+
+    __slots__ = ("_lock", "acquire", "release")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.acquire, self.release = self._lock.acquire, self._lock.release
+
+    def __enter__(self) -> bool:
+        return self._lock.__enter__()
+
+    def __exit__(self, *raised: object) -> None:
+        self._lock.release()
+
+
+def with_a_condition_of_its_own_lock() -> None:
+    condition = threading.Condition(Lock())  # type: ignore[arg-type]
+    thread = threading.Thread(target=reduce)
+    thread.start()
+    thread.join()
+    with condition:
+        reduce()
+
+
 AT_ONCE = [thread_beside, thread_of_a_pool_beside, handed_on_and_then_beside, with_a_lock_alone]
 IN_ORDER = [
     one_after_another,
@@ -114,6 +139,7 @@ IN_ORDER = [
     results_awaited,
     met_at_a_barrier,
     group_of_its_own,
+    with_a_condition_of_its_own_lock,
 ]
 
 
