@@ -2,10 +2,10 @@
 
 Torch matches calls by their order, size and type.  Two calls of one size that a rank makes in the opposite
 order exchange their values in silence, and so does a matrix that a rank holds transposed.  Here the lines
-from which ranks call, or from which torch does for them, are compared, and the shapes; of gradients that DDP
-reduces the models instead of the lines.  Lines under a condition on ranks are left alone, as ranks may well
-call one collective from different lines; so are shapes of fewer than two dimensions, as a tensor may well be
-flat on a rank.
+from which the script calls are compared, and the shapes; of gradients that DDP reduces the models.  Lines
+under a condition on ranks are left alone, as ranks may well call one collective from different lines, and so
+are those that make torch call, such as a backward pass of a loss that is dropped on some ranks; so are shapes
+of fewer than two dimensions, as a tensor may well be flat on a rank.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class UnlikeCalls:
         seen = pending.setdefault(number, {})
         shape = tuple(size for size in tensors[0].shape if size > 1)
         model = self._models.number(rank) if call.is_of_backward else None
-        is_conditional = model is None and is_under_rank_condition(call.caller)
+        is_conditional = model is None and (not call.is_users or is_under_rank_condition(call.caller))
         seen[rank] = _Seen(call.operation, call.place, shape, is_conditional, model)
         if len(seen) == call.group.size():
             del pending[number]

@@ -119,6 +119,31 @@ def test_ranks_that_share_one_rank_of_two_groups_are_left_in_peace() -> None:
     assert said(work, 3) == ""
 
 
+def test_receives_from_any_source_which_nccl_has_not_are_no_collectives() -> None:
+    def work(rank: int) -> None:
+        groups, tensor = [None, dist.new_group()], torch.ones(2)
+        dist.recv(tensor) if rank else dist.send(tensor, 1)
+        for _ in range(2):
+            for group in groups:
+                dist.all_reduce(tensor, group=group)
+
+    assert said(work) == ""
+
+
+def test_backward_passes_of_one_model_may_begin_in_any_line() -> None:
+    def work(rank: int) -> None:
+        model = DistributedDataParallel(torch.nn.Linear(2, 2))
+        for step in range(3):
+            loss = model(torch.randn(3, 2)).sum()
+            is_dropped = bool(torch.tensor((step + rank) % 2))
+            if is_dropped:
+                (0 * loss).backward()
+            else:
+                loss.backward()
+
+    assert said(work) == ""
+
+
 @pytest.mark.parametrize("is_crossed", [False, True])
 def test_gradients_of_two_models_of_one_group_in_opposite_order_are_noticed(is_crossed: bool) -> None:
     def work(rank: int) -> None:
