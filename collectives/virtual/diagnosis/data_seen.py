@@ -1,11 +1,11 @@
 """Data seen: ranks that average their gradients, and train on the same batches.
 
-Averaging is for gradients of different batches; where two ranks train on the same ones, one of them works for
-nothing.  Compared are values: of each iteration the inputs of each outermost module that is called in
+Averaging is for gradients of different batches; where two ranks train on the same ones, one of them works
+for nothing.  Compared are values: of each iteration the inputs of each outermost module that is called in
 training, when it is called first, and of its embeddings and its first two other modules with parameters of
 their own.  So a model that takes its share of a common batch inside is left in peace, and so are several
 models of which some get the same on all ranks (prompts, noise) and others do not, and ranks that share a
-batch and average nothing, as in tensor parallelism: a group counts where DDP or FSDP reduce gradients over it,
+batch and average nothing, as in tensor parallelism: a group counts over which DDP or FSDP reduce gradients,
 or the script all gradients by itself.  Inputs without values, and those that are one number all over, say
 nothing; those given by name are seen where an inner module gets them by position, as torch tells its global
 hooks no names.
