@@ -9,7 +9,7 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.distributed import pipelining
 
 from tests.systems import checkpoints, data, functions, pipeline, sharded
 from tests.systems.system import System, counted_calls
@@ -47,15 +47,19 @@ SPREAD = [
 PIPELINES = [
     System(
         f"pipeline {name}",
-        partial(pipeline.stages, schedule_class=schedule_class, stages_per_rank=stages_per_rank),
-        partial(pipeline.stages_alone, stages_per_rank=stages_per_rank),
+        partial(pipeline.stages, schedule_class=schedule_class, stages_of=stages_of),
+        partial(pipeline.stages_alone, stages_of=stages_of),
         world_size,
         frozenset({"message"}),
     )
-    for name, world_size, schedule_class, stages_per_rank in [
-        ("gpipe", 2, ScheduleGPipe, 1),
-        ("1f1b", 4, Schedule1F1B, 1),
-        ("interleaved", 2, ScheduleInterleaved1F1B, 2),
+    for name, world_size, schedule_class, stages_of in [
+        ("gpipe", 2, pipelining.ScheduleGPipe, pipeline.one_each),
+        ("1f1b", 4, pipelining.Schedule1F1B, pipeline.one_each),
+        ("interleaved", 2, pipelining.ScheduleInterleaved1F1B, pipeline.in_loops),
+        ("looped breadth first", 4, pipelining.ScheduleLoopedBFS, pipeline.in_loops),
+        ("interleaved zero bubble", 4, pipelining.ScheduleInterleavedZeroBubble, pipeline.in_loops),
+        ("zero bubble V", 4, pipelining.ScheduleZBVZeroBubble, pipeline.there_and_back),
+        ("dual pipe V", 4, pipelining.ScheduleDualPipeV, pipeline.there_and_back),
     ]
 ]
 
