@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 parser = argparse.ArgumentParser()
@@ -36,9 +37,10 @@ def build():
     torch.manual_seed(0)
     shapes = [(width, 4 * width)] * args.layers
     model = nn.Sequential(*(Block(nn.Linear(n, m), nn.GELU(), nn.Linear(m, n)) for n, m in shapes))
+    mesh = init_device_mesh("cpu", (world_size,))  # by default of GPUs, where there are some
     for block in model:
-        fully_shard(block)
-    fully_shard(model)
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
     return model, torch.optim.Adam(model.parameters(), lr=0.003)
 
 

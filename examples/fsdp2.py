@@ -9,6 +9,7 @@ import argparse
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 parser = argparse.ArgumentParser()
@@ -38,9 +39,10 @@ blocks = [
 ]
 model = nn.Sequential(*blocks)
 precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+mesh = init_device_mesh("cpu", (world_size,))  # by default of GPUs, where there are some
 for block in model:
-    fully_shard(block, mp_policy=precision)
-fully_shard(model, mp_policy=precision)
+    fully_shard(block, mesh=mesh, mp_policy=precision)
+fully_shard(model, mesh=mesh, mp_policy=precision)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
 
 batch = torch.randn(args.batch, width)

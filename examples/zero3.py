@@ -9,6 +9,7 @@ import argparse
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 parser = argparse.ArgumentParser()
@@ -37,9 +38,10 @@ blocks = [
     Block(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)) for _ in range(args.layers)
 ]
 model = nn.Sequential(*blocks)
+mesh = init_device_mesh("cpu", (world_size,))  # by default of GPUs, where there are some
 for block in model:
-    fully_shard(block, reshard_after_forward=True)  # sharded again at once, so gathered twice
-fully_shard(model)
+    fully_shard(block, mesh=mesh, reshard_after_forward=True)  # sharded again at once, so gathered twice
+fully_shard(model, mesh=mesh)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
 
 batch = torch.randn(args.batch, width)

@@ -93,6 +93,19 @@ def test_four_ranks_learn_what_one_does_from_the_same_batches(trained, name):
 
 
 @pytest.mark.costly
+@pytest.mark.parametrize("name", TOLERANCES)
+def test_tensors_of_the_cpu_keep_values_and_times_where_devices_have_none(trained, name):
+    (losses, report), (losses_beside, report_beside) = (
+        trained(name, 4, compute=Roofline("h100"), fake=fake, fold=False) for fake in (False, True)
+    )
+
+    assert losses_beside == losses
+    assert (
+        report_beside.iterations[-1] == report.iterations[-1]
+    )  # checkpoints take another way beside devices
+
+
+@pytest.mark.costly
 def test_training_goes_on_from_the_checkpoint_of_rank_0(trained, tmp_path):
     checkpoint = str(tmp_path / "model.pt")
 

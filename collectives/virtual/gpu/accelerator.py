@@ -132,8 +132,8 @@ class CudaDevices:
             self.index = before
 
     def set_stream(self, stream: DeviceStream) -> None:
-        """Make *stream* the current one."""
-        self.gpu.in_use = True
+        """Make *stream* the current one, which is no use of a device where it was so before."""
+        self.gpu.in_use |= stream is not self.gpu.current
         self.gpu.current = stream
 
     @contextlib.contextmanager

@@ -70,7 +70,7 @@ class Gpu:
         default: the default stream, on which a model computes.
         current: the stream on which the thread issues now.
         live_events: numbers of events that can still be waited for.
-        in_use: the rank has made a tensor on a device, or made a device or a stream of one current.  Until
+        in_use: the rank has made a tensor on a device, or made a device or another stream current.  Until
             then its tensors of the CPU stand for the device's.
         part: of the iteration that the thread is in, for the trace.
         at_host_wait: called when the host waits for the device.

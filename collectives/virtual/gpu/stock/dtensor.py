@@ -53,9 +53,14 @@ def _whole_shapes(devices: CudaDevices, propagator: ShardingPropagator, schema: 
     """Return shapes of the results of an operation on whole tensors, found without the modes of the rank.
 
     On device 0, as FakeTensorMode keeps what it finds for all ranks, and takes "cuda" for the current device.
+    That is not the rank's doing: a rank whose tensors are the CPU's uses no device by it.
     """
-    with _disable_current_modes(), devices.on_device(0):
-        return _original(propagator, schema)
+    before, devices.index = devices.index, 0
+    try:
+        with _disable_current_modes():
+            return _original(propagator, schema)
+    finally:
+        devices.index = before
 
 
 _SPLIT: Any = Shard._split_tensor
