@@ -217,10 +217,15 @@ def timeline_of(trace: Trace, windows: Mapping[int, Window] | None = None) -> Ti
 def last_iteration(trace: Trace, report: VirtualReport) -> Timeline:
     """Return the last iteration that all ranks have finished, or where there is none the whole run.
 
+    Where ranks are folded only those are drawn of which it is recorded: those that had a thread until then.
+
     Raises:
         NoFigure: nothing took any time.
     """
     windows = {rank: ends_of(report, rank) for rank in range(report.num_ranks)}
+    if report.folded:
+        recorded = {span.rank for span in trace.spans if (span.end_ps or 0) > windows[span.rank][0]}
+        windows = {rank: windows[rank] for rank in sorted(recorded)}
     drawn = timeline_of(trace, windows)
     if not drawn.rows:
         raise NoFigure("there is no timeline to draw, as nothing took any time")

@@ -81,6 +81,6 @@ def _add_legend(panel: Any, kinds: Sequence[Kind]) -> None:
 
     panel.legend(
         handles=[Patch(**_look(kind), label=kind.name) for kind in kinds], loc="lower left",
-        bbox_to_anchor=(-0.005, 1.0), ncols=max(1, len(kinds)), frameon=False, fontsize=8.5, labelcolor=INK,
-        borderaxespad=0.2, columnspacing=1.4, handlelength=1.4,
+        bbox_to_anchor=(-0.005, 1.0), ncols=max(1, len(kinds)), frameon=False, fontsize=8, labelcolor=INK,
+        borderaxespad=0.2, columnspacing=1.0, handlelength=1.2, handletextpad=0.5,
     )  # fmt: skip

@@ -28,7 +28,8 @@ from testbed.plots.timeline import (
     timeline_of,
 )
 
-PIPELINE = str(Path(__file__).parents[3] / "examples" / "pipeline.py")
+EXAMPLES = Path(__file__).parents[3] / "examples"
+PIPELINE, DATA_PARALLEL = (str(EXAMPLES / f"{name}.py") for name in ("pipeline", "data_parallel"))
 
 
 def length(pieces: list[Piece]) -> int:
@@ -56,9 +57,22 @@ def test_what_each_rank_computed_and_waited_for_is_what_the_report_says() -> Non
         assert {"forward", "backward", "optimizer"} == {name for *_, name in computed}
 
 
+@pytest.mark.filterwarnings("ignore")  # torch warns of what its own DDP does
+def test_of_folded_ranks_those_are_drawn_that_were_followed() -> None:
+    trace = Trace()
+    report = run(DATA_PARALLEL, 16, "dgx-h100", compute=Roofline("h100"), fold=True, trace=trace).report
+
+    drawn = last_iteration(trace, report)
+
+    assert report.folded
+    assert 0 < sum(len(row.ranks) for row in drawn.rows) < 16
+    for row in drawn.rows:
+        assert {name for *_, name in row.tracks[COMPUTE]} > {WAITING}
+
+
 def test_where_nothing_takes_time_there_is_no_timeline() -> None:
     class Report:
-        num_ranks, iterations, seconds = 2, (), 0.0
+        num_ranks, iterations, seconds, folded = 2, (), 0.0, ()
 
     with pytest.raises(NoFigure, match="nothing took any time"):
         last_iteration(Trace(), Report())  # type: ignore[arg-type]
