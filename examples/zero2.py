@@ -39,10 +39,8 @@ blocks = [
 ]
 model = nn.Sequential(*blocks)
 mesh = init_device_mesh("cpu", (world_size,))  # by default of GPUs, where there are some
-for block in model:
-    fully_shard(
-        block, mesh=mesh, reshard_after_forward=False
-    )  # whole from forward to backward: gathered once
+for block in model:  # whole from forward to backward: gathered once
+    fully_shard(block, mesh=mesh, reshard_after_forward=False)
 fully_shard(model, mesh=mesh)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
 

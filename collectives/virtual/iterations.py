@@ -23,8 +23,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.gpus import Gpus
 from collectives.virtual.streams.played import Cause, PlayedMark
-from collectives.virtual.streams.score import NOTHING, Issued
 from sim.cluster import Cluster, RankThread, Surroundings, current_rank_thread
+from sim.hardware import NOTHING, Issued
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,8 @@ class Iterations:
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
         """Count the steps of all optimizers of rank threads meanwhile."""
-        hook = register_optimizer_step_post_hook(self._stepped)
-        try:
+        with register_optimizer_step_post_hook(self._stepped):
             yield
-        finally:
-            hook.remove()
 
     def mark(self, rank_thread: RankThread) -> None:
         """Note that the rank says itself that an iteration has ended; its optimizers count no more."""

@@ -104,14 +104,9 @@ class HostSpent:
     @classmethod
     def between(cls, start: End, end: End, device: Device) -> tuple[HostSpent, ...]:
         """Return all that was issued from *start* to *end* on *device*, the longest first."""
-        launches, boundaries, collectives = (
-            after - before for before, after in zip(start.issued, end.issued, strict=True)
-        )
-        all_of_it = (
-            cls("operations", launches, to_seconds(launches * device.host_overhead_ps)),
-            cls("boundaries", boundaries, to_seconds(boundaries * device.host_boundary_ps)),
-            cls("collectives", collectives, to_seconds(collectives * device.host_enqueue_ps)),
-        )
+        issued = end.issued.since(start.issued)
+        each = zip(issued._fields, issued, issued.taken_ps(device), strict=True)
+        all_of_it = (cls(what, count, to_seconds(taken_ps)) for what, count, taken_ps in each)
         return tuple(sorted(all_of_it, key=lambda own: -own.seconds))
 
 

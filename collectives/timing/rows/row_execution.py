@@ -37,7 +37,7 @@ from sim.units import Int64Array
 PARTS = 200
 """Launches of parts of rows after which it is asked whether ranks are out of step."""
 FEW = 32
-"""Messages of a launch, on the average of these, below which they are."""
+"""Messages of such a launch, on the average, below which ranks are out of step."""
 
 
 class OutOfStepError(Exception):

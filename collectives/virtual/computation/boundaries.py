@@ -40,18 +40,17 @@ def cross(count: int = 1) -> None:
 @contextmanager
 def boundaries_charged() -> Iterator[None]:
     """Charge ranks for calls of modules and of functions of autograd while the body runs."""
-    handle = register_module_forward_pre_hook(_before_forward)
-    try:
-        with replaced(
+    with (
+        register_module_forward_pre_hook(_before_forward),
+        replaced(
             [
                 (Function, "apply", classmethod(_crossing(vars(Function)["apply"].__func__))),
                 (BackwardCFunction, "apply", _crossing(BackwardCFunction.apply)),
                 (BackwardCFunction, "apply_boxed", _crossing(BackwardCFunction.apply_boxed)),
             ]
-        ):
-            yield
-    finally:
-        handle.remove()
+        ),
+    ):
+        yield
 
 
 def _before_forward(module: nn.Module, args: Any) -> None:

@@ -40,12 +40,8 @@ def passes_followed(is_on: bool = True) -> Iterator[None]:
     def count(change: int) -> None:
         _here.optimizing = getattr(_here, "optimizing", 0) + change
 
-    handles = [
+    with (
         register_optimizer_step_pre_hook(lambda *_: count(1)),
         register_optimizer_step_post_hook(lambda *_: count(-1)),
-    ]
-    try:
+    ):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -102,7 +102,7 @@ class BuffersInFlight:
             return
         rank = call.rank_thread.rank
         self._threads[rank] = call.rank_thread
-        place = current_place()
+        place = call.place
         flights = self._live(rank)
         for other in flights:
             if any(_clash(one, two) for one in buffers for two in other.buffers):

@@ -125,12 +125,11 @@ class DataSeen:
                 self._seen[rank_thread.rank].loader = current_place()
             return next_(iterator)
 
-        hook = register_module_forward_pre_hook(self._called)
-        try:
-            with replaced([(_iterator, "__next__", watched_next)]):
-                yield
-        finally:
-            hook.remove()
+        with (
+            register_module_forward_pre_hook(self._called),
+            replaced([(_iterator, "__next__", watched_next)]),
+        ):
+            yield
 
     def mistakes(self) -> Iterator[str]:
         """Yield which ranks have trained on the same batches."""
@@ -159,7 +158,7 @@ class DataSeen:
         seen = self._seen.get(call.rank_thread.rank)
         if seen is None or call.operation not in ("all_reduce", "reduce_scatter"):
             return
-        hosts = tuple(getattr(call.group.members, "hosts", ()))
+        hosts = tuple(call.hosts)
         if call.is_of_backward or call.caller.f_code.co_filename.startswith(_SYSTEMS):
             seen.groups.add(hosts)
             return
@@ -168,7 +167,7 @@ class DataSeen:
             gradients = seen.gradients()
             whole = sum(gradients.values())
             key = number, hosts
-            for tensor in (*call.given, *call.wanted):
+            for tensor in call.tensors:
                 seen.reduced[key] += gradients.get(id(tensor), whole if tensor.numel() == whole else 0)
             if whole and seen.reduced[key] >= whole:
                 seen.groups.add(hosts)

@@ -109,17 +109,14 @@ class IssueOrder:
 
     def began(self, call: WatchedCall) -> None:
         """Compare *call* with those of the other ranks, if it goes over NCCL."""
-        tensors = [*call.given, *call.wanted]
-        device_type = tensors[0].device.type if tensors else "cuda"
-        backend = call.group.members.stands_for(call.group.backend_asked_for, device_type)
+        backend = call.group.members.stands_for(call.group.backend_asked_for, call.device_type("cuda"))
         is_of_any = call.operation == "recv" and call.peer is None  # which NCCL does not have
         if backend == "nccl" and call.peer != call.group.rank() and not is_of_any:
             rank = call.rank_thread.rank
             self._compare(rank, self._issue(call, rank))
 
     def _issue(self, call: WatchedCall, rank: int) -> _Issue:
-        key = getattr(call.group.members, "key", None)
-        hosts = _hosts(call)
+        key, hosts = call.key, call.hosts
         if call.peer is None:
             channel = self._channel((key, None), key, hosts, has_messages=False)
             return _Issue(channel, f"{call.operation} of {_spell(call)}", call.place)
@@ -188,11 +185,6 @@ class IssueOrder:
         )
 
 
-def _hosts(call: WatchedCall) -> Sequence[int]:
-    hosts: Sequence[int] = getattr(call.group.members, "hosts", ())
-    return hosts
-
-
 def _spell(call: WatchedCall) -> str:
-    is_all = len(_hosts(call)) == call.rank_thread.cluster.topology.num_ranks
-    return "all ranks" if is_all else spell_ranks(_hosts(call))
+    is_all = len(call.hosts) == call.rank_thread.cluster.topology.num_ranks
+    return "all ranks" if is_all else spell_ranks(call.hosts)

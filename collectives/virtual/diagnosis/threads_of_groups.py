@@ -36,9 +36,7 @@ class ThreadsOfGroups:
         here = None if threads is None else threads.running
         if here is None:
             return
-        tensors = (*call.given, *call.wanted)
-        device_type = tensors[0].device.type if tensors else ""
-        last = self._last[rank, getattr(call.group.members, "key", None), device_type]
+        last = self._last[rank, call.key, call.device_type("")]
         for other, (count, says) in last.items():
             if other is not here and not here.comes_after(other, count):
                 what = (

@@ -71,7 +71,7 @@ class UnlikeCalls:
         tensors = call.wanted or call.given
         if call.operation not in _COMPARED or not tensors:
             return
-        key = getattr(call.group.members, "key", None)
+        key = call.key
         rank = call.rank_thread.rank
         number = self._counts[key, rank]
         self._counts[key, rank] += 1

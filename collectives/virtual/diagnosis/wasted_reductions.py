@@ -18,7 +18,6 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from collectives.execution.blame import spell_ranks
-from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
 from sim.cluster import current_rank_thread
 
@@ -45,15 +44,11 @@ class WastedReductions:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch meanwhile."""
-        hooks = (
+        with (
             register_optimizer_step_pre_hook(self._steps),
             register_optimizer_step_post_hook(self._stepped),
-        )
-        try:
+        ):
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
 
     def mistakes(self) -> Iterator[str]:
         """Yield what was found, with the ranks that did it."""
@@ -71,7 +66,7 @@ class WastedReductions:
         key = tensor.data_ptr(), tensor.numel()
         bucket = self._buckets[call.rank_thread.rank].setdefault(key, _Bucket())
         bucket.passes += 1
-        bucket.place = current_place()
+        bucket.place = call.place
 
     def _steps(self, *_: Any) -> None:
         """Note that an optimizer of the rank whose thread this is takes a step."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -82,6 +82,27 @@ class WatchedCall:
     caller: FrameType
     peer: int | None = None
     is_batched: bool = False
+
+    @property
+    def tensors(self) -> Sequence[torch.Tensor]:
+        """Those that are read and those that are written."""
+        return [*self.given, *self.wanted]
+
+    @property
+    def key(self) -> Hashable:
+        """What ranks know the group by."""
+        return getattr(self.group.members, "key", None)
+
+    @property
+    def hosts(self) -> Sequence[int]:
+        """The ranks of the group, by their numbers among all."""
+        hosts: Sequence[int] = getattr(self.group.members, "hosts", ())
+        return hosts
+
+    def device_type(self, default: str) -> str:
+        """Return the kind of device whose tensors it passes; without any *default*."""
+        tensors = self.tensors
+        return tensors[0].device.type if tensors else default
 
     @cached_property
     def place(self) -> str:

@@ -63,6 +63,9 @@ _FLOAT32 = (("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda", "c
 """What float32 is computed in has a flag for, those before others that follow them."""
 
 
+_core: Any = torch._C
+
+
 class _Place(NamedTuple):
     """Where a value is: an attribute of an object."""
 
@@ -132,34 +135,37 @@ class OncePerProcess:
 
 
 def _flags() -> Iterator[tuple[Callable[[], Any], Callable[[Any], Any]]]:
-    core: Any = torch._C
     for get, put in _FLAGS:
-        if hasattr(core, get) and hasattr(core, put):
-            yield getattr(core, get), getattr(core, put)
+        if hasattr(_core, get) and hasattr(_core, put):
+            yield getattr(_core, get), getattr(_core, put)
     yield _allows_tf32_in_convolutions, _allow_tf32_in_convolutions
     for what in _FLOAT32:
-        yield partial(core._get_fp32_precision_getter, *what), partial(core._set_fp32_precision_setter, *what)
+        yield (
+            partial(_core._get_fp32_precision_getter, *what),
+            partial(_core._set_fp32_precision_setter, *what),
+        )
     yield (
-        lambda: (core._get_deterministic_algorithms(), core._get_deterministic_algorithms_warn_only()),
-        lambda flag: core._set_deterministic_algorithms(flag[0], warn_only=flag[1]),
+        lambda: (_core._get_deterministic_algorithms(), _core._get_deterministic_algorithms_warn_only()),
+        lambda flag: _core._set_deterministic_algorithms(flag[0], warn_only=flag[1]),
     )
     yield (
-        lambda: (core.is_anomaly_enabled(), core.is_anomaly_check_nan_enabled()),
-        lambda flag: core.set_anomaly_enabled(*flag),
+        lambda: (_core.is_anomaly_enabled(), _core.is_anomaly_check_nan_enabled()),
+        lambda flag: _core.set_anomaly_enabled(*flag),
     )
 
 
 def _allows_tf32_in_convolutions() -> bool | None:
     """Return what the older of torch's switches says; None where the newer ones contradict it."""
     try:
-        return torch.backends.cudnn.allow_tf32
+        is_allowed: bool = _core._get_cudnn_allow_tf32()
+        return is_allowed
     except RuntimeError:
         return None
 
 
 def _allow_tf32_in_convolutions(is_allowed: bool | None) -> None:
     if is_allowed is not None:
-        torch.backends.cudnn.allow_tf32 = is_allowed
+        _core._set_cudnn_allow_tf32(is_allowed)
 
 
 def _owner(place: str) -> Any:

@@ -31,7 +31,6 @@ from collectives.virtual.streams.score import (
     GroupCall,
     HostWait,
     HostWork,
-    Issued,
     Item,
     Launch,
     Mark,
@@ -42,7 +41,7 @@ from collectives.virtual.streams.score import (
 from collectives.virtual.streams.spans import Spans
 from collectives.virtual.streams.stream_api import DeviceEvent, DeviceStream
 from sim.cluster import RankThread
-from sim.hardware import Device
+from sim.hardware import Device, Issued
 
 _current = threading.local()
 

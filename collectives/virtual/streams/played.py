@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from collectives.virtual.streams.score import NOTHING, Issued
+from sim.hardware import NOTHING, Issued
 
 
 class Cause(NamedTuple):

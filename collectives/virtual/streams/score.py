@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
+
+from sim.hardware import NOTHING, Issued
 
 DEFAULT_STREAM = 0
 
@@ -93,23 +95,6 @@ class Call:
     name: str
     group: str
     label: str = ""
-
-
-class Issued(NamedTuple):
-    """What has taken the host's time.
-
-    Attributes:
-        launches: of kernels, and of calls.
-        boundaries: in Python (`collectives.virtual.computation.boundaries`).
-        collectives: and messages.
-    """
-
-    launches: int = 0
-    boundaries: int = 0
-    collectives: int = 0
-
-
-NOTHING = Issued()
 
 
 @dataclass(slots=True)

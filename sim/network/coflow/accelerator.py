@@ -191,7 +191,7 @@ class CoflowAccelerator:
         rests = [one if one.start_ps == now else one.remainder(now) for one in (first, second)]
         if rests[0] is None or rests[1] is None:
             return None
-        return rests[0].with_amounts().followed_by(rests[1].with_amounts())
+        return rests[0].followed_by(rests[1])
 
     def _join(self, first: Coflow, second: Coflow) -> Coflow:
         """Return the coflow of both; those that meet once often meet again."""

@@ -148,10 +148,11 @@ class ActiveCoflow:
         left = class_left(classes, now_ps - self.start_ps)
         amounts = {number: what.at(now_ps - self.start_ps) for number, what in left.items()}
         distinct = sorted(set(amounts.values()))
+        place = {what: label for label, what in enumerate(distinct)}
 
         label_of = np.full(len(classes.amounts), -1, dtype=np.int64)
         for number, what in amounts.items():
-            label_of[number] = distinct.index(what)
+            label_of[number] = place[what]
         labels = label_of[classes.class_of]
         there = np.flatnonzero(labels >= 0)
 
@@ -162,22 +163,12 @@ class ActiveCoflow:
                 slices.append(rest)
         return ActiveCoflow(self.coflow.select(there), slices, now_ps, None, labels[there], distinct)
 
-    def with_amounts(self) -> ActiveCoflow:
-        """Return this one with labels and amounts instead of sizes."""
-        if self.nbytes is None:
-            return self
-        distinct, labels = np.unique(self._sizes(), return_inverse=True)
-        amounts = [amount(nbytes) for nbytes in distinct.tolist()]
-        return ActiveCoflow(self.coflow, self.slices, self.start_ps, None, labels, amounts)
-
     def followed_by(self, other: ActiveCoflow) -> ActiveCoflow:
-        """Return this one and *other*, both with amounts and beginning now, as one."""
-        amounts = sorted({*self.amounts, *other.amounts})
+        """Return this one and *other*, which begins with it, as one, by what is left of each message."""
+        parts = [self._labelled(), other._labelled()]
+        amounts = sorted({what for _, own in parts for what in own})
         place = {what: label for label, what in enumerate(amounts)}
-        labels = [
-            np.array([place[what] for what in one.amounts], dtype=np.int64)[one.labels]
-            for one in (self, other)
-        ]
+        labels = [np.array([place[what] for what in own], dtype=np.int64)[which] for which, own in parts]
         slices = self.slices + [one.moved(len(self.coflow)) for one in other.slices]
         coflow = self.coflow.joined(other.coflow)
         return ActiveCoflow(coflow, slices, self.start_ps, None, np.concatenate(labels), amounts)
@@ -193,11 +184,8 @@ class ActiveCoflow:
 
     def _left(self, now_ps: int, capacities: Capacities) -> dict[int, int]:
         """Return what is left at *now_ps* of each message that has not ended, message by message."""
-        if self.nbytes is None:
-            amounts = [self.amounts[label] for label in self.labels.tolist()]
-        else:
-            amounts = [amount(nbytes) for nbytes in self._sizes().tolist()]
-        rest, since_ps = dict(enumerate(amounts)), self.start_ps
+        labels, amounts = self._labelled()
+        rest, since_ps = {place: amounts[label] for place, label in enumerate(labels.tolist())}, self.start_ps
         no_link = self.coflow.no_link
         routes = [tuple(link for link in links if link != no_link) for links in self.coflow.links.tolist()]
         while rest and since_ps < now_ps:
@@ -214,9 +202,14 @@ class ActiveCoflow:
         return rest
 
     def _classes(self) -> Classes | None:
+        return self.coflow.classes_of(*self._labelled())
+
+    def _labelled(self) -> tuple[Int64Array, list[int]]:
+        """Return which amount was left of each message at the start, and the amounts."""
         if self.nbytes is None:
-            return self.coflow.classes_of(self.labels, self.amounts)
-        return self.coflow.classes(self._sizes())
+            return self.labels, self.amounts
+        distinct, labels = np.unique(self._sizes(), return_inverse=True)
+        return labels, [amount(nbytes) for nbytes in distinct.tolist()]
 
     def _sizes(self) -> Int64Array:
         assert self.nbytes is not None

@@ -13,31 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sim.hardware import Device
-from sim.units import to_seconds
+from sim.hardware import NOTHING, Issued
 
-
-@dataclass(frozen=True)
-class HostWork:
-    """What a layer's two passes have for the host to do, whose times its device's file states.
-
-    Attributes:
-        operations: that launch kernels, calls of collectives among them.
-        boundaries: in Python.
-        collectives: and messages.
-    """
-
-    operations: int = 0
-    boundaries: int = 0
-    collectives: int = 0
-
-    def seconds(self, device: Device) -> float:
-        """Return what it takes the host of *device*."""
-        return to_seconds(
-            self.operations * device.host_overhead_ps
-            + self.boundaries * device.host_boundary_ps
-            + self.collectives * device.host_enqueue_ps
-        )
+_LAYER, _PARALLEL_LAYER = Issued(47, 20), Issued(61, 28, 10)
+"""What ``benchmarks/twins/nanotron_layers.py`` issues for a layer, without tensor parallelism and with it."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +24,7 @@ class Host:
     """What Python and slow networks take, in seconds.
 
     Attributes:
-        layer: what a layer has for it, both passes, without tensor parallelism.
+        layer: what a layer issues, both passes, without tensor parallelism.
         parallel_layer: the same with it.
         python: what else the framework's own Python takes of the host for such a layer.
         tensor: of the host for each parameter tensor in a step.
@@ -59,8 +38,8 @@ class Host:
             nanotron little, whose streams share one connection to the device.
     """
 
-    layer: HostWork = HostWork(47, 20)
-    parallel_layer: HostWork = HostWork(61, 28, 10)
+    layer: Issued = _LAYER
+    parallel_layer: Issued = _PARALLEL_LAYER
     python: float = 2.865e-3
     tensor: float = 0.26e-3
     nodes: float = 0.144
@@ -117,6 +96,6 @@ FRAMEWORKS: Mapping[str, Framework] = {
     own.name: own
     for own in (
         Framework("nanotron"),
-        Framework("ideal", Host(HostWork(), HostWork(), 0, 0, 0, 0, 0, 0, overlap=1)),
+        Framework("ideal", Host(NOTHING, NOTHING, 0, 0, 0, 0, 0, 0, overlap=1)),
     )
 }

@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from sim.units import to_seconds
 from testbed.planning.layouts.framework import Framework
 from testbed.planning.layouts.kernels import Kernels
 from testbed.planning.layouts.layout import Training
@@ -104,11 +105,11 @@ def host_seconds(training: Training, machine: Machine) -> float:
     layout, host, messages = training.layout, machine.framework.host, machine.messages
     device = machine.kernels.device
     if layout.tp == 1:
-        return host.layer.seconds(device)
+        return to_seconds(sum(host.layer.taken_ps(device)))
     beyond = messages.nodes(layout.group("tp")) - 1
     crosses = layout.pp > 1 and messages.nodes(layout.group("pp")) > 1
     crossed = host.crossed * layout.tp if crosses else 0.0
-    whole = host.parallel_layer.seconds(device) + host.python
+    whole = to_seconds(sum(host.parallel_layer.taken_ps(device))) + host.python
     return whole + host.spread * beyond + crossed * (1 + beyond / 8)
 
 

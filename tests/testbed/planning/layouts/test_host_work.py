@@ -8,7 +8,8 @@ import pytest
 
 from collectives.virtual import run
 from collectives.virtual.computation import Roofline
-from testbed.planning.layouts.framework import FRAMEWORKS, HostWork
+from sim.hardware import Issued
+from testbed.planning.layouts.framework import FRAMEWORKS
 
 TWIN = Path(__file__).parents[4] / "benchmarks" / "twins" / "nanotron_layers.py"
 HOST = FRAMEWORKS["nanotron"].host
@@ -27,10 +28,10 @@ def counts(tp: int, layers: int, passes: int) -> list[int]:
 @pytest.mark.costly
 @pytest.mark.filterwarnings("ignore:`torch.distributed:FutureWarning")  # older torch has no newer names
 @pytest.mark.parametrize(("tp", "work"), [(1, HOST.layer), (8, HOST.parallel_layer)])
-def test_a_layer_of_a_layout_has_for_its_host_what_that_of_a_script_has(tp: int, work: HostWork) -> None:
+def test_a_layer_of_a_layout_has_for_its_host_what_that_of_a_script_has(tp: int, work: Issued) -> None:
     one, two = (
         [more - less for less, more in zip(counts(tp, layers, 1), counts(tp, layers, 2), strict=True)]
         for layers in (1, 2)
     )
 
-    assert HostWork(*(more - less for less, more in zip(one, two, strict=True))) == work
+    assert Issued(*(more - less for less, more in zip(one, two, strict=True))) == work
