@@ -124,8 +124,7 @@ for _name in (*COMMANDS, *GONE):
 
 def main() -> None:
     """Run the command line."""
-    from testbed.output.plain_text import use_what_streams_know
-    from testbed.output.streams import open_closed_streams
+    from testbed.output.streams import open_closed_streams, use_what_streams_know
 
     open_closed_streams()
     use_what_streams_know()

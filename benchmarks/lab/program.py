@@ -9,8 +9,7 @@ import typer
 from collectives.docstrings import docstring_of
 from testbed.options.command import Command
 from testbed.options.outputs import CheckedCommand
-from testbed.output.plain_text import use_what_streams_know
-from testbed.output.streams import open_closed_streams
+from testbed.output.streams import open_closed_streams, use_what_streams_know
 
 
 def program(command: Command, examples: str) -> typer.Typer:

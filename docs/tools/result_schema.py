@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from testbed.commands import env, export
+from testbed.commands import env, export, profile
 from testbed.output.folder import SCHEMA
 from testbed.report import (
     bench,
@@ -19,7 +19,6 @@ from testbed.report import (
     goodput,
     network,
     planning,
-    profiled,
     proofs,
     sameness,
     scaling,
@@ -46,7 +45,7 @@ ROWS: dict[str, Sequence[Column]] = {
     "network": network.NETWORKS,
     "plan": planning.COLUMNS,
     "plan --goodput": goodput.COLUMNS,
-    "profile": profiled.COLUMNS,
+    "profile": profile.COLUMNS,
     "run": virtual.ITERATIONS,
     "run --orders": every_order.COLUMNS,
     "same": sameness.COLUMNS,

@@ -12,9 +12,8 @@ import typer
 from collectives.formats.whole_file import write_whole
 from testbed.calibration.live.live import DEFAULT_SECONDS, LiveRequest, described_here, measured
 from testbed.errors import UsageError
-from testbed.options.annotations import Port
+from testbed.options.annotations import Port, TableOptions
 from testbed.options.command import command
-from testbed.options.tables import TableOptions
 from testbed.output.folder import check_writable
 from testbed.output.table import progress
 from testbed.result import Result
@@ -107,7 +106,7 @@ def calibrate(
         request = LiveRequest(table.ranks, seconds or DEFAULT_SECONDS, port, transport)
         return _of_network(request, output)
     from testbed.calibration.tables.calibration import calibrations_from
-    from testbed.calibration.tables.reading import Said
+    from testbed.calibration.tables.rows import Said
     from testbed.calibration.tables.tables import read_table
     from testbed.report.calibration import curves_result
 

@@ -12,15 +12,16 @@ import typer
 
 from testbed.errors import UsageError
 from testbed.options.arguments import parse_ranks
-from testbed.planning.goodput.parts import PUBLISHED, parts_of
 from testbed.planning.goodput.policy import (
     DETECTION_SECONDS,
+    PUBLISHED,
     REPAIR_SECONDS,
     RESTARTS,
     STORAGE_PER_NODE,
     Checkpoint,
     Degraded,
     Setting,
+    parts_of,
 )
 
 if TYPE_CHECKING:

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ddp import Profile
 from testbed.errors import UsageError
 from testbed.options.annotations import ScriptArguments
 from testbed.options.arguments import MAX_COUNT
 from testbed.options.command import Outputs, command
 from testbed.output.folder import check_writable
-from testbed.report.profiled import profile_result
-from testbed.result import Interrupted, Result
+from testbed.output.table import seconds, spell_size
+from testbed.result import Interrupted, Result, Rows, Text, asked, found
 from testbed.scripts.script import ScriptError, observe_script
 
 if TYPE_CHECKING:
     from ddp import Profile
     from ddp.recording import Recording
+
 
 EXAMPLES = """\b
 Examples:
@@ -30,6 +32,8 @@ Examples:
   testbed profile --output mine.json --iterations 20 train.py --batch-size 32
   torchrun --nproc-per-node 4 --no-python testbed profile --each-rank train.py
 """
+
+COLUMNS = (*asked("name"), *found("numel", "dtype", "nbytes", "ready_seconds"))
 
 
 @command
@@ -109,4 +113,31 @@ def _nothing(script: Path) -> UsageError:
     return UsageError(
         f"{script} trained no module: expected one that is called with gradients enabled, and backward() "
         "on a loss of what it returns"
+    )
+
+
+def profile_result(script: str, recorded: Profile, path: Path) -> Result:
+    """Return the profile that was *recorded* of *script*, and what follows its file at *path*."""
+    document = recorded.model_dump(by_alias=True, mode="json")
+    model = f"{recorded.source}; {recorded.device}"
+    answer = (
+        f"{recorded.name}: forward {seconds(recorded.forward_seconds)}, backward "
+        f"{seconds(recorded.backward_seconds)}, {len(recorded.gradients)} gradients of "
+        f"{spell_size(recorded.nbytes)}"
+    )
+    return Result(
+        question=f"What does {script} compute in an iteration?",
+        answer=f"{answer}.",
+        method="measured",
+        model=model,
+        rows=Rows(COLUMNS, document["gradients"]),
+        body={"output": str(path), "profile": document},
+        parts=[
+            Text(
+                [
+                    f"{answer}; {model}.",
+                    f"Profile: {path}; next: testbed tune --profile {path} --network NAME --ranks N",
+                ]
+            )
+        ],
     )

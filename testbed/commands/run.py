@@ -18,12 +18,12 @@ from testbed.options.cluster import (
     DEFAULT_NETWORK,
     CheckOptions,
     ClusterOptions,
+    GpuOptions,
     OutputOptions,
     checked,
 )
 from testbed.options.command import Outputs, command
 from testbed.options.conditions import ConditionOptions, FaultOptions
-from testbed.options.gpu import GpuOptions
 from testbed.output.table import counted, stderr_console
 from testbed.result import Result
 

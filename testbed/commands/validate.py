@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.annotations import DeviceThreads, PredictionsFile
+from testbed.options.annotations import DeviceThreads, PredictionsFile, TableOptions
 from testbed.options.command import command
-from testbed.options.tables import TableOptions
 from testbed.output.folder import check_writable
 from testbed.output.table import progress
 from testbed.result import Result
@@ -71,7 +70,7 @@ def validate(
         )
     from sim import load_network
     from testbed.calibration.judge.judging import judge
-    from testbed.calibration.tables.reading import Said
+    from testbed.calibration.tables.rows import Said
     from testbed.calibration.tables.tables import read_table
     from testbed.report.validation import table_result
 

@@ -6,10 +6,9 @@ Scripts, with torch on rank threads; and programs, alone on their engine:
     draw          a run of a script, drawn from a seed
     trial         a draw, carried out: how it ended, and what it left
     values        what a rank has computed, as a digest
-    oracles       what must hold of a trial beside the same run without faults
-    scripts       runs of a script, judged and made smaller
+    scripts       runs of a script, held by oracles to the same run without faults
     program_draw  a run of programs, drawn from a seed
-    program_trial the same, carried out; and what a collective demands
-    programs      runs of programs, judged and made smaller
+    programs      runs of programs, carried out, judged and made smaller
+    shrinking     from a violation to the smallest, as a test
     campaign      batches of seeds on all cores, and a tally
 """

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import inspect
 import io
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, ref
 
 from collectives.program import Send
@@ -25,8 +26,7 @@ from sim.errors import RankError, SimulationError
 from sim.topology import Topology
 from sim.topology.description import NetworkDescription
 from testbed.errors import UsageError
-from testbed.fuzzing.defaults import ddp_defaults
-from testbed.fuzzing.draw import Draw, Space
+from testbed.fuzzing.draw import STRATEGIES, Draw, Space
 from testbed.fuzzing.faults import Calm
 from testbed.fuzzing.values import digest, tensors_of, without_times
 from testbed.options.arguments import parse_compute_model
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 120.0
 """Seconds of real time after which a run is taken to hang; a virtual run finds a deadlock at once."""
-
-
 MODULES = (
     "torch._dynamo",
     "collectives.virtual.setting",
@@ -45,6 +43,53 @@ MODULES = (
     "ddp.training",
 )
 """What a run imports, and takes seconds."""
+_models: list[tuple[ReferenceType[torch.nn.Module], int]] = []
+
+
+@contextmanager
+def ddp_defaults(draw: Draw) -> Iterator[list[type]]:
+    """Let modules that are wrapped meanwhile have the bucket cap, views and strategy of *draw*.
+
+    Yields the classes of what wrapped any, one for each module.
+    """
+    import torch.nn.parallel
+
+    import ddp
+
+    given: dict[str, Any] = {}
+    if draw.bucket_cap_mb is not None:
+        given["bucket_cap_mb"] = draw.bucket_cap_mb
+    if draw.bucket_views:
+        given["gradient_as_bucket_view"] = True
+    strategy = {} if draw.strategy is None else {"strategy": draw.strategy}
+    wrapped: list[type] = []
+    with (
+        _defaults(torch.nn.parallel.DistributedDataParallel, given, wrapped),
+        _defaults(ddp.DistributedDataParallel, given | strategy, wrapped),
+    ):
+        yield wrapped
+
+
+@contextmanager
+def _defaults(kind: Any, given: Mapping[str, Any], wrapped: list[type]) -> Iterator[None]:
+    """Let arguments of *kind* that are not given be *given* meanwhile, and note in *wrapped* who is made."""
+    original = kind.__init__
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        wrapped.append(kind)
+        named = signature.bind_partial(self, *args, **kwargs).arguments
+        own = {name: value for name, value in given.items() if name not in named}
+        if named.get("strategy", STRATEGIES[0]) not in STRATEGIES:
+            own.pop("gradient_as_bucket_view", None)  # such strategies keep gradients where they like
+        original(self, *args, **own, **kwargs)
+
+    kind.__init__ = init
+    try:
+        yield
+    finally:
+        kind.__init__ = original
 
 
 class OutOfPatience(BaseException):
@@ -198,9 +243,6 @@ def models_left() -> list[int]:
     left = sorted({seed for model, seed in _models if model() is not None})
     _models.clear()
     return left
-
-
-_models: list[tuple[ReferenceType[torch.nn.Module], int]] = []
 
 
 def _threads_left(before: set[threading.Thread]) -> tuple[str, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
-from testbed.options.arguments import MAX_COUNT
+from testbed.options.arguments import MAX_COUNT, MAX_RANKS
 
 Script: TypeAlias = Annotated[str, typer.Argument(metavar="SCRIPT", help="An ordinary torchrun script.")]
 ScriptArguments: TypeAlias = Annotated[
@@ -53,3 +54,20 @@ TimeLimit: TypeAlias = Annotated[
 ]
 WORLD_SIZES = "World sizes: 8, 2,4,8, 2-64 (every one), 1-1024x2 (doubling)."
 """What `testbed.options.arguments.parse_ranks` reads."""
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Options for what a table of measured collectives leaves out."""
+
+    collective: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What was measured, where the table does not say.")
+    ] = None
+    ranks: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_RANKS, help="On how many ranks, where the table does not say."),
+    ] = None
+    nodes: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_RANKS, help="On how many nodes, where the table does not say."),
+    ] = None

@@ -24,11 +24,10 @@ import typer
 
 from testbed.errors import CheckError, UsageError, drop_stdout, reporting_errors
 from testbed.options import ALSO
-from testbed.options.foreign_files import naming_foreign_files
 from testbed.options.groups import grouped
 from testbed.options.outputs import CheckedCommand, check_outputs
 from testbed.options.project import TAKEN
-from testbed.options.values import check_values
+from testbed.options.values import check_values, naming_foreign_files
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,20 +6,23 @@
     unshared    each rank sends over its own copies of the links, without sharing tables
     without     terms of `ddp.step.inefficiencies` are not counted
 
-Algorithms stay those that were chosen without the alteration.  A closed form, which knows of no links, has
-the parts of its times altered, once it has chosen: latency, and the rest where all links carry more.
+Groups are links that are bought together, under the names of the fields of network files.  Algorithms stay
+those that were chosen without the alteration.  A closed form, which knows of no links, has the parts of its
+times altered, once it has chosen: latency, and the rest where all links carry more.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from collectives.errors import NotSupportedError
-from testbed.planning.resources import ALL_LINKS, link_groups
+from testbed.studies.network_survey import kind_of
 
 if TYPE_CHECKING:
     from ddp import Profile
@@ -27,11 +30,45 @@ if TYPE_CHECKING:
     from sim.topology import Topology
     from sim.units import Int64Array
 
+
+ALL_LINKS = "all links"
+"""The group of every link."""
+
+FIELDS: Mapping[tuple[str, ...], str] = {
+    ("node switch", "rank"): "intra_bandwidth",
+    ("node NIC", "switch"): "nic_bandwidth",
+    ("leaf", "node NIC"): "nic_bandwidth",
+    ("leaf", "spine"): "uplink_bandwidth",
+}
+"""The field of a network file that says what such links carry, where not all have one."""
+
 UNLIMITED = Fraction(10**6)
 """How many times as much an unlimited link carries: what takes a second otherwise takes a microsecond."""
-
 _MOST = 2**62  # bytes/s, which 64 bits hold
 _MOST_LINKS = 2**23
+
+
+def link_groups(topology: Topology) -> dict[str, Int64Array]:
+    """Return the numbers of the links of each group, by its name.
+
+    Links that join ends of the same kinds are a group.  It is named after the field of the network's file
+    that gives its bandwidth, or after its ends, such as ``gpu to nvswitch``.
+    """
+    wiring = topology.routing.wiring()
+    kinds = [kind_of(name) for name in wiring.names]
+    ends = [
+        tuple(sorted((kinds[tail], kinds[head])))
+        for tail, head in zip(wiring.tail.tolist(), wiring.head.tolist(), strict=True)
+    ]
+    known = sorted(set(ends))
+    number = {pair: place for place, pair in enumerate(known)}
+    of = np.array([number[pair] for pair in ends], dtype=np.int64)
+    return {_name(pair, len(known)): np.flatnonzero(of == place) for pair, place in number.items()}
+
+
+def _name(ends: tuple[str, ...], num_groups: int) -> str:
+    alone = "bandwidth" if num_groups == 1 or ends == ("leaf", "rank") else " to ".join(ends)
+    return FIELDS.get(ends, alone)
 
 
 @dataclass(frozen=True)
@@ -39,7 +76,7 @@ class Alteration:
     """What is otherwise than in the point itself; by default nothing.
 
     Attributes:
-        bandwidth: how many times as much the links of a group carry (see `testbed.planning.resources`).
+        bandwidth: how many times as much the links of a group carry (see `testbed.planning.alteration`).
         latency: how many times as long links are in latency.
         compute: how many times as long a rank computes.
         unshared: whether no rank's messages meet those of another on a link.
@@ -108,8 +145,6 @@ def _with_latency(topology: Topology, factor: Fraction) -> Topology:
 
 
 def _unshared(topology: Topology) -> Topology:
-    import numpy as np
-
     from sim.topology.routing import UnsharedRouting
 
     ranks = topology.num_ranks
@@ -128,8 +163,6 @@ def _unshared(topology: Topology) -> Topology:
 
 
 def _scaled(bandwidths: Int64Array, factor: Fraction) -> Int64Array:
-    import numpy as np
-
     return np.array([_rate(own, factor) for own in bandwidths.tolist()], dtype=np.int64)
 
 

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.output.table import Advance
-from testbed.planning.answers.answer import Answer, answers, more_cases
+from testbed.planning.alteration import link_groups
+from testbed.planning.answers.answer import Answer, answers, more_cases, sentences
 from testbed.planning.answers.causes import Case
-from testbed.planning.answers.sentence import sentences
 from testbed.planning.cache import Cache, default_folder
 from testbed.planning.opened import content_digest
 from testbed.planning.points import Point, Settings, description_of, points_of
 from testbed.planning.question import Question, question_of, read_question
-from testbed.planning.resources import link_groups
 from testbed.planning.row import Row
 from testbed.planning.sweep import as_they_are, sweep
 from testbed.result.flat import data_frame

@@ -20,8 +20,7 @@ from sim.topology.routing import Wiring
 from sim.units import format_bandwidth, format_time
 from testbed.output.figure import COLOURS
 from testbed.plots.figure import NUM_DASHES, NoFigure
-from testbed.plots.network_layers import drawn_wiring, levels
-from testbed.plots.network_layout import Positions, first_half, lines_between, places_of
+from testbed.plots.network_layout import Positions, drawn_wiring, first_half, levels, lines_between, places_of
 
 if TYPE_CHECKING:
     from collectives.timing.links import Links

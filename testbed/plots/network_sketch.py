@@ -14,7 +14,7 @@ from sim.topology import Topology
 from sim.topology.kinds.torus import TorusRouting
 from sim.topology.routing import Wiring
 from sim.units import format_bandwidth, format_time
-from testbed.plots.network_layers import NetworkPart, drawn_wiring, levels, parts, spell_names
+from testbed.plots.network_layout import NetworkPart, drawn_wiring, levels, parts, spell_names
 
 MAX_ALIKE = 3
 """So many parts beside each other are drawn; of more, the first two and the last."""

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Any
 from sim.units import SECOND
 from testbed.calibration.live.calibration import MOST_REDUCTION, Calibration, Estimate, Fit, SoftwareCosts
 from testbed.calibration.live.fit import SEED, Fitted
+from testbed.calibration.live.plan import Row
 from testbed.calibration.tables.calibration import TableCalibration
 from testbed.output.table import counted, percent, seconds, spell_size
-from testbed.report.calibration_fit import fit_figure
+from testbed.plots.figure import Axis, Level, Line, Lines, Panel, numbered
+from testbed.report.over_sizes import size_axis
 from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
     from testbed.calibration.device.calibration import DeviceCalibration
     from testbed.calibration.device.fitting import FittedKernels
+
+
 INTERVAL = "95 % interval"
 
 MODEL = (
@@ -52,6 +56,9 @@ KERNELS = (
     *asked("operation", "dtype", "work"),
     *found("shapes", "launch_seconds", "slowest_rate", "fastest_rate", "spread"),
 )
+
+LEAST_RANGE = 20.0
+"""Per cent that the axis of residuals shows at least, either way."""
 
 
 def calibration_result(calibration: Calibration, fitted: Fitted, written: Path | None) -> Result:
@@ -266,3 +273,54 @@ def _device_parts(calibrated: DeviceCalibration, fastest: str) -> Iterator[Part]
         "Spread: how far a shape's rounds lie above the fastest, which counts; the median over shapes.",
         gap=False,
     )
+
+
+def fit_figure(fitted: Fitted) -> Lines:
+    """Return the figure of a fit."""
+    columns = {
+        heading: [number for number, row in enumerate(fitted.rows) if row.pattern.is_native == native]
+        for heading, native in (("ours", False), ("native", True))
+    }
+    names = dict.fromkeys(map(_name, fitted.rows))
+    looks = {name: numbered(number) for number, name in enumerate(names)}
+    worst = 1.05 * max(LEAST_RANGE, 100 * max(abs(float(error)) for error in fitted.errors))
+
+    def lines(
+        chosen: Sequence[int], value: Callable[[int], float], *, named: bool, **look: Any
+    ) -> list[Line]:
+        points: dict[str, list[tuple[float, float]]] = {}
+        for number in chosen:
+            row = fitted.rows[number]
+            points.setdefault(_name(row), []).append((row.pattern.nbytes, value(number)))
+        return [
+            Line(name if named else "", sorted(own), **{**looks[name], **look})
+            for name, own in points.items()
+        ]
+
+    times = [
+        Panel(
+            Axis("time", log=True, spell=seconds),
+            [
+                *lines(chosen, lambda number: fitted.rows[number].median, named=True, dash=None),
+                *lines(chosen, lambda number: float(fitted.predicted[number]), named=False, mark=None),
+            ],
+            heading=heading,
+        )
+        for heading, chosen in columns.items()
+    ]
+    errors = [
+        Panel(
+            Axis("predicted over measured, less one (%)", low=-worst, high=worst),
+            lines(chosen, lambda number: 100 * float(fitted.errors[number]), named=True, dash=None),
+            [Level(0.0, "", width=0.8)],
+        )
+        for chosen in columns.values()
+    ]
+    return Lines(size_axis(row.pattern.nbytes for row in fitted.rows), [times, errors])
+
+
+def _name(row: Row) -> str:
+    """Return the pattern in words, whoever carries it out and whatever its size."""
+    pattern = row.pattern
+    groups = f" × {len(pattern.groups)}" if len(pattern.groups) > 1 else ""
+    return f"{pattern.collective.replace('_', '-')}, {len(pattern.groups[0])} ranks{groups}"

@@ -8,8 +8,16 @@ from pathlib import Path
 
 from testbed.output.table import counted, seconds
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found
-from testbed.result.comparison import Comparison, Difference, Pair, ResultFile, is_number, relative
-from testbed.result.comparison.rows import Scalar, is_asked
+from testbed.result.comparison import (
+    Comparison,
+    Difference,
+    Pair,
+    ResultFile,
+    Scalar,
+    is_asked,
+    is_number,
+    relative,
+)
 
 MODEL = (
     "rows are matched by the first fields of the question that tell them apart; "

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.output.table import counted, percent, seconds
-from testbed.planning.goodput.parts import SOURCE
-from testbed.planning.goodput.policy import Checkpoint
+from testbed.planning.goodput.policy import SOURCE, Checkpoint
 from testbed.planning.goodput.script import Trained
 from testbed.planning.goodput.study import RUNS, Goodput
 from testbed.result import Facts, Grid, Part, Result, Rows, Text, asked, found, quiet

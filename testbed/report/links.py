@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from collectives.timing.links import Links, LinkUse
 from sim.units import format_bandwidth
 from testbed.output.table import percent, seconds, spell_size
-from testbed.plots.network_layers import spell_names
+from testbed.plots.network_layout import spell_names
 from testbed.result import Grid
 
 TOP = 20

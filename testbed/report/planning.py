@@ -9,11 +9,9 @@ from typing import Any
 from testbed.options.assumptions import NONE, assumptions_json
 from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.planning.answers.answer import MAX_WORKS, Answer
-from testbed.planning.answers.causes import Cause, LostTime
+from testbed.planning.answers.causes import Cause, Gain, LostTime
 from testbed.planning.answers.crossings import BreakEven, Crossing
-from testbed.planning.answers.figures import input_of, label, seconds_of, varying, work_of
-from testbed.planning.answers.gains import Gain
-from testbed.planning.answers.target import Target
+from testbed.planning.answers.figures import Target, input_of, label, seconds_of, varying, work_of
 from testbed.planning.evaluation import AUTO, assumed_at, topology_at
 from testbed.planning.plan import Plan
 from testbed.planning.question import DEFAULT

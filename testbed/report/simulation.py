@@ -11,9 +11,9 @@ from collectives.timing.assumptions import AUTO
 from sim.topology import Topology
 from testbed.options import evidence
 from testbed.output.table import counted, percent, seconds, spell_size
-from testbed.plots.any_figure import Figure
 from testbed.plots.drawn_network import drawn_network
 from testbed.plots.figure import NoFigure
+from testbed.plots.picture import Figure
 from testbed.report.links import bandwidth, links_table
 from testbed.report.over_sizes import curves, over_sizes
 from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from testbed.plots.any_figure import Figure
+    from testbed.plots.picture import Figure
 
 T = TypeVar("T")
 Tone = Literal["plain", "quiet", "warning", "verbatim"]

@@ -34,8 +34,7 @@ from sim.topology.description import parse_network
 from sim.topology.files.schema import model
 from sim.topology.kinds import KINDS
 from testbed.calibration.live.calibration import Calibration
-from testbed.calibration.tables.reading import Said
-from testbed.calibration.tables.rows import MeasuredRow, read_systems
+from testbed.calibration.tables.rows import MeasuredRow, Said, read_systems
 from testbed.calibration.tables.tables import read_table
 from testbed.errors import UsageError, exit_code_of
 from tests.collectives.formats.msccl_files import fused_ring

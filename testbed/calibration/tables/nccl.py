@@ -27,8 +27,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 
 from collectives.formats.json_document import problems
-from testbed.calibration.tables.reading import MICRO, Table
-from testbed.calibration.tables.rows import MeasuredRow, collective_named
+from testbed.calibration.tables.rows import MICRO, MeasuredRow, Table, collective_named
 from testbed.errors import UsageError
 
 _TEST = re.compile(r"\b(\w+)_perf\b")

@@ -32,8 +32,7 @@ from testbed.calibration.tables.nccl import (
     log_rows,
     rccl_rows,
 )
-from testbed.calibration.tables.reading import MICRO, Said, Table
-from testbed.calibration.tables.rows import MeasuredRow, systems_beside
+from testbed.calibration.tables.rows import MICRO, MeasuredRow, Said, Table, systems_beside
 from testbed.errors import UsageError
 
 _NAMES = {

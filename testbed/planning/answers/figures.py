@@ -8,19 +8,23 @@ collective it is the collective.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.output.table import spell_size
 
 if TYPE_CHECKING:
     from testbed.planning.row import Row
 
+
 HOUR = 3600.0
 
 INPUTS = ("label", "layout", "ranks", "scaling", "strategy", "bucket_cap_mb", "algorithm")
 """The inputs in which designs for one piece of work can differ; the label is that of the network."""
+
+T = TypeVar("T")
 
 
 def input_of(row: Row, name: str) -> str:
@@ -78,3 +82,57 @@ def expense(row: Row) -> float:
     """Return what a unit of work costs, in money where *row* has a price, else in seconds of ranks."""
     price = row.point.price_per_gpu_hour
     return gpu_seconds(row) * (1.0 if price is None else price / HOUR)
+
+
+def front(items: Iterable[T], objectives: Sequence[Callable[[T], float]]) -> list[T]:
+    """Return those of *items* than which no other is at least as good in all *objectives* and better in one.
+
+    Args:
+        items: in any order; equals stay together, in their order.
+        objectives: each is better where it is smaller.
+
+    Returns:
+        The front, ascending in the first objective, of equals there in the second, and so on.
+    """
+    scored = sorted(
+        ((tuple(own(item) for own in objectives), item) for item in items), key=lambda pair: pair[0]
+    )
+    kept: list[tuple[tuple[float, ...], T]] = []
+    for score, item in scored:  # only what comes before can beat it
+        if not any(_beats(other, score) for other, _ in kept):
+            kept.append((score, item))
+    return [item for _, item in kept]
+
+
+def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one != other and all(mine <= yours for mine, yours in zip(one, other, strict=True))
+
+
+@dataclass(frozen=True)
+class Target:
+    """What it takes to train on so many tokens.
+
+    Attributes:
+        tokens: how many.
+        seconds: that it takes.
+        gpu_hours: of all ranks together.
+        cost: in the currency of the prices; None where there is no price.
+    """
+
+    tokens: float
+    seconds: float
+    gpu_hours: float
+    cost: float | None
+
+
+def to_target(row: Row, tokens: float) -> Target | None:
+    """Return what *row* takes for *tokens*; None where it is not known how many tokens a step has.
+
+    Assumed: every step takes what it takes in the steady state; nothing fails and nothing is saved.
+    """
+    if not row.tokens_per_second:
+        return None
+    seconds = tokens / row.tokens_per_second
+    gpu_hours = seconds * row.point.ranks / HOUR
+    price = row.point.price_per_gpu_hour
+    return Target(tokens, seconds, gpu_hours, None if price is None else gpu_hours * price)

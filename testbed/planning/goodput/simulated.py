@@ -17,8 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from testbed.planning.goodput.expected import CHECKPOINT, DEGRADED, FEWER, LOST_WORK, RESTART, WAITING
-from testbed.planning.goodput.parts import HOUR
-from testbed.planning.goodput.policy import Setting
+from testbed.planning.goodput.policy import HOUR, Setting
 
 USEFUL = "useful"
 _NEVER = math.inf

@@ -10,8 +10,7 @@ from functools import cached_property
 
 from testbed.output.folder import Method
 from testbed.planning.goodput.expected import best_interval, expected
-from testbed.planning.goodput.parts import Part
-from testbed.planning.goodput.policy import RESTARTS, Checkpoint, Setting
+from testbed.planning.goodput.policy import RESTARTS, Checkpoint, Part, Setting
 from testbed.planning.goodput.simulated import USEFUL, Run
 
 RUNS = 40

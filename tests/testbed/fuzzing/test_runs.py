@@ -18,9 +18,8 @@ from testbed.fuzzing.draw import Draw, Space, draw
 from testbed.fuzzing.faults import FAULTS, Fault
 from testbed.fuzzing.program_draw import ProgramDraw, ProgramSpace, draw_program
 from testbed.fuzzing.programs import Programs, judge_program
-from testbed.fuzzing.reproduction import MOST_LINES
 from testbed.fuzzing.scripts import Scripts, judge, judge_smaller
-from testbed.fuzzing.shrinking import shrink, smaller_runs
+from testbed.fuzzing.shrinking import MOST_LINES, shrink, smaller_runs
 from testbed.fuzzing.values import without_times
 from tests.testbed.fuzzing.first_come import FIRST_COME
 

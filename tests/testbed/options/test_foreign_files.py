@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import testbed
-from testbed.options.foreign_files import KINDS, foreign_kind
+from testbed.options.values import KINDS, foreign_kind
 
 ROOT = Path(__file__).resolve().parents[3]
 HEADS = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.output.plain_text import plain
+from testbed.output.streams import plain
 
 LINKS = "simulate ring --ranks 4 --links"
 

@@ -11,8 +11,7 @@ from collectives import simulate
 from collectives.errors import NotSupportedError
 from ddp.profiles import load_profile
 from sim import load_network
-from testbed.planning.alteration import AS_IT_IS, UNLIMITED, Alteration
-from testbed.planning.resources import ALL_LINKS, link_groups
+from testbed.planning.alteration import ALL_LINKS, AS_IT_IS, UNLIMITED, Alteration, link_groups
 
 TOPOLOGY = load_network("dgx-h100").topology(16)
 

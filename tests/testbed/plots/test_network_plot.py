@@ -14,8 +14,16 @@ from sim import load_network
 from sim.topology import Topology
 from sim.topology.kinds.graph import LinkSpec
 from testbed.plots.drawn_network import drawn_network
-from testbed.plots.network_layers import drawn_wiring, parts, spell_names
-from testbed.plots.network_layout import PAGE, ROOM, first_half, lines_between, places_of
+from testbed.plots.network_layout import (
+    PAGE,
+    ROOM,
+    drawn_wiring,
+    first_half,
+    lines_between,
+    parts,
+    places_of,
+    spell_names,
+)
 from testbed.plots.network_sketch import sketch
 from testbed.plots.picture import draw
 from tests.sim.networks import networks

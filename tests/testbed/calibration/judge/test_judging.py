@@ -8,8 +8,7 @@ import pytest
 
 from sim import load_network
 from sim.topology.description import parse_network
-from testbed.calibration.judge.judging import judge
-from testbed.calibration.judge.kind import with_kind
+from testbed.calibration.judge.judging import judge, with_kind
 from testbed.calibration.tables.calibration import without_measured
 from testbed.calibration.tables.rows import MeasuredRow
 from tests.commands import called

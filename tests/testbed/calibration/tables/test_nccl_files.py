@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.calibration.tables.reading import Said
-from testbed.calibration.tables.rows import MeasuredRow
+from testbed.calibration.tables.rows import MeasuredRow, Said
 from testbed.calibration.tables.tables import read_table
 from testbed.errors import UsageError
 

@@ -13,8 +13,7 @@ from collectives.timing.formulas.measured import measured_at
 from sim.topology.files.network_file import parse_network, read_network
 from testbed.calibration.tables.calibration import described_by_measurements, with_measured, without_measured
 from testbed.calibration.tables.fit import LEAST_SPREAD, fit_curve, fit_curves
-from testbed.calibration.tables.reading import Said
-from testbed.calibration.tables.rows import MeasuredRow
+from testbed.calibration.tables.rows import MeasuredRow, Said
 from testbed.calibration.tables.tables import read_table
 from testbed.errors import UsageError
 

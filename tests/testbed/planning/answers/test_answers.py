@@ -15,14 +15,10 @@ from hypothesis import strategies as st
 
 from testbed.planning import plan
 from testbed.planning.alteration import AS_IT_IS
-from testbed.planning.answers.answer import answers, more_cases, to_explain
-from testbed.planning.answers.causes import cases, lost_time
+from testbed.planning.answers.answer import answers, more_cases, sentences, to_explain
+from testbed.planning.answers.causes import cases, gain_cases, gains, lost_time
 from testbed.planning.answers.crossings import break_evens, crossings
-from testbed.planning.answers.figures import expense, gpu_seconds, pace
-from testbed.planning.answers.front import front
-from testbed.planning.answers.gains import asked, gains
-from testbed.planning.answers.sentence import sentences
-from testbed.planning.answers.target import to_target
+from testbed.planning.answers.figures import expense, front, gpu_seconds, pace, to_target
 from testbed.report.planning import plan_result
 from testbed.result import Plot
 from testbed.result.flat import csv_text
@@ -101,7 +97,7 @@ def test_a_cause_that_is_not_known_is_counted_with_the_next_one():
 def test_gains_are_ordered_by_what_they_save_and_of_buckets_the_better_way_counts():
     own = row(1.0)
     times = {"nic_bandwidth": 0.97, "latency": 0.99, "compute": 0.95, "bucket_cap_mb": 0.9}
-    wanted = asked(own, ["nic_bandwidth"])
+    wanted = gain_cases(own, ["nic_bandwidth"])
     smaller = min(case[0].bucket_cap_mb for name, case in wanted if name == "bucket_cap_mb")
     found = {
         case: replace(own, seconds=1.2 if case[0].bucket_cap_mb == smaller else times[name])

@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 import testbed
 from testbed.errors import UsageError
 from testbed.planning.goodput.expected import best_interval, expected
-from testbed.planning.goodput.parts import Part, failures_per_second, parts_of
-from testbed.planning.goodput.policy import RESTARTS, STORAGE_PER_NODE, Checkpoint, Degraded, Setting
+from testbed.planning.goodput.policy import (
+    RESTARTS,
+    STORAGE_PER_NODE,
+    Checkpoint,
+    Degraded,
+    Part,
+    Setting,
+    failures_per_second,
+    parts_of,
+)
 from testbed.planning.goodput.simulated import Run
 from testbed.planning.goodput.study import at_best_interval
 

@@ -1,23 +1,152 @@
-"""Differences between two results: what was asked differently, and what came out differently."""
+"""Comparison of two results: what was asked differently, and what came out differently.
+
+Any two documents that commands write with ``--json`` can be compared (`testbed.output.folder.document`):
+`read_result` reads them strictly, `tables` finds their rows, `key_fields` says which row of one stands beside
+which row of the other, `compare` holds them against each other.
+
+A result says which fields of its rows were asked (`testbed.result.Column`).  Of those, the first that
+together tell the rows of each result apart are the key.  A field that has one value throughout a result tells
+nothing apart; if its value is another in the other result, the question was another, and rows still meet.
+Rows of which nothing is said meet by their place.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
+from os import PathLike
+from typing import Any, Literal, TypeAlias
 
-from testbed.result.comparison.result_file import ResultFile
-from testbed.result.comparison.rows import (
-    Row,
-    Scalar,
-    Tables,
-    by_key,
-    is_asked,
-    key_fields,
-    spell_key,
-    tables,
-)
+from pydantic import BaseModel, ConfigDict, Field
+
+from collectives.formats.json_document import read_json_document
+from testbed.errors import UsageError
+from testbed.output.folder import Method
+
+Scalar: TypeAlias = str | int | float | bool | None
+Row: TypeAlias = Mapping[str, Scalar]
+"""Fields by name; ``bottleneck.name`` is within ``bottleneck``, ``inefficiencies 1`` the first of a list."""
+Tables: TypeAlias = dict[str, list[Row]]
+"""Rows by the name of their list; that of a result's own fields is empty."""
+
+
+class ResultError(UsageError):
+    """A file that is no result of a command."""
+
+
+class ResultFile(BaseModel):
+    """What every result says of itself; the rest of the document is its body."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    schema_number: Literal[1] = Field(alias="schema")
+    command: str
+    versions: dict[str, str | None]
+    method: Method | list[Method]
+    model: str
+    seed: int | None
+    topologies: dict[str, str]
+    question: str = ""
+    answer: str | list[str] = ""
+    asked: dict[str, list[str]] = {}
+    how: dict[str, list[str]] = {}
+    units: dict[str, str] = {}
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The result itself, as JSON types."""
+        return dict(self.model_extra or {})
+
+    @property
+    def methods(self) -> list[Method]:
+        """How its figures were got."""
+        return self.method if isinstance(self.method, list) else [self.method]
+
+
+def read_result(path: str | PathLike[str]) -> ResultFile:
+    """Return the result in the file at *path*.
+
+    Raises:
+        ResultError: it holds none.
+        OSError: it cannot be read.
+    """
+    return read_json_document(path, ResultFile, ResultError, "a result, as commands write it with --json")
+
+
+def tables(body: Mapping[str, Any]) -> Tables:
+    """Return the rows of a result's *body*: one list for each list of objects, and its own fields."""
+    found: Tables = {}
+    own: dict[str, Scalar] = {}
+    for name, value in body.items():
+        if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+            found[name] = [_flat(row) for row in value]
+        elif isinstance(value, dict):
+            for inner, rows in tables(value).items():
+                if inner:
+                    found[f"{name}.{inner}"] = rows
+                else:
+                    own.update({f"{name}.{field}": field_value for field, field_value in rows[0].items()})
+        else:
+            own.update(_flat({name: value}))
+    return {"": [own], **found} if own else found
+
+
+def is_asked(field: str, asked: Collection[str]) -> bool:
+    """Return whether *field*, or the field that it is in, is one of those that were *asked*."""
+    return field.split(".")[0].split(" ")[0] in asked
+
+
+def key_fields(first: Sequence[Row], second: Sequence[Row], asked: Sequence[str]) -> tuple[str, ...]:
+    """Return the fields out of *asked* that tell the rows of *first* apart, and those of *second*."""
+    chosen: tuple[str, ...] = ()
+    known = dict.fromkeys(field for row in (*first, *second) for field in row)
+    for name in asked:
+        for field in (field for field in known if is_asked(field, (name,))):
+            if all(len(set(keys(rows, chosen))) == len(rows) for rows in (first, second)):
+                return chosen
+            more = (*chosen, field)
+            if any(len(set(keys(rows, more))) > len(set(keys(rows, chosen))) for rows in (first, second)):
+                chosen = more
+    return chosen
+
+
+def keys(rows: Sequence[Row], fields: Sequence[str]) -> list[tuple[Scalar, ...]]:
+    """Return each row's values of *fields*."""
+    return [tuple(row.get(field) for field in fields) for row in rows]
+
+
+def by_key(rows: Sequence[Row], fields: Sequence[str]) -> dict[tuple[Scalar, ...], Row]:
+    """Return *rows* by key; of several with one key, the second has 2 after it, and so on."""
+    seen: Counter[tuple[Scalar, ...]] = Counter()
+    found: dict[tuple[Scalar, ...], Row] = {}
+    for key, row in zip(keys(rows, fields), rows, strict=True):
+        seen[key] += 1
+        found[(*key, seen[key])] = row
+    return found
+
+
+def spell_key(fields: Sequence[str], key: Sequence[Scalar]) -> str:
+    """Return a key in words: ``ranks 8, strategy wait_free``."""
+    *values, number = key
+    parts = [f"{field} {value}" for field, value in zip(fields, values, strict=True) if value is not None]
+    return ", ".join(parts if number == 1 else [*parts, f"number {number}"])
+
+
+def _flat(value: Mapping[str, Any], before: str = "") -> dict[str, Scalar]:
+    found: dict[str, Scalar] = {}
+    for name, inner in value.items():
+        field = f"{before}{name}"
+        if isinstance(inner, list):
+            inner, parted = {str(number): item for number, item in enumerate(inner, 1)}, " "
+        else:
+            parted = "."
+        if isinstance(inner, dict):
+            found.update(_flat(inner, f"{field}{parted}"))
+        else:
+            found[field] = inner
+    return found
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,323 @@
+"""Pictures: any figure as a file, by matplotlib, in the format that its suffix names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sim.topology.routing import Wiring
+from testbed.errors import UsageError
+from testbed.output.figure import DASHES, FAINT, INK, QUIET, annotate, check_plot, dress, new_figure, save
+from testbed.plots.drawn_network import JOINED, DrawnNetwork, LinkClass
+from testbed.plots.figure import Axis, Drawing, Line, Lines, Panel, Shares
+from testbed.plots.network_layout import Positions
+from testbed.plots.timeline import Kind, Lane, Timeline, Window, kind_of, merged
+
+CHARACTERS_PER_INCH = 16
+"""Of the note below."""
+
+MARKS = "os^DvP"
+"""Of `testbed.plots.figure.NUM_MARKS` kinds."""
+MAX_LABELS = 160
+UNUSED = 0.0005
+"""Utilisation up to which a link is drawn as one that nothing crosses."""
+_OF_NODE = re.compile(r"^node \d+ (?=NIC)")
+
+Figure: TypeAlias = Lines | Shares | Drawing | DrawnNetwork | Timeline
+
+
+def draw(figure: Figure, path: Path, *, title: str, note: str) -> None:
+    """Draw *figure* to *path*, with the *title* above and the *note* below, in small print.
+
+    Raises:
+        UsageError: matplotlib is not installed, or cannot write this format.
+        OSError: *path* cannot be written.
+    """
+    if isinstance(figure, Drawing):
+        from collectives.formats.whole_file import write_whole
+
+        if path.suffix.lower() != ".svg":
+            raise UsageError(f"--plot {path}: this drawing is an SVG; expected a name that ends in .svg")
+        write_whole(path, figure.svg)
+        return
+    check_plot(path)
+
+    if isinstance(figure, Timeline):
+        figure, left_out = figure.first_rows()
+        note += f" {left_out} more ranks are not drawn." if left_out else ""
+        drawn = draw_timeline(figure)
+    elif isinstance(figure, Lines):
+        drawn = draw_lines(figure)
+    elif isinstance(figure, Shares):
+        drawn = draw_shares(figure)
+    else:
+        assert isinstance(figure, DrawnNetwork)
+        drawn = draw_network(figure)
+    annotate(drawn, title, note, round(CHARACTERS_PER_INCH * drawn.get_figwidth()))
+    save(drawn, path)
+
+
+def draw_lines(lines: Lines) -> Any:
+    """Return the figure of matplotlib."""
+    columns, rows = len(lines.rows[0]), len(lines.rows)
+    width, height = 9.5 if columns == 1 else 5.0 + 3.3 * columns, 3.6 + 1.8 * rows
+    figure = new_figure(width, height, wspace=0.05, hspace=0.04)
+    places = figure.subplots(rows, columns, squeeze=False)
+    for number, row in enumerate(lines.rows):
+        every = lines.values(number)
+        for panel, values, place in zip(row, every, places[number], strict=True):
+            _draw_panel(panel, place)
+            _set_axis(place, "y", panel.axis, values, panel.axis.ticks(values))
+            _set_axis(place, "x", lines.axis, lines.places(), lines.ticks())
+            if lines.marked is not None:
+                place.axvline(lines.marked, color=QUIET, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
+            place.tick_params(labelbottom=number == rows - 1)
+            if panel is row[0] or panel.axis.quantity != row[0].axis.quantity:
+                place.set_ylabel(panel.axis.quantity, color=INK)
+            else:
+                place.tick_params(labelleft=False)
+            dress(place)
+    for place in places[-1]:
+        place.set_xlabel(lines.axis.quantity, color=INK)
+    _legend_beside(places)
+    return figure
+
+
+def _draw_panel(panel: Panel, place: Any) -> None:
+    for line in panel.lines:
+        if line.points:
+            place.plot(*zip(*line.points, strict=True), label=line.name or None, **_style(line))
+        for (x, y), name in zip(line.points, line.names, strict=False) if line.written else ():
+            place.annotate(name, (x, y), (5, 4), textcoords="offset points", fontsize=8, color=INK)
+    for level in panel.levels:
+        style = {"color": level.colour, "linestyle": DASHES[level.dash], "linewidth": level.width}
+        place.axhline(level.value, label=level.name or None, zorder=0, **style)
+    if panel.heading:
+        place.set_title(panel.heading, loc="left", fontsize=10, color=INK, fontweight="bold")
+
+
+def _style(line: Line) -> dict[str, Any]:
+    dash = "none" if line.dash is None else DASHES[line.dash]
+    shows_through = {"gapcolor": "white"} if line.dash else {}  # upon a solid line of one colour
+    return {
+        **shows_through,
+        "color": line.colour,
+        "linestyle": dash,
+        "linewidth": line.width,
+        "marker": "" if line.mark is None else MARKS[line.mark],
+        "markersize": line.size,
+        "markerfacecolor": line.colour if line.filled else "white",
+    }
+
+
+def _set_axis(place: Any, which: str, axis: Axis, values: list[float], ticks: dict[float, str]) -> None:
+    """Give the axis *which*, ``x`` or ``y``, its range and *ticks*."""
+    getattr(place, f"set_{which}scale")("log" if axis.log else "linear")
+    getattr(place, f"set_{which}ticks")(list(ticks), list(ticks.values()))
+    getattr(place, f"set_{which}lim")(*axis.range(values))
+
+
+def _legend_beside(drawn: Any) -> None:
+    """Set one legend to the right of the first row, with each name of all panels once."""
+    handle_of: dict[str, Any] = {}
+    for place in drawn.flat:
+        for handle, label in zip(*place.get_legend_handles_labels(), strict=True):
+            handle_of.setdefault(label, handle)
+    if len(handle_of) > 1 or len(drawn.flat) > 1:
+        drawn[0][-1].legend(
+            handle_of.values(), handle_of.keys(), loc="upper left", bbox_to_anchor=(1.0, 1.02),
+            handlelength=3.4, frameon=False, labelcolor=INK, fontsize=9,
+        )  # fmt: skip
+
+
+def draw_timeline(timeline: Timeline) -> Any:
+    """Return the figure of matplotlib; of a long timeline, below it a part drawn larger."""
+    lanes, part = list(timeline.lanes()), timeline.part()
+    whole = (0, timeline.until)
+    windows = [whole] if part is None else [whole, part]
+    height = lanes[-1].top + lanes[-1].height
+    figure = new_figure(10.5, 1.3 + len(windows) * (0.55 + 0.34 * height))
+    panels = figure.subplots(len(windows), squeeze=False)[:, 0]
+
+    scale, unit = timeline.unit()
+    kinds = timeline.kinds()
+    for panel, window in zip(panels, windows, strict=True):
+        for lane in lanes:
+            _draw_lane(panel, lane, kinds, window, scale)
+        panel.set_ylim(height, 0)
+        panel.set_xlim(window[0] * scale, window[1] * scale)
+        _name_bars(panel, [(lane.top + lane.height / 2, lane.label) for lane in lanes])
+        panel.set_xlabel(f"{timeline.since} ({unit})", color=INK, fontsize=9)
+    if part is not None:
+        panels[0].axvspan(*(edge * scale for edge in part), color=INK, alpha=0.12, linewidth=0)
+        panels[1].set_title("the shaded part", loc="left", fontsize=8.5, color=QUIET)
+    _add_legend(panels[0], [kind for kind in kinds.values() if kind.name])
+    return figure
+
+
+def draw_shares(shares: Shares) -> Any:
+    """Return the figure of matplotlib."""
+    figure = new_figure(10.5, 1.6 + 0.36 * len(shares.cases))
+    panel = figure.subplots()
+    parts = shares.pieces()
+    for name, colour, is_hatched, bars in parts:
+        for row, (left, right) in enumerate(bars):
+            panel.broken_barh(
+                [(left, right - left)], (row + 0.15, 0.7), **_look(Kind(name, colour, is_hatched))
+            )
+    panel.set_ylim(len(shares.cases), 0)
+    panel.set_xlim(0, 1.02 * shares.longest())
+    _name_bars(panel, [(row + 0.5, case) for row, case in enumerate(shares.cases)])
+    panel.set_xlabel(shares.axis.quantity, color=INK, fontsize=9)
+    _add_legend(panel, [Kind(name, colour, is_hatched) for name, colour, is_hatched, _ in parts])
+    return figure
+
+
+def _draw_lane(panel: Any, lane: Lane, kinds: dict[str, Kind], window: Window, scale: float) -> None:
+    start, end = window
+    shown = [piece for piece in lane.pieces if piece[1] > start and piece[0] < end]
+    where = lane.top + 0.06, lane.height - 0.12
+    for name, kind in kinds.items():
+        own = [piece for piece in shown if kind_of(lane.track, piece[2]) == name]
+        bars = [(begin * scale, (until - begin) * scale) for begin, until, _ in merged(own, lane.track)]
+        if bars:
+            panel.broken_barh(bars, where, **_look(kind))
+
+
+def _look(kind: Kind) -> dict[str, Any]:
+    if not kind.hatched:
+        return {"color": kind.colour}
+    return {"facecolor": "white", "edgecolor": kind.colour, "hatch": "/////", "linewidth": 0}
+
+
+def _name_bars(panel: Any, names: Sequence[tuple[float, str]]) -> None:
+    panel.set_yticks([at for at, _ in names], [name for _, name in names])
+    dress(panel)
+    panel.grid(False, axis="y")
+
+
+def _add_legend(panel: Any, kinds: Sequence[Kind]) -> None:
+    from matplotlib.patches import Patch
+
+    panel.legend(
+        handles=[Patch(**_look(kind), label=kind.name) for kind in kinds], loc="lower left",
+        bbox_to_anchor=(-0.005, 1.0), ncols=max(1, len(kinds)), frameon=False, fontsize=8, labelcolor=INK,
+        borderaxespad=0.2, columnspacing=1.0, handlelength=1.2, handletextpad=0.5,
+    )  # fmt: skip
+
+
+def draw_network(network: DrawnNetwork) -> Any:
+    """Return the figure of matplotlib."""
+    from matplotlib.collections import LineCollection
+
+    places, is_wide = network.places, network.is_wide
+    figure = new_figure(9.5 if is_wide else 12.0, 9.0 if is_wide else 6.5)
+    panel = figure.subplots()
+    panel.axis("off")
+    panel.margins(0.06, 0.1)
+    if is_wide and np.ptp(places, axis=0).all():
+        panel.set_aspect("equal")
+    if network.with_load:
+        _draw_load(figure, panel, network)
+    else:
+        for own in reversed(network.classes):
+            _draw_class(panel, own)
+    if len(network.wiring.joins):
+        style: dict[str, Any] = {"color": QUIET, "linewidth": 0.6, "linestyle": (0, (1, 2)), "zorder": 0}
+        panel.add_collection(LineCollection([*places[network.wiring.joins]], **style, label=JOINED))
+    _draw_vertices(panel, network)
+    if panel.get_legend_handles_labels()[0] and not network.with_load:
+        legend: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.01), "handlelength": 3.4}
+        panel.legend(**legend, frameon=False, labelcolor=INK, fontsize=9, ncols=2)
+    return figure
+
+
+def _draw_class(panel: Any, links: LinkClass) -> None:
+    """Draw the links of one class: lines, and arrows where they go one way."""
+    from matplotlib.collections import LineCollection
+
+    count = len(links.links)
+    style = {"linestyle": DASHES[links.dash], "linewidth": max(0.4, 1.6 - count / 300)}
+    lines = [link.points for link in links.links if not link.is_one_way]
+    alpha = 1.0 if count < 100 else 0.7
+    panel.add_collection(
+        LineCollection(lines, zorder=1, color=links.colour, alpha=alpha, label=links.name or None, **style)
+    )
+    for link in links.links:
+        if link.is_one_way:
+            arrow = {"arrowstyle": "-|>", "shrinkA": 6, "shrinkB": 6, "color": links.colour, "lw": 1.2}
+            panel.annotate("", link.points[1], link.points[0], arrowprops=arrow, zorder=1)
+
+
+def _draw_load(figure: Any, panel: Any, network: DrawnNetwork) -> None:
+    """Draw how full links are, by colour and by width, and the bar that says which colour is what."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
+
+    colours = LinearSegmentedColormap.from_list("load", colormaps["inferno_r"](np.linspace(0.12, 0.88, 256)))
+    norm = Normalize(0, 1)
+    links = [link for own in network.classes for link in own.links]
+    idle = [link.points for link in links if link.used <= UNUSED]
+    panel.add_collection(LineCollection(idle, color=FAINT, linewidth=0.8, zorder=0))
+    busy = [link for link in links if link.used > UNUSED]
+    used = np.array([link.used for link in busy])
+    thin = float(np.clip(130 / max(len(links), 1), 0.2, 1.0))  # many lines hide each other
+    style = {"colors": colours(norm(used)), "linewidths": thin * (1.0 + 3.5 * used), "capstyle": "butt"}
+    panel.add_collection(LineCollection([link.points for link in busy], **style, zorder=1))
+    bar = figure.colorbar(
+        ScalarMappable(norm, colours), ax=panel, location="right", shrink=0.6, aspect=28, pad=0.01,
+        format=lambda value, _: f"{100 * value:.0f} %",
+    )  # fmt: skip
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(colors=INK, labelsize=8.5, length=0)
+    bar.set_label("utilisation", color=INK, fontsize=9)
+
+
+def _draw_vertices(panel: Any, network: DrawnNetwork) -> None:
+    """Draw ranks as dots and switches as squares, with their names where there is room."""
+    ranks, places = network.num_ranks, network.places
+    size = float(np.clip(9000 / max(len(places), 1), 6, 170))
+    panel.scatter(*places[:ranks].T, s=size, color=INK, zorder=3)
+    panel.scatter(*places[ranks:].T, s=1.3 * size, color="white", edgecolor=INK, marker="s", zorder=3)
+    if len(places) > MAX_LABELS:
+        return
+    from matplotlib.patheffects import withStroke
+
+    up, down = _ways(network.wiring, places)
+    beside = np.unique(places[ranks:].round(6)[:, 1], return_counts=True)[1].max(initial=0)
+    for vertex, name in enumerate(network.wiring.names):
+        text = name.removeprefix("rank ")
+        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.0, "color": INK}
+        if vertex >= ranks:
+            side = -1 if up[vertex] and not down[vertex] else 1  # where no line leaves
+            offset = (0, 12 * side)
+            if beside > 12:
+                text = _OF_NODE.sub("", text)  # the node stands below it
+                offset = (0, 7 * side)
+                turned = "left" if side > 0 else "right"
+                style |= {"rotation": 90, "rotation_mode": "anchor", "ha": turned, "fontsize": 6.0}
+        elif len(text) < 4 and len(places) <= 90:
+            offset = (0, 0)
+            style |= {"color": "white", "fontsize": 6.5 if len(text) < 3 else 5.0}
+        else:
+            offset = (0, -10)
+            style |= {"fontsize": 6.0 if ranks > 24 else 8.0}
+        if style["color"] == INK:
+            style["path_effects"] = [withStroke(linewidth=2.0, foreground="white")]  # over lines, too
+        panel.annotate(text, places[vertex], offset, textcoords="offset points", zorder=4, **style)
+
+
+def _ways(wiring: Wiring, places: Positions) -> tuple[Any, Any]:
+    """Return how many links of each vertex lead up on the picture, and how many down."""
+    ends = np.concatenate(
+        [np.stack([wiring.tail, wiring.head]), np.stack([wiring.head, wiring.tail])], axis=1
+    )
+    higher = places[ends[1], 1] > places[ends[0], 1]
+    count = len(wiring.names)
+    return np.bincount(ends[0][higher], minlength=count), np.bincount(ends[0][~higher], minlength=count)
