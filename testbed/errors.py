@@ -1,4 +1,4 @@
-"""Errors that the command line reports as one line, and their exit codes.
+"""Errors that the command line reports as one line, their exit codes, and what is not installed.
 
 0  everything that was asked for was done, and every check held
 1  a check or a run failed: a wrong program, a mismatch, a time-out, a rank that died
@@ -16,6 +16,7 @@ TestbedError (1)
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import sys
 import unicodedata
@@ -26,11 +27,12 @@ import typer
 
 from collectives.errors import AlgorithmFileError, CollectiveError, NotSupportedError
 from ddp.errors import DDPError
-from testbed.extras import TORCH, has_torch, how_to_install
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+TORCH = "real runs and scripts need torch"
+"""What is said where torch, which an extra brings, is not installed."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C or SIGTERM."""
 
@@ -136,3 +138,20 @@ def visible(text: str) -> str:
     return "".join(
         sign if sign in "\n\t" or unicodedata.category(sign) != "Cc" else ascii(sign)[1:-1] for sign in text
     )
+
+
+def how_to_install(what: str, extra: str) -> str:
+    """Return *what* is missing, and how the *extra* that brings it is installed."""
+    return (
+        f"{what}, which the extra {extra} brings: in a checkout of this project, pip install -e '.[{extra}]'"
+    )
+
+
+def is_installed(module: str) -> bool:
+    """Return whether *module*, which an extra brings, is there to be imported."""
+    return importlib.util.find_spec(module) is not None
+
+
+def has_torch() -> bool:
+    """Return whether torch is installed."""
+    return is_installed("torch")

@@ -25,8 +25,9 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from copy import copy
+from dataclasses import KW_ONLY, InitVar, dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 import _collective_testbed_entry
 from _collective_testbed_entry import ON_RANKS
@@ -73,12 +74,15 @@ class RacesError(AssertionError):
 Checks: TypeAlias = Literal["replicas", "none"] | None
 """What is checked: that replicas hold the same bits after every step; none: not even streams of GPUs."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Test = TypeVar("Test", bound=Callable[..., None])
 
 Seeds: TypeAlias = int | Sequence[int] | None
 """How many seeds, from 0, or which."""
 
 
+@dataclass
 class VirtualCluster:
     """Ranks on a network in virtual time, on which functions and scripts run.
 
@@ -104,40 +108,31 @@ class VirtualCluster:
         lenient: carry out by value what the backend that the code names refuses or gets wrong.
     """
 
-    def __init__(
-        self,
-        ranks: int | None = None,
-        network: Topology | str | os.PathLike[str] | None = None,
-        *,
-        compute: ComputeModel | Mapping[str, int] | str | None = None,
-        conditions: Sequence[VirtualCondition] = (),
-        algorithm: Choice | None = None,
-        faults: Sequence[VirtualCondition] = (),
-        seeds: Seeds = None,
-        orders: Orders = None,
-        check: Checks = None,
-        lenient: bool = False,
-    ) -> None:
-        if check not in (None, "replicas", "none"):
-            raise ValueError(f"check: expected 'replicas', 'none' or None, got {check!r}")
-        if check == "replicas" and orders is not None:
+    ranks: int | None = None
+    network: Topology | str | os.PathLike[str] | None = None
+    _: KW_ONLY
+    compute: ComputeModel | Mapping[str, int] | str | None = None
+    conditions: Sequence[VirtualCondition] = ()
+    algorithm: Choice | None = None
+    faults: InitVar[Sequence[VirtualCondition]] = ()
+    seeds: Seeds = None
+    orders: Orders = None
+    check: Checks = None
+    lenient: bool = False
+
+    def __post_init__(self, faults: Sequence[VirtualCondition]) -> None:
+        self.conditions = (*self.conditions, *faults)
+        if self.check not in (None, "replicas", "none"):
+            raise ValueError(f"check: expected 'replicas', 'none' or None, got {self.check!r}")
+        if self.check == "replicas" and self.orders is not None:
             raise ValueError("check: orders='all' compares what programs come to; give one of the two")
-        if orders not in (None, "all"):
-            raise ValueError(f"orders: expected 'all' or None, got {orders!r}")
-        if orders is not None and (compute is not None or conditions or faults):
+        if self.orders not in (None, "all"):
+            raise ValueError(f"orders: expected 'all' or None, got {self.orders!r}")
+        if self.orders is not None and (self.compute is not None or self.conditions):
             raise ValueError("orders='all': nothing takes time, so leave out compute= and conditions=")
-        if orders is not None and seeds is not None:
+        if self.orders is not None and self.seeds is not None:
             raise ValueError("seeds: every order holds those of all seeds; give one of seeds= and orders=")
-        _seeds(seeds)
-        self.seeds = seeds
-        self.ranks = ranks
-        self.network = network
-        self.compute = compute
-        self.conditions = (*conditions, *faults)
-        self.algorithm = algorithm
-        self.orders = orders
-        self.check = check
-        self.lenient = lenient
+        _seeds(self.seeds)
 
     def run(self, fn_or_script: Callable[..., Any] | str | os.PathLike[str], *args: Any) -> VirtualRun:
         """Run ``fn(rank, *args)``, or a script with the arguments *args*, on every rank.
@@ -157,8 +152,7 @@ class VirtualCluster:
         """
         __tracebackhide__ = True
         from _collective_testbed_entry import require
-        from testbed.errors import UsageError
-        from testbed.extras import TORCH, has_torch, how_to_install
+        from testbed.errors import TORCH, UsageError, has_torch, how_to_install
 
         require("collectives", "sim", "testbed")
         if not has_torch():
@@ -296,19 +290,18 @@ class VirtualCluster:
         return parse_compute_model(self.compute)
 
 
-def on_ranks(
-    ranks: int | None = None,
-    network: Topology | str | os.PathLike[str] | None = None,
-    *,
-    compute: ComputeModel | Mapping[str, int] | str | None = None,
-    conditions: Sequence[VirtualCondition] = (),
-    algorithm: Choice | None = None,
-    faults: Sequence[VirtualCondition] = (),
-    seeds: Seeds = None,
-    orders: Orders = None,
-    check: Checks = None,
-    lenient: bool = False,
-) -> Callable[[Test], Test]:
+def _taking(kind: Callable[P, object]) -> Callable[[Callable[..., T]], Callable[P, T]]:
+    """Let a function take what *kind* takes, for whoever reads its signature."""
+
+    def taken(function: Callable[..., T]) -> Callable[P, T]:
+        function.__signature__ = inspect.signature(kind)  # type: ignore[attr-defined]
+        return function
+
+    return taken
+
+
+@_taking(VirtualCluster)
+def on_ranks(*args: Any, **options: Any) -> Callable[[Test], Test]:
     """Return a decorator that makes a test run as each of so many ranks; see `VirtualCluster`.
 
     The test gets its rank if it has an argument ``rank``; all other arguments, be they from fixtures, from
@@ -317,19 +310,9 @@ def on_ranks(
     Raises:
         TypeError: used without parentheses.
     """
-    if callable(ranks):
-        raise TypeError(f"on_ranks: expected a number of ranks, such as @on_ranks(4), got {ranks!r}")
-    cluster = VirtualCluster(
-        ranks,
-        network,
-        compute=compute,
-        conditions=(*conditions, *faults),
-        algorithm=algorithm,
-        seeds=seeds,
-        orders=orders,
-        check=check,
-        lenient=lenient,
-    )
+    if args and callable(args[0]):
+        raise TypeError(f"on_ranks: expected a number of ranks, such as @on_ranks(4), got {args[0]!r}")
+    cluster = VirtualCluster(*args, **options)
 
     def decorate(test: Test) -> Test:
         signature = inspect.signature(test)
@@ -357,7 +340,7 @@ def prepare(tests: Iterable[Callable[..., Any]]) -> None:
     Raises:
         ImportError: it is not there.
     """
-    from testbed.extras import has_torch
+    from testbed.errors import has_torch
 
     if not has_torch():
         return

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("collectives", "ddp", "sim", "testbed")
-MAX_ROOMS = 20
+MAX_ROOMS = 18
 BOTH = {"collectives.virtual"}  # may know torch and the simulator
 
 with (ROOT / "pyproject.toml").open("rb") as file:

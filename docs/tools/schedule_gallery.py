@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from collectives.errors import NotSupportedError
 from collectives.program import Algorithm
 from collectives.program.contracts import CONTRACTS
-from testbed.reference.schedule import ProgramSchedule, schedule_of
-from testbed.reference.schedule_svg import schedule_svg
+from testbed.plots.schedule import ProgramSchedule, schedule_of
+from testbed.plots.schedule_svg import schedule_svg
 
 PAGE = "README.md"
 DRAWN_SIZES = (8, 4, 6, 9, 16)

@@ -13,13 +13,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from testbed.benchmarking.candidates import (
-    NATIVE,
-    BenchRequest,
-    Refusal,
-    TransportName,
-    choose_candidates,
-)
+from testbed.benchmarking.candidates import NATIVE, BenchRequest, Refusal, TransportName, choose_candidates
 from testbed.benchmarking.measure import Row, Sample, combine, sample, turns_of
 from testbed.benchmarking.payload import size_of
 from testbed.errors import UsageError

@@ -19,15 +19,7 @@ if TYPE_CHECKING:
 
     Zeros = Callable[[int, torch.dtype, torch.device | str], torch.Tensor]
 
-ITEM_SIZES = {
-    "float32": 4,
-    "float64": 8,
-    "float16": 2,
-    "bfloat16": 2,
-    "int32": 4,
-    "int64": 8,
-    "uint8": 1,
-}
+ITEM_SIZES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8, "uint8": 1}
 """The types that can be measured, and their bytes."""
 
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")

@@ -13,13 +13,7 @@ import typer
 
 from collectives.formats.whole_file import write_whole
 from testbed.benchmarking.benchmark import Timings, measured, simulate_rows, simulated
-from testbed.benchmarking.candidates import (
-    NATIVE,
-    BenchRequest,
-    Refusal,
-    TransportName,
-    choose_candidates,
-)
+from testbed.benchmarking.candidates import NATIVE, BenchRequest, Refusal, TransportName, choose_candidates
 from testbed.benchmarking.measure import Row
 from testbed.benchmarking.payload import ITEM_SIZES, count_of, size_of
 from testbed.errors import UsageError

@@ -76,8 +76,7 @@ def calibrate(
         typer.Option(min=1, max=1024, help="With --device: threads of the processor that a kernel may use."),
     ] = 1,
     seconds: Annotated[
-        float | None,
-        typer.Option(metavar="S", help="How long to measure a network, about: 75 s by default."),
+        float | None, typer.Option(metavar="S", help="How long to measure a network, about: 75 s by default.")
     ] = None,
     port: Port = None,
 ) -> Result | None:

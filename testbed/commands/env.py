@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from testbed.extras import has_torch
+from testbed.errors import has_torch
 from testbed.options.command import command
 from testbed.output.table import counted
 from testbed.result import Grid, Result, Rows, asked, found
@@ -58,11 +58,7 @@ def _python() -> dict[str, Any]:
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cores": cores,
-    }
+    return {"python": platform.python_version(), "platform": platform.platform(), "cores": cores}
 
 
 def _torch() -> dict[str, Any]:

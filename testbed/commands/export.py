@@ -99,10 +99,7 @@ MODELS = {
 }
 
 
-COLUMNS = (
-    *asked("format", "algorithm", "table", "collective", "ranks"),
-    *found("bytes", "timings"),
-)
+COLUMNS = (*asked("format", "algorithm", "table", "collective", "ranks"), *found("bytes", "timings"))
 
 
 Exported: TypeAlias = tuple[str, str, Any, dict[str, Any]]

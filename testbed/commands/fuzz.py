@@ -41,24 +41,20 @@ class DrawOptions:
     """Options for what is drawn."""
 
     ranks: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="World sizes to draw from: 2-8.  [2-4; programs 2-6]"),
+        str | None, typer.Option(metavar="LIST", help="World sizes to draw from: 2-8.  [2-4; programs 2-6]")
     ] = None
     network: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME|FILE", help="Networks to draw from; may be repeated."),
+        list[str] | None, typer.Option(metavar="NAME|FILE", help="Networks to draw from; may be repeated.")
     ] = None
     algorithm: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Algorithms of all-reduce to draw from; may be repeated."),
     ] = None
     compute: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODEL", help="Models of computation to draw from (see run)."),
+        list[str] | None, typer.Option(metavar="MODEL", help="Models of computation to draw from (see run).")
     ] = None
     faults: Annotated[
-        str | None,
-        typer.Option(metavar="NAME,…", help="Faults to draw from, or none; by default all."),
+        str | None, typer.Option(metavar="NAME,…", help="Faults to draw from, or none; by default all.")
     ] = None
 
     def space(self, script: str, argv: list[str], is_module: bool) -> Space:
@@ -70,11 +66,7 @@ class DrawOptions:
         from testbed.fuzzing.draw import Space
         from testbed.fuzzing.faults import FAULTS
 
-        given = {
-            "networks": self.network,
-            "algorithms": self.algorithm,
-            "computes": self.compute,
-        }
+        given = {"networks": self.network, "algorithms": self.algorithm, "computes": self.compute}
         return Space(
             script,
             tuple(argv),

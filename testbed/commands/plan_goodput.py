@@ -224,12 +224,7 @@ def goodput_of(
     if interval is None:
         setting = at_best_interval(setting)
     work = Work(
-        " ".join([str(script), *arguments]),
-        name,
-        num_ranks,
-        asked.tokens_per_rank,
-        asked.train_tokens,
-        price,
+        " ".join([str(script), *arguments]), name, num_ranks, asked.tokens_per_rank, asked.train_tokens, price
     )
     training = Goodput(setting, options.days * _DAY)
     return goodput_result(work, trained, training, checkpoints, kind)

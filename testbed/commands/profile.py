@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ddp import Profile
     from ddp.recording import Recording
 
-
 EXAMPLES = """\b
 Examples:
   testbed profile train.py --epochs 1

@@ -37,14 +37,10 @@ def scale(
     network: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME|FILE,…",
-            help=f"What it runs on; by default {', '.join(DEFAULT_NETWORKS)}.",
+            metavar="NAME|FILE,…", help=f"What it runs on; by default {', '.join(DEFAULT_NETWORKS)}."
         ),
     ] = None,
-    ranks: Annotated[
-        str,
-        typer.Option(metavar="LIST", help=WORLD_SIZES),
-    ] = "1-1024x2",
+    ranks: Annotated[str, typer.Option(metavar="LIST", help=WORLD_SIZES)] = "1-1024x2",
     bucket_cap_mb: Annotated[float, typer.Option(metavar="MB", help="Size of a bucket, in MiB.")] = 25.0,
     strategy: Annotated[
         list[str] | None,

@@ -38,7 +38,7 @@ def show(
     The schedule of a wrong program is drawn, too; the fault follows, with exit code 1.
     """
     from collectives import ProgramError, verify
-    from testbed.reference.schedule import schedule_of
+    from testbed.plots.schedule import schedule_of
     from testbed.report.schedule import fault_result, schedule_result
     from testbed.studies.proofs import choose, root_of
 

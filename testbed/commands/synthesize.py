@@ -88,7 +88,7 @@ def synthesize(
 
 def _check_solvers() -> None:
     """Refuse where what solves linear programs is not installed; say what goes without the other solver."""
-    from testbed.extras import how_to_install, is_installed
+    from testbed.errors import how_to_install, is_installed
 
     if not is_installed("scipy"):
         raise UsageError(how_to_install("synthesize needs scipy", "synthesis"))

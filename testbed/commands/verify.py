@@ -45,10 +45,7 @@ def verify(
             "all shipped ones.",
         ),
     ] = None,
-    ranks: Annotated[
-        str,
-        typer.Option(metavar="LIST", help=WORLD_SIZES),
-    ] = "2-64",
+    ranks: Annotated[str, typer.Option(metavar="LIST", help=WORLD_SIZES)] = "2-64",
     collective: Annotated[
         str | None,
         typer.Option(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from testbed.fuzzing.faults import FAULTS, Calm, Fault, condition_of, draw_fault
+from testbed.fuzzing.faults import FAULTS, Calm, Drawn, Fault, condition_of, draw_faults
 from testbed.options.arguments import computes_on_gpu
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ STRATEGIES = ("after_backward", "per_parameter", "wait_free")
 """Those of our DDP that go with any optimizer, and do not go by measured times."""
 BUCKET_CAPS = (0.0005, 0.002, 1.0)
 """MiB; the default, which scripts that give none get else, holds a small model whole."""
-_MOST_FAULTS = 4
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Space:
 
 
 @dataclass(frozen=True)
-class Draw:
+class Draw(Drawn):
     """A run of a script.
 
     Attributes:
@@ -89,11 +88,6 @@ class Draw:
         return replace(self, seed=0, order=None, faults=())
 
     @property
-    def only_time(self) -> bool:
-        """Whether nothing but time and order is changed, so that results must stay."""
-        return all(fault.only_time for fault in self.faults)
-
-    @property
     def at_any_speed(self) -> bool:
         """Whether messages take no time, so that any order may come up; not beside what is timed."""
         return self.order is not None and not self.faults and self.compute == "none"
@@ -101,17 +95,6 @@ class Draw:
     def conditions(self, calm: Calm) -> tuple[VirtualCondition, ...]:
         """Return its faults as conditions, given the run without them."""
         return tuple(condition_of(fault, calm) for fault in self.faults)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON types."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Draw:
-        """Return what `to_json` was made of."""
-        argv = None if fields["argv"] is None else tuple(fields["argv"])
-        faults = tuple(Fault(**fault) for fault in fields["faults"])
-        return cls(**{**fields, "argv": argv, "faults": faults})
 
 
 def draw(seed: int, space: Space) -> Draw:
@@ -136,17 +119,10 @@ def draw(seed: int, space: Space) -> Draw:
         strategy=random.choice((None, *STRATEGIES)),
         order=random.randrange(1 << 16) if random.random() < 0.7 else None,
     )
-    return replace(chosen, faults=_some_faults(random, space.faults, ranks))
+    faults = draw_faults(space.faults, (0, 1, 1, 1, 2, 2, 3, 4), ranks, random) if ranks > 1 else ()
+    return replace(chosen, faults=faults)
 
 
 def _mostly(random: Random, choices: Sequence[str]) -> str:
     """Return the first of *choices* every other time, else any."""
     return choices[0] if random.random() < 0.5 else random.choice(choices)
-
-
-def _some_faults(random: Random, kinds: Sequence[str], ranks: int) -> tuple[Fault, ...]:
-    """Return a random subset of *kinds*, each with a fault; small ones are likelier."""
-    if ranks < 2 or not kinds:
-        return ()
-    number = min(random.choice((0, 1, 1, 1, 2, 2, 3, _MOST_FAULTS)), len(kinds))
-    return tuple(draw_fault(kind, ranks, random) for kind in random.sample(list(kinds), number))

@@ -8,10 +8,10 @@ all others may end the run in an error instead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from sim.scenario import conditions
 from sim.topology import Topology
@@ -42,6 +42,27 @@ class Fault:
     def only_time(self) -> bool:
         """Whether it changes nothing but time and order."""
         return FAULTS[self.kind].only_time
+
+
+class Drawn:
+    """What draws of scripts and of programs have in common: dataclasses with `faults`."""
+
+    faults: tuple[Fault, ...]
+
+    @property
+    def only_time(self) -> bool:
+        """Whether nothing but time and order is changed, so that results must stay."""
+        return all(fault.only_time for fault in self.faults)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Return what `to_json` was made of."""
+        own = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        return cls(**{**own, "faults": tuple(Fault(**fault) for fault in fields["faults"])})
 
 
 @dataclass(frozen=True)
@@ -88,6 +109,16 @@ def draw_fault(kind: str, ranks: int, random: Random) -> Fault:
     """Return a fault of *kind* in a world of so many ranks."""
     rank, when, amount = random.randrange(ranks), round(random.random(), 3), round(random.random(), 3)
     return Fault(kind, rank, when, amount, random.randrange(1000))
+
+
+def draw_faults(
+    kinds: Sequence[str], numbers: Sequence[int], ranks: int, random: Random
+) -> tuple[Fault, ...]:
+    """Return a fault of each of some of *kinds*, of which there are as many as one of *numbers*."""
+    if not kinds:
+        return ()
+    chosen = random.sample(list(kinds), min(random.choice(numbers), len(kinds)))
+    return tuple(draw_fault(kind, ranks, random) for kind in chosen)
 
 
 def condition_of(fault: Fault, calm: Calm) -> VirtualCondition:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
 
 from collectives import Algorithm, resolve_algorithm
 from collectives.program.placement import on_nodes
 from sim import load_network
 from sim.topology import Topology
-from testbed.fuzzing.faults import Fault, draw_fault
+from testbed.fuzzing.faults import Drawn, Fault, draw_faults
 
 FAULTS_OF_PROGRAMS = ("delay", "slow", "jitter", "degrade", "traffic", "kill", "cut")
 COUNTS = (1, 3, 8, 17, 64)
@@ -39,7 +38,7 @@ class ProgramSpace:
 
 
 @dataclass(frozen=True)
-class ProgramDraw:
+class ProgramDraw(Drawn):
     """A run of one or two collectives.
 
     Attributes:
@@ -73,20 +72,6 @@ class ProgramDraw:
             0, self.ranks, self.algorithm, self.collective, self.calls, self.count, _network(self), "ideal"
         )
 
-    @property
-    def only_time(self) -> bool:
-        """Whether nothing but time and order is changed, so that results must stay."""
-        return all(fault.only_time for fault in self.faults)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON types."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> ProgramDraw:
-        """Return what `to_json` was made of."""
-        return cls(**{**fields, "faults": tuple(Fault(**fault) for fault in fields["faults"])})
-
 
 def draw_program(seed: int, space: ProgramSpace) -> ProgramDraw:
     """Return the run that *seed* means in *space*; the same for ever."""
@@ -104,11 +89,7 @@ def draw_program(seed: int, space: ProgramSpace) -> ProgramDraw:
         random.choice(space.transport_models),
         random.randrange(1 << 16) if random.random() < 0.7 else None,
     )
-    if not space.faults:
-        return drawn
-    number = min(random.choice((0, 1, 1, 1, 2, 3)), len(space.faults))
-    kinds = random.sample(space.faults, number)
-    return replace(drawn, faults=tuple(draw_fault(kind, ranks, random) for kind in kinds))
+    return replace(drawn, faults=draw_faults(space.faults, (0, 1, 1, 1, 2, 3), ranks, random))
 
 
 def _network(draw: ProgramDraw) -> str:

@@ -41,7 +41,6 @@ from testbed.fuzzing.shrinking import shrink, smaller_programs, with_test
 if TYPE_CHECKING:
     from collectives.virtual.faults import VirtualCondition
 
-
 _NEVER_WRITTEN = float("nan")
 
 

@@ -237,10 +237,7 @@ class StepAssumptionOptions(AssumptionOptions):
 
 
 def assumptions_json(
-    networks: Sequence[str],
-    algorithm: str | None,
-    asked: Mapping[str, Any],
-    on: Mapping[str, Assumptions],
+    networks: Sequence[str], algorithm: str | None, asked: Mapping[str, Any], on: Mapping[str, Assumptions]
 ) -> dict[str, Any]:
     """Return the object ``assumptions`` of a report: what is asked for, and what that comes to.
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collectives.virtual.parameters.replicas import ReplicaCheck
     from sim import Topology
 
-
 DEFAULT_NETWORK = "switch-100g"
 DEFAULT_RANKS = 8
 
@@ -211,8 +210,7 @@ class GpuOptions:
         ),
     ] = None
     record_routing: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Count with data what --routing FILE takes without."),
+        Path | None, typer.Option(metavar="FILE", help="Count with data what --routing FILE takes without.")
     ] = None
     strict: Annotated[
         bool,

@@ -27,8 +27,7 @@ class QuestionOptions:
     """Options for a question without a file; each that may be repeated, or has a list, is an axis."""
 
     profile: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME|FILE,…", help="A model: a profile that ships or a file."),
+        list[str] | None, typer.Option(metavar="NAME|FILE,…", help="A model: a profile that ships or a file.")
     ] = None
     collective: Annotated[
         list[str] | None, typer.Option(metavar="NAME,…", help="A collective by itself.")
@@ -37,8 +36,7 @@ class QuestionOptions:
         str | None, typer.Option(metavar="SIZES", help="Of collectives: 64M, a list 4K,1M, or a range 4K-1G.")
     ] = None
     network: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME|FILE,…", help="A preset (testbed network) or a file."),
+        list[str] | None, typer.Option(metavar="NAME|FILE,…", help="A preset (testbed network) or a file.")
     ] = None
     set_: Annotated[
         list[str] | None,
@@ -49,10 +47,7 @@ class QuestionOptions:
             "nodes=8,32.",
         ),
     ] = None
-    ranks: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help=WORLD_SIZES),
-    ] = None
+    ranks: Annotated[str | None, typer.Option(metavar="LIST", help=WORLD_SIZES)] = None
     strong: Annotated[
         bool,
         typer.Option("--strong", help="Strong scaling, too: a fixed global batch, that of the fewest ranks."),
@@ -100,10 +95,7 @@ class QuestionOptions:
     ] = None
     price_per_gpu_hour: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="[NETWORK=]PRICE",
-            help="What a rank costs an hour, on one network or on all.",
-        ),
+        typer.Option(metavar="[NETWORK=]PRICE", help="What a rank costs an hour, on one network or on all."),
     ] = None
 
     def __post_init__(self) -> None:

@@ -12,8 +12,7 @@ from textwrap import wrap
 from typing import Any
 
 from collectives.formats.whole_file import whole_file
-from testbed.errors import UsageError
-from testbed.extras import how_to_install, is_installed
+from testbed.errors import UsageError, how_to_install, is_installed
 from testbed.output.folder import check_writable
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

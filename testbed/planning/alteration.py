@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from sim.topology import Topology
     from sim.units import Int64Array
 
-
 ALL_LINKS = "all links"
 """The group of every link."""
 

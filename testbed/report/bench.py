@@ -98,9 +98,7 @@ def _parts(request: BenchRequest, timings: Timings, proved: Sequence[Evidence]) 
         yield quiet(LEGEND)
     yield Text([f"Left out: {refusal}." for refusal in timings.refusals], wrap=True)
     yield quiet(
-        *(f"{model}." for model in timings.models),
-        *(f"{one}." for one in proved),
-        gap=not timings.refusals,
+        *(f"{model}." for model in timings.models), *(f"{one}." for one in proved), gap=not timings.refusals
     )
 
 

@@ -21,14 +21,12 @@ if TYPE_CHECKING:
     from testbed.calibration.device.calibration import DeviceCalibration
     from testbed.calibration.device.fitting import FittedKernels
 
-
 INTERVAL = "95 % interval"
 
 MODEL = (
     "the constants with which the simulator, by the transport model named, answers what was measured; "
     "intervals hold 95 of 100 bootstraps, errors are those of the fit"
 )
-
 
 COLUMNS = (
     *asked("collective", "algorithm", "nbytes", "groups"),
@@ -76,10 +74,7 @@ def calibration_result(calibration: Calibration, fitted: Fitted, written: Path |
         model=MODEL,
         seed=SEED,
         rows=Rows(COLUMNS, [own.as_json() for own in fitted.compared]),
-        body={
-            "calibration": calibration.as_json(),
-            "written": [] if written is None else [str(written)],
-        },
+        body={"calibration": calibration.as_json(), "written": [] if written is None else [str(written)]},
         parts=[
             Plot(
                 partial(fit_figure, fitted),

@@ -45,11 +45,7 @@ def fuzzing_result(what: str, tally: Tally, smallest: Judged | None) -> Result:
         model=MODEL,
         rows=Rows(COLUMNS, rows),
         asked=("what",),
-        body={
-            "what": what,
-            **_as_json(tally),
-            "smallest": None if smallest is None else smallest.to_json(),
-        },
+        body={"what": what, **_as_json(tally), "smallest": None if smallest is None else smallest.to_json()},
         parts=[
             *_tally_parts(what, tally),
             *map(_violation, tally.violated),

@@ -14,10 +14,7 @@ from testbed.result import Facts, Grid, Part, Result, Rows, Text, asked, found, 
 
 COLUMNS = (*asked("cause"), *found("seconds_lost", "fraction"))
 OF_PARTS = (*asked("part", "count", "mtbf_hours", "source"), *found("interruptions"))
-OF_POLICIES = (
-    *asked("recovery", "checkpoint"),
-    *found("goodput", "interval_seconds", "method"),
-)
+OF_POLICIES = (*asked("recovery", "checkpoint"), *found("goodput", "interval_seconds", "method"))
 OF_GAINS = (*asked("change"), *found("goodput", "gain"))
 
 MODEL = (
@@ -168,11 +165,7 @@ def _assumptions(training: Goodput, kind: str) -> dict[str, Any]:
         "repair_seconds": setting.repair_seconds,
         "spares": setting.spares,
         "degraded": degraded
-        and {
-            "mtbf_hours": degraded.mtbf_hours,
-            "seconds": degraded.seconds,
-            "slowdown": degraded.slowdown,
-        },
+        and {"mtbf_hours": degraded.mtbf_hours, "seconds": degraded.seconds, "slowdown": degraded.slowdown},
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from collectives import Proof
-from testbed.extras import how_to_install
+from testbed.errors import how_to_install
 from testbed.output.table import counted
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 from testbed.studies.proofs import EVERY_SIZE, MODEL, POWERS_OF_TWO, Outcome, rows_of, solver_is_there
@@ -131,9 +131,7 @@ def proof_table(outcomes: Sequence[Outcome]) -> Grid:
     columns = ("collective", "algorithm", "proved for", *figures)
 
     return Grid(
-        [columns[column] for column in shown],
-        [[row[column] for column in shown] for row in rows],
-        2 + named,
+        [columns[column] for column in shown], [[row[column] for column in shown] for row in rows], 2 + named
     )
 
 

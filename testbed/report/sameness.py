@@ -88,10 +88,7 @@ def sameness_result(
             "tolerance": tolerance,
             "same": all(own.are_same for own in comparisons.values()),
         },
-        parts=[
-            _table(first, comparisons),
-            Text([f"Not compared: {text}" for text in left_out], gap=False),
-        ],
+        parts=[_table(first, comparisons), Text([f"Not compared: {text}" for text in left_out], gap=False)],
         failure="\n".join(failures) if failures else None,
     )
 

@@ -14,9 +14,9 @@ from collectives import Algorithm, ProgramError, Proof
 from collectives.program.render import draw
 from testbed.output.table import counted
 from testbed.plots.figure import Drawing
-from testbed.reference.description import Description, describe, plain
-from testbed.reference.schedule import ProgramSchedule
-from testbed.reference.schedule_svg import schedule_svg
+from testbed.plots.schedule import ProgramSchedule
+from testbed.plots.schedule_svg import schedule_svg
+from testbed.report.description import Description, describe, plain
 from testbed.result import Facts, Fitted, Part, Plot, Result, Rows, Text, asked, found, quiet
 from testbed.studies.proofs import MODEL
 

@@ -38,12 +38,7 @@ COLUMNS = (
 )
 
 
-def simulation_result(
-    request: SimulationRequest,
-    results: Sequence[Simulated],
-    *,
-    all_links: bool,
-) -> Result:
+def simulation_result(request: SimulationRequest, results: Sequence[Simulated], *, all_links: bool) -> Result:
     """Return *results*: one run as facts, several as a table; then links, if wanted, and what is assumed."""
     topology, placement = request.topology, request.placement
     where = [(results[0].run.num_ranks, topology.ranks_per_node)]

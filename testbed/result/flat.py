@@ -8,8 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from testbed.errors import UsageError
-from testbed.extras import how_to_install
+from testbed.errors import UsageError, how_to_install
 
 if TYPE_CHECKING:
     from pandas import DataFrame

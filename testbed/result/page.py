@@ -16,8 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.errors import UsageError
-from testbed.extras import how_to_install, is_installed
+from testbed.errors import UsageError, how_to_install, is_installed
 from testbed.output.folder import check_writable
 from testbed.result.parts import Facts, Grid, Laid, Part, Plot, Text, fitted
 

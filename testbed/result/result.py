@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from rich.console import Console
 
-
 Role = Literal["asked", "found", "how"]
 
 

@@ -25,13 +25,7 @@ MODEL = (
 
 
 def run_in_every_order(
-    script: str,
-    arguments: Sequence[str],
-    topology: Topology,
-    algorithm: Choice,
-    *,
-    module: bool,
-    limit: int,
+    script: str, arguments: Sequence[str], topology: Topology, algorithm: Choice, *, module: bool, limit: int
 ) -> Result:
     """Run *script* on the ranks of *topology* in every order of events, and return what has come of it.
 

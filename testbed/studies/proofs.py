@@ -15,8 +15,7 @@ from collectives.catalogue.resolve import resolve_for_every_collective
 from collectives.catalogue.user_files import unbounded
 from collectives.program.contracts import CONTRACTS
 from collectives.proof import estimate_work
-from testbed.errors import UsageError
-from testbed.extras import is_installed
+from testbed.errors import UsageError, is_installed
 from testbed.output.table import Advance
 
 if TYPE_CHECKING:

@@ -122,11 +122,7 @@ class Simulated:
 
 
 def entries_of(
-    texts: Sequence[str],
-    collective: str,
-    num_ranks: int,
-    ranks_per_node: int,
-    assumed: Assumptions,
+    texts: Sequence[str], collective: str, num_ranks: int, ranks_per_node: int, assumed: Assumptions
 ) -> tuple[Candidate, ...]:
     """Return the algorithms that *texts* name, each a name or several with commas between.
 
@@ -172,10 +168,7 @@ def simulated(request: SimulationRequest, advance: Advance, *, watched: bool) ->
 
 
 def _run(
-    request: SimulationRequest,
-    algorithm: str | Algorithm,
-    nbytes: int,
-    watch: _ProgressOfRun | None,
+    request: SimulationRequest, algorithm: str | Algorithm, nbytes: int, watch: _ProgressOfRun | None
 ) -> Run:
     if watch is not None and not isinstance(algorithm, str):
         algorithm = watch.counting(algorithm)

@@ -25,8 +25,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from testbed.errors import LaunchError, UsageError
-from testbed.extras import how_to_install, is_installed
+from testbed.errors import LaunchError, UsageError, how_to_install, is_installed
 from testbed.tasks.bounds import terminated_in_order
 from testbed.tasks.workers import results_of_workers
 

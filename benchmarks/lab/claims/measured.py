@@ -8,8 +8,7 @@ from typing import Any
 
 from benchmarks.lab.claims.claim import Case, Claim, Finding
 from benchmarks.lab.claims.setups import DEVICES, MODELS_IN_WORDS, PLACES, PROFILES, Training, step
-from testbed.errors import UsageError
-from testbed.extras import how_to_install, is_installed
+from testbed.errors import UsageError, how_to_install, is_installed
 from testbed.output.table import percent, seconds
 from testbed.scripts.asked import ask_ranks
 

@@ -21,14 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias, TypeVar
 
-from collectives.timing import (
-    Assumptions,
-    Job,
-    Software,
-    default_transport_model,
-    simulate,
-    simulate_jobs,
-)
+from collectives.timing import Assumptions, Job, Software, default_transport_model, simulate, simulate_jobs
 from sim import Topology
 from sim.units import MOST_SPEEDUP
 from testbed.calibration.live.calibration import LinkClass

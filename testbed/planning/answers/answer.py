@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from testbed.planning.points import Point
     from testbed.planning.row import Row
 
-
 MAX_EXPLAINED = 8
 """Rows of a piece of work whose lost time and gains are looked into: all of so few, else of the front."""
 MAX_SCRIPTS = 2

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from testbed.planning.points import Point
     from testbed.planning.row import Row
 
-
 CLOSED_FORM = "closed form"
 
 Case: TypeAlias = "tuple[Point, Alteration]"

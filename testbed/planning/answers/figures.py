@@ -18,7 +18,6 @@ from testbed.output.table import spell_size
 if TYPE_CHECKING:
     from testbed.planning.row import Row
 
-
 HOUR = 3600.0
 
 INPUTS = ("label", "layout", "ranks", "scaling", "strategy", "bucket_cap_mb", "algorithm")

@@ -65,11 +65,7 @@ def expected(setting: Setting) -> Expected:
     again = math.expm1(rate * (cycle + write)) * (1 / rate + outage)
     whole = -math.expm1(-rate * cycle) * (1 / rate + outage + again)
     up = whole / (1 + rate * outage)
-    lost = {
-        CHECKPOINT: stall / whole,
-        LOST_WORK: max(0.0, up - cycle) / whole,
-        RESTART: (whole - up) / whole,
-    }
+    lost = {CHECKPOINT: stall / whole, LOST_WORK: max(0.0, up - cycle) / whole, RESTART: (whole - up) / whole}
     return Expected(train / whole, rate, lost)
 
 

@@ -13,8 +13,8 @@ import pytest
 from collectives import Copy, Recv, Send, algorithm, resolve_algorithm, verify
 from collectives.program.render import draw
 from testbed.errors import UsageError
-from testbed.reference.schedule import schedule_of
-from testbed.reference.schedule_svg import schedule_svg
+from testbed.plots.schedule import schedule_of
+from testbed.plots.schedule_svg import schedule_svg
 from testbed.report.schedule import cut
 from tests.commands import called, reported
 

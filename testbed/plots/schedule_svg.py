@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 
 from testbed.plots.figure import NoFigure
-from testbed.reference.schedule import LocalMove, ProgramSchedule, ScheduledMessage
+from testbed.plots.schedule import LocalMove, ProgramSchedule, ScheduledMessage
 
 MAX_RANKS = 16
 MAX_STEPS = 32

@@ -1,1 +1,0 @@
-"""Descriptions and drawings of the shipped algorithms."""
