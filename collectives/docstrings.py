@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from contextlib import suppress
 from functools import cache
@@ -15,13 +16,19 @@ _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 def docstring_of(thing: Any) -> str | None:
     """Return the docstring of a function or a module without its indentation, None if it has none."""
-    text = inspect.getdoc(thing)
-    if text is None and sys.flags.optimize > 1:
+    if sys.flags.optimize > 1:  # where a dataclass says its signature instead
         with suppress(OSError, TypeError, KeyError, SyntaxError):
             module = thing if isinstance(thing, ModuleType) else sys.modules[thing.__module__]
             path = [] if thing is module else thing.__qualname__.split(".")
-            text = _from_source(inspect.getsource(module), *path)
-    return text
+            return _from_source(inspect.getsource(module), *path)
+    return inspect.getdoc(thing)
+
+
+def entries_of(docstring: str, section: str) -> dict[str, str]:
+    """Return the text of each name in a *section* of a docstring, such as ``Args``; none without it."""
+    found = re.search(rf"^{section}:\n((?: +.*\n?)+)", docstring, re.MULTILINE)
+    entries = re.findall(r"^    (\w+): (.*(?:\n     .*)*)", found[1] if found else "", re.MULTILINE)
+    return {name: " ".join(map(str.strip, text.splitlines())) for name, text in entries}
 
 
 @cache

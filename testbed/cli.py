@@ -89,7 +89,7 @@ def imported(name: str) -> TyperCommand:
     alone.command(
         name,
         cls=classes.get(name, CheckedCommand),
-        help=docstring_of(function),
+        help=(docstring_of(function) or "").partition("\n\nArgs:")[0],
         epilog=getattr(module, "EXAMPLES", None),
         hidden=name not in COMMANDS,
     )(getattr(function, "in_shell", function))

@@ -45,73 +45,30 @@ DEFAULT_RANKS = 4
 
 @partial(command, draws="time over size")
 def bench(
-    transport: Annotated[
-        TransportName,
-        typer.Option(
-            help="sim: virtual time; threads: of one process; shm, gloo, nccl: processes, real time. shm is "
-            "memory that the ranks of one host share; native there is Gloo's own."
-        ),
-    ] = TransportName.SIM,
+    transport: TransportName = TransportName.SIM,
     ranks: Annotated[
         int | None,
         typer.Option(metavar="N", help=f"World size; by default {DEFAULT_RANKS}, under torchrun its own."),
     ] = None,
-    collective: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all.",
-        ),
-    ] = "all_reduce",
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST",
-            help="Names, name:key=value, FILE.py:FUNCTION, FILE.xml, FILE.json; native: the vendor's own; "
-            "all: those that ship; auto (sim) or auto:table=FILE: the best for each size. By default the "
-            "collective's own default.",
-        ),
-    ] = None,
-    nbytes: Annotated[
-        str,
-        typer.Option(metavar="LIST", help="4K-64M (times --factor), or a list: 4K,1M; K, M, G are 2^10, …"),
-    ] = "4K-64M",
+    collective: Annotated[str, typer.Option(metavar="NAME")] = "all_reduce",
+    algorithm: Annotated[str | None, typer.Option(metavar="LIST")] = None,
+    nbytes: Annotated[str, typer.Option(metavar="LIST")] = "4K-64M",
     factor: SizeFactor = 2,
     dtype: Annotated[str, typer.Option(metavar="TYPE", help=f"One of {', '.join(ITEM_SIZES)}.")] = "float32",
     network: Annotated[
         str | None,
         typer.Option(metavar="NAME|FILE", help=f"Network to simulate; by default {DEFAULT_NETWORK}."),
     ] = None,
-    compare: Annotated[
-        bool,
-        typer.Option(
-            "--compare",
-            help="Simulated beside measured; without --network, on a switch fitted to this very run.",
-        ),
-    ] = False,
+    compare: Annotated[bool, typer.Option("--compare")] = False,
     *,
     counts: CollectiveAssumptionOptions,
-    payload: Annotated[
-        bool,
-        typer.Option("--payload", help="sim: carry real tensors too, and check them (takes memory for all)."),
-    ] = False,
-    registered: Annotated[
-        bool,
-        typer.Option(
-            "--registered",
-            help="shm: tensors in memory that the ranks share, as Communicator.zeros returns it and DDP's "
-            "buckets have it; -R of nccl-tests.",
-        ),
-    ] = False,
-    iterations: Annotated[
-        int, typer.Option(metavar="N", min=1, max=MAX_COUNT, help="Timed calls of each size.")
-    ] = 20,
-    warmup: Annotated[int, typer.Option(metavar="N", min=0, max=MAX_COUNT, help="Calls before them.")] = 5,
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long a collective may wait for its peers.")
-    ] = 60.0,
+    payload: Annotated[bool, typer.Option("--payload")] = False,
+    registered: Annotated[bool, typer.Option("--registered")] = False,
+    iterations: Annotated[int, typer.Option(metavar="N", min=1, max=MAX_COUNT)] = 20,
+    warmup: Annotated[int, typer.Option(metavar="N", min=0, max=MAX_COUNT)] = 5,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS")] = 60.0,
     port: Port = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as JSON too.")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
 ) -> Result:
     """Time a collective in the columns of nccl-tests, or compare algorithms.
 
@@ -120,6 +77,23 @@ def bench(
     Several algorithms are measured in turns, size by size, and the fastest at each size is marked.
 
     shm, gloo and nccl start their own processes, or join those of torchrun.
+
+    Args:
+        transport: sim: virtual time; threads: of one process; shm, gloo, nccl: processes, real time. shm is
+            memory that the ranks of one host share; native there is Gloo's own.
+        collective: all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all.
+        algorithm: Names, name:key=value, FILE.py:FUNCTION, FILE.xml, FILE.json; native: the vendor's own;
+            all: those that ship; auto (sim) or auto:table=FILE: the best for each size. By default the
+            collective's own default.
+        nbytes: 4K-64M (times --factor), or a list: 4K,1M; K, M, G are 2^10, …
+        compare: Simulated beside measured; without --network, on a switch fitted to this very run.
+        payload: sim: carry real tensors too, and check them (takes memory for all).
+        registered: shm: tensors in memory that the ranks share, as Communicator.zeros returns it and DDP's
+            buckets have it; -R of nccl-tests.
+        iterations: Timed calls of each size.
+        warmup: Calls before them.
+        timeout: How long a collective may wait for its peers.
+        output: Write the result as JSON too.
     """
     num_ranks = joined_ranks(ranks) or parse_ranks(str(DEFAULT_RANKS if ranks is None else ranks))[0]
     collective = collective.replace("-", "_")

@@ -35,49 +35,17 @@ Examples:
 
 @partial(command, draws="the fit of a measured network, and its residuals")
 def calibrate(
-    table_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="FILE",
-            help="A table of measured collectives: a log of nccl-tests, bench --json, or CSV.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The network file to write; a folder for several machines."),
-    ] = None,
-    network: Annotated[
-        str | None,
-        typer.Option(metavar="NAME|FILE", help="Take links and hardware of this network over into the file."),
-    ] = None,
-    select: Annotated[
-        str | None,
-        typer.Option(metavar="PATTERNS", help="Only sets of the table with such names: 'ar_h100_*,ag_*'."),
-    ] = None,
+    table_file: Annotated[Path | None, typer.Option("--from", metavar="FILE")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    network: Annotated[str | None, typer.Option(metavar="NAME|FILE")] = None,
+    select: Annotated[str | None, typer.Option(metavar="PATTERNS")] = None,
     *,
     table: TableOptions,
-    transport: Annotated[
-        Literal["gloo", "shm"],
-        typer.Option(
-            help="What carries bytes between processes: gloo, or memory that those of a host share."
-        ),
-    ] = "gloo",
-    device: Annotated[
-        bool,
-        typer.Option("--device", help="Measure kernels on this machine's GPU or processor: a device file."),
-    ] = False,
-    types: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="With --device: float32,bfloat16,float16,float64,tfloat32."),
-    ] = None,
-    threads: Annotated[
-        int,
-        typer.Option(min=1, max=1024, help="With --device: threads of the processor that a kernel may use."),
-    ] = 1,
-    seconds: Annotated[
-        float | None, typer.Option(metavar="S", help="How long to measure a network, about: 75 s by default.")
-    ] = None,
+    transport: Literal["gloo", "shm"] = "gloo",
+    device: Annotated[bool, typer.Option("--device")] = False,
+    types: Annotated[str | None, typer.Option(metavar="LIST")] = None,
+    threads: Annotated[int, typer.Option(min=1, max=1024)] = 1,
+    seconds: Annotated[float | None, typer.Option(metavar="S")] = None,
     port: Port = None,
 ) -> Result | None:
     """Find the constants of a machine, and write the file that predicts with them.
@@ -88,6 +56,17 @@ def calibrate(
 
     From a table: what the library's own collectives take, for --model measured. With --device: what
     kernels take by kind, type and shape, for run --compute FILE; about a minute for each type.
+
+    Args:
+        table_file: A table of measured collectives: a log of nccl-tests, bench --json, or CSV.
+        output: The network file to write; a folder for several machines.
+        network: Take links and hardware of this network over into the file.
+        select: Only sets of the table with such names: 'ar_h100_*,ag_*'.
+        transport: What carries bytes between processes: gloo, or memory that those of a host share.
+        device: Measure kernels on this machine's GPU or processor: a device file.
+        types: With --device: float32,bfloat16,float16,float64,tfloat32.
+        threads: With --device: threads of the processor that a kernel may use.
+        seconds: How long to measure a network, about: 75 s by default.
     """
     if output is not None and table_file is None:
         check_writable(output)  # no folder: there is one file

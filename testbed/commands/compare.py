@@ -21,19 +21,21 @@ Examples:
 
 @command
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="A", help="A result: what a command printed with --json.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="The result to hold against it.")],
-    tolerance: Annotated[
-        float, typer.Option(min=0.0, help="Relative difference of a figure that counts as none.")
-    ] = 1e-6,
-    figure: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Figure to show side by side; by default a time.")
-    ] = None,
+    first: Annotated[Path, typer.Argument(metavar="A")],
+    second: Annotated[Path, typer.Argument(metavar="B")],
+    tolerance: Annotated[float, typer.Option(min=0.0)] = 1e-6,
+    figure: Annotated[str | None, typer.Option(metavar="NAME")] = None,
 ) -> Result:
     """Hold two results against each other: what was asked differently, and what came out differently.
 
     A and B are what any command printed with --json. The exit code is 0 where the answers agree, though the
     questions may differ, and 1 where they differ by more than the tolerance.
+
+    Args:
+        first: A result: what a command printed with --json.
+        second: The result to hold against it.
+        tolerance: Relative difference of a figure that counts as none.
+        figure: Figure to show side by side; by default a time.
     """
     from testbed.report.compared import chief_figure, compared_result, figures
     from testbed.result.comparison import compare as compared

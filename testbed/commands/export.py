@@ -39,32 +39,25 @@ WireProtocol: TypeAlias = Literal["simple", "ll", "ll128"]
 
 @command
 def export(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="ALGORITHM|TABLE.json",
-            help="As for show; for nccl-tuner what testbed bench --output has written.",
-        ),
-    ],
-    format: Annotated[
-        Format, typer.Option(help="MSCCL XML, an MSCCL++ plan, or a table for NCCL's example tuner plugin.")
-    ],
-    ranks: Annotated[
-        int | None, typer.Option(min=1, max=MAX_RANKS, metavar="N", help="World size; a table has its own.")
-    ] = None,
+    source: Annotated[str, typer.Argument(metavar="ALGORITHM|TABLE.json")],
+    format: Format,
+    ranks: Annotated[int | None, typer.Option(min=1, max=MAX_RANKS, metavar="N")] = None,
     collective: CollectiveOf = None,
-    protocol: Annotated[WireProtocol, typer.Option(help="Named in the file; MSCCL++ plans are simple.")] = (
-        "simple"
-    ),
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write it; by default, and with -, stdout.")
-    ] = None,
+    protocol: WireProtocol = ("simple"),
+    output: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     *,
     outputs: Outputs,
 ) -> Result:
     """Write an algorithm, or a table of which is fastest, for another runtime.
 
     Algorithms are proved first. What a format cannot express is refused with the reason.
+
+    Args:
+        source: As for show; for nccl-tuner what testbed bench --output has written.
+        format: MSCCL XML, an MSCCL++ plan, or a table for NCCL's example tuner plugin.
+        ranks: World size; a table has its own.
+        protocol: Named in the file; MSCCL++ plans are simple.
+        output: Where to write it; by default, and with -, stdout.
     """
     output = None if output == STDOUT else output
     if output is None and not outputs.as_json and (outputs.html or outputs.csv):

@@ -38,24 +38,21 @@ MAX_RANKS = 1024
 
 @dataclass(frozen=True)
 class DrawOptions:
-    """Options for what is drawn."""
+    """Options for what is drawn.
 
-    ranks: Annotated[
-        str | None, typer.Option(metavar="LIST", help="World sizes to draw from: 2-8.  [2-4; programs 2-6]")
-    ] = None
-    network: Annotated[
-        list[str] | None, typer.Option(metavar="NAME|FILE", help="Networks to draw from; may be repeated.")
-    ] = None
-    algorithm: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Algorithms of all-reduce to draw from; may be repeated."),
-    ] = None
-    compute: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="Models of computation to draw from (see run).")
-    ] = None
-    faults: Annotated[
-        str | None, typer.Option(metavar="NAME,…", help="Faults to draw from, or none; by default all.")
-    ] = None
+    Attributes:
+        ranks: World sizes to draw from: 2-8.  [2-4; programs 2-6]
+        network: Networks to draw from; may be repeated.
+        algorithm: Algorithms of all-reduce to draw from; may be repeated.
+        compute: Models of computation to draw from (see run).
+        faults: Faults to draw from, or none; by default all.
+    """
+
+    ranks: Annotated[str | None, typer.Option(metavar="LIST")] = None
+    network: Annotated[list[str] | None, typer.Option(metavar="NAME|FILE")] = None
+    algorithm: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None
+    compute: Annotated[list[str] | None, typer.Option(metavar="MODEL")] = None
+    faults: Annotated[str | None, typer.Option(metavar="NAME,…")] = None
 
     def space(self, script: str, argv: list[str], is_module: bool) -> Space:
         """Return what runs of *script* are drawn from.
@@ -113,16 +110,18 @@ class DrawOptions:
 
 @dataclass(frozen=True)
 class SeedOptions:
-    """Options for which seeds are tried, for how long, and where."""
+    """Options for which seeds are tried, for how long, and where.
 
-    seeds: Annotated[int, typer.Option(min=1, max=10**9, metavar="N", help="How many: 0 to N - 1.")] = 100
-    seed: Annotated[
-        int | None, typer.Option(min=0, max=2**63, metavar="N", help="This one alone, again.")
-    ] = None
+    Attributes:
+        seeds: How many: 0 to N - 1.
+        seed: This one alone, again.
+        workers: Processes; by default one per core.
+    """
+
+    seeds: Annotated[int, typer.Option(min=1, max=10**9, metavar="N")] = 100
+    seed: Annotated[int | None, typer.Option(min=0, max=2**63, metavar="N")] = None
     time_limit: TimeLimit = None
-    workers: Annotated[
-        int | None, typer.Option(min=1, max=1024, metavar="N", help="Processes; by default one per core.")
-    ] = None
+    workers: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N")] = None
     scheduler: Scheduler = None
 
     @property
@@ -133,13 +132,7 @@ class SeedOptions:
 
 @command
 def fuzz(
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="SCRIPT|ALGORITHM,…|all",
-            help="An ordinary torchrun script; or programs without one: names, FILE.py:FUNCTION, or all.",
-        ),
-    ],
+    what: Annotated[str, typer.Argument(metavar="SCRIPT|ALGORITHM,…|all")],
     arguments: ScriptArguments = None,
     *,
     draws: DrawOptions,
@@ -152,6 +145,9 @@ def fuzz(
     whatever else happens, a run ends as without it or in an error that names the culprit. A violation is made
     smaller, and printed as a test for pytest. It ends with 1 also where nothing was checked.
     Options come before SCRIPT; all that follows it is the script's.
+
+    Args:
+        what: An ordinary torchrun script; or programs without one: names, FILE.py:FUNCTION, or all.
     """
     subject = _subject(what, arguments or [], draws, module)
     from testbed.fuzzing.campaign import explore

@@ -27,24 +27,16 @@ DEFAULT_RANKS = 64
 
 @partial(command, draws="the network")
 def network(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NAME|FILE]", help="A preset or a network file; without, all presets are listed."
-        ),
-    ] = None,
-    ranks: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=MAX_RANKS,
-            help="How many ranks, where the file does not say; by default 64, or two nodes if that is more.",
-        ),
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME|FILE]")] = None,
+    ranks: Annotated[int | None, typer.Option(min=1, max=MAX_RANKS)] = None,
 ) -> Result:
     """Show a network: its links, its diameter, its bisection bandwidth, and a sketch.
 
     Without a name, the networks that ship are listed.
+
+    Args:
+        name: A preset or a network file; without, all presets are listed.
+        ranks: How many ranks, where the file does not say; by default 64, or two nodes if that is more.
     """
     from sim import load_network
     from testbed.report.network import listing_result, network_result

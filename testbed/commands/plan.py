@@ -31,29 +31,14 @@ Examples:
 
 @partial(command, draws="time and cost, or what else tells designs apart")
 def plan(
-    question: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="QUESTION.toml|SCRIPT|MODEL.toml",
-            help="The question as a file, the script that is trained, or the model.",
-        ),
-    ] = None,
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="ARGS…", help="What the script is given.")
-    ] = None,
+    question: Annotated[Path | None, typer.Argument(metavar="QUESTION.toml|SCRIPT|MODEL.toml")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS…")] = None,
     *,
     asked: QuestionOptions,
     sweeps: SweepOptions,
     long: GoodputOptions,
     laid_out: LayoutOptions,
-    explain: Annotated[
-        bool | None,
-        typer.Option(
-            "--explain/--no-explain",
-            help="Whether to find out what designs lose to what, and what would help, by further "
-            "predictions; by default of all but scripts.",
-        ),
-    ] = None,
+    explain: Annotated[bool | None, typer.Option("--explain/--no-explain")] = None,
     time_limit: TimeLimit = None,
 ) -> Result:
     """Answer a question about a cluster: time, cost and what limits each design.
@@ -71,6 +56,12 @@ def plan(
     With --layouts: which layout of a MODEL.toml is best (a file with [model], or llama-70b.toml and others
     that ship), what each family of them costs, and which three to measure first. Of a SCRIPT with options
     for its layout: by runs with few of its own layers.
+
+    Args:
+        question: The question as a file, the script that is trained, or the model.
+        arguments: What the script is given.
+        explain: Whether to find out what designs lose to what, and what would help, by further predictions;
+            by default of all but scripts.
     """
     if laid_out.layouts and (long.goodput or explain is not None):
         other = "--goodput" if long.goodput else "--explain"

@@ -50,17 +50,26 @@ class CheckpointName(StrEnum):
 
 @dataclass(frozen=True)
 class GoodputOptions:
-    """Options for the goodput of a long training."""
+    """Options for the goodput of a long training.
+
+    Attributes:
+        goodput: How much of a long training's time counts, with SCRIPT as its step.
+        days: Length of the training.
+        recovery: After a failure: a new job; nodes that stand by; the same processes; or fewer nodes.
+        detection_time: Until all ranks know of a failure.
+        spares: Nodes that stand by; by default there is always one.
+        repair_time: Until a failed node is back.
+        degraded: Nodes that are slow for a while: each one every MTBF, for TIME, steps FACTOR as long.
+        checkpoint: Whether training waits for storage, or for the hosts' memory.
+        checkpoint_interval: Of training between checkpoints; by default the best.
+        checkpoint_bytes: Of the whole state; by default that of the script's optimizer.
+        storage_bandwidth: Into storage, of all nodes together; by default 0.98 GB/s for each node.
+    """
 
     PANEL: ClassVar = "Goodput"
 
-    goodput: Annotated[
-        bool,
-        typer.Option("--goodput", help="How much of a long training's time counts, with SCRIPT as its step."),
-    ] = False
-    days: Annotated[float, typer.Option(min=0.01, max=3650, metavar="N", help="Length of the training.")] = (
-        30.0
-    )
+    goodput: Annotated[bool, typer.Option("--goodput")] = False
+    days: Annotated[float, typer.Option(min=0.01, max=3650, metavar="N")] = 30.0
     mtbf: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,12 +78,7 @@ class GoodputOptions:
             "as in Llama 3's training), rack; or of the whole: cluster=3h.",
         ),
     ] = None
-    recovery: Annotated[
-        RecoveryName,
-        typer.Option(
-            help="After a failure: a new job; nodes that stand by; the same processes; or fewer nodes."
-        ),
-    ] = RecoveryName.RESTART
+    recovery: RecoveryName = RecoveryName.RESTART
     restart_time: Annotated[
         str | None,
         typer.Option(
@@ -84,41 +88,14 @@ class GoodputOptions:
             + ".",
         ),
     ] = None
-    detection_time: Annotated[
-        str, typer.Option(metavar="TIME", help="Until all ranks know of a failure.")
-    ] = f"{DETECTION_SECONDS:g}s"
-    spares: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=100_000, metavar="N", help="Nodes that stand by; by default there is always one."
-        ),
-    ] = None
-    repair_time: Annotated[str, typer.Option(metavar="TIME", help="Until a failed node is back.")] = (
-        f"{REPAIR_SECONDS / 3600:g}h"
-    )
-    degraded: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MTBF:TIME:FACTOR",
-            help="Nodes that are slow for a while: each one every MTBF, for TIME, steps FACTOR as long.",
-        ),
-    ] = None
-    checkpoint: Annotated[
-        CheckpointName, typer.Option(help="Whether training waits for storage, or for the hosts' memory.")
-    ] = CheckpointName.SYNC
-    checkpoint_interval: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Of training between checkpoints; by default the best.")
-    ] = None
-    checkpoint_bytes: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Of the whole state; by default that of the script's optimizer."),
-    ] = None
-    storage_bandwidth: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RATE", help="Into storage, of all nodes together; by default 0.98 GB/s for each node."
-        ),
-    ] = None
+    detection_time: Annotated[str, typer.Option(metavar="TIME")] = f"{DETECTION_SECONDS:g}s"
+    spares: Annotated[int | None, typer.Option(min=0, max=100_000, metavar="N")] = None
+    repair_time: Annotated[str, typer.Option(metavar="TIME")] = f"{REPAIR_SECONDS / 3600:g}h"
+    degraded: Annotated[str | None, typer.Option(metavar="MTBF:TIME:FACTOR")] = None
+    checkpoint: CheckpointName = CheckpointName.SYNC
+    checkpoint_interval: Annotated[str | None, typer.Option(metavar="TIME")] = None
+    checkpoint_bytes: Annotated[str | None, typer.Option(metavar="SIZE")] = None
+    storage_bandwidth: Annotated[str | None, typer.Option(metavar="RATE")] = None
 
     def mtbf_hours(self) -> dict[str, float]:
         """Return the hours between failures that are given, by part.

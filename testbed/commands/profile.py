@@ -37,24 +37,13 @@ COLUMNS = (*asked("name"), *found("numel", "dtype", "nbytes", "ready_seconds"))
 
 @command
 def profile(
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="An ordinary training script.")],
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT")],
     arguments: ScriptArguments = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The profile; by default SCRIPT-profile.json here.")
-    ] = None,
-    iterations: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=1, max=MAX_COUNT, help="Backward passes to record; then the script is ended."
-        ),
-    ] = 9,
-    warmup: Annotated[int, typer.Option(metavar="N", min=0, max=MAX_COUNT, help="Passes before them.")] = 2,
-    module: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which module, where the script trains several.")
-    ] = None,
-    each_rank: Annotated[
-        bool, typer.Option("--each-rank", help="Under torchrun: every rank writes, FILE-rankN.json.")
-    ] = False,
+    output: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    iterations: Annotated[int, typer.Option(metavar="N", min=1, max=MAX_COUNT)] = 9,
+    warmup: Annotated[int, typer.Option(metavar="N", min=0, max=MAX_COUNT)] = 2,
+    module: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    each_rank: Annotated[bool, typer.Option("--each-rank")] = False,
     *,
     outputs: Outputs,
 ) -> Result | None:
@@ -62,6 +51,14 @@ def profile(
 
     The script runs unmodified, alone or under torchrun, with our DDP, torch's, or a bare module, on CPU or
     GPU. Options come before SCRIPT. Ctrl-C keeps what was recorded.
+
+    Args:
+        script: An ordinary training script.
+        output: The profile; by default SCRIPT-profile.json here.
+        iterations: Backward passes to record; then the script is ended.
+        warmup: Passes before them.
+        module: Which module, where the script trains several.
+        each_rank: Under torchrun: every rank writes, FILE-rankN.json.
     """
     from ddp import record
 

@@ -58,29 +58,19 @@ def run(
     outputs: Outputs,
     checks: CheckOptions,
     module: IsModule = False,
-    own: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,…",
-            help="Packages of which each rank gets a copy, as they keep what a process has once; known ones, "
-            "such as accelerate, are copied anyway.",
-        ),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=1024,
-            metavar="N",
-            help="Run for real: N processes here, our algorithms over Gloo or NCCL.",
-        ),
-    ] = None,
+    own: Annotated[str | None, typer.Option(metavar="NAME,…")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N")] = None,
 ) -> Result:
     """Run a training script, unmodified, as many ranks in virtual time, in one process.
 
     Whatever backend it asks for, its process groups are ours, on a network that is simulated, and what it
     does on cuda devices is done on the CPU. It computes real numbers; the times are predicted. Options come
     before SCRIPT; all that follows it is the script's.
+
+    Args:
+        own: Packages of which each rank gets a copy, as they keep what a process has once; known ones, such
+            as accelerate, are copied anyway.
+        processes: Run for real: N processes here, our algorithms over Gloo or NCCL.
     """
     held = (*conditions.parse(), *faults.parse(conditions.seed))
     of_one_timed_run = {

@@ -30,31 +30,25 @@ Examples:
 def same(
     script: Script,
     arguments: ScriptArguments = None,
-    ranks: Annotated[
-        str, typer.Option(metavar="LIST", help="Numbers of ranks; all are compared with the first.")
-    ] = "1,2,4",
-    steps: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Of so many steps, from the first, values are kept.")
-    ] = 10,
-    tolerance: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Relative difference of a parameter that is rounding.")
-    ] = 1e-4,
+    ranks: Annotated[str, typer.Option(metavar="LIST")] = "1,2,4",
+    steps: Annotated[int, typer.Option(min=1, max=10_000)] = 10,
+    tolerance: Annotated[float, typer.Option(min=0.0, max=1.0)] = 1e-4,
     network: Network = DEFAULT_NETWORK,
     module: IsModule = False,
-    vary: Annotated[
-        tuple[str, str] | None,
-        typer.Option(
-            metavar="WORDS WORDS",
-            help="Compare two runs of one number of ranks instead: of a script that gets the first words "
-            "besides, and the second.",
-        ),
-    ] = None,
+    vary: Annotated[tuple[str, str] | None, typer.Option(metavar="WORDS WORDS")] = None,
 ) -> Result:
     """Say whether a training is the same on different numbers of ranks, and at which step it first parts.
 
     The script must divide the same global batch among its ranks: where each rank brings a batch of its own
     size, more ranks are another training. Every run computes in virtual time, in this process; a script's
     output is not shown. Options come before SCRIPT; all that follows it is the script's.
+
+    Args:
+        ranks: Numbers of ranks; all are compared with the first.
+        steps: Of so many steps, from the first, values are kept.
+        tolerance: Relative difference of a parameter that is rounding.
+        vary: Compare two runs of one number of ranks instead: of a script that gets the first words besides,
+            and the second.
     """
     counts = parse_ranks(ranks)
     if vary is None:

@@ -30,10 +30,7 @@ DEFAULT_STRATEGIES = ("after_backward", "wait_free")
 
 @partial(command, draws="efficiency and exposed communication over ranks")
 def scale(
-    profile: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME|FILE,…", help="What a rank computes; by default resnet50."),
-    ] = None,
+    profile: Annotated[list[str] | None, typer.Option(metavar="NAME|FILE,…")] = None,
     network: Annotated[
         list[str] | None,
         typer.Option(
@@ -41,7 +38,7 @@ def scale(
         ),
     ] = None,
     ranks: Annotated[str, typer.Option(metavar="LIST", help=WORLD_SIZES)] = "1-1024x2",
-    bucket_cap_mb: Annotated[float, typer.Option(metavar="MB", help="Size of a bucket, in MiB.")] = 25.0,
+    bucket_cap_mb: Annotated[float, typer.Option(metavar="MB")] = 25.0,
     strategy: Annotated[
         list[str] | None,
         typer.Option(
@@ -51,23 +48,8 @@ def scale(
             f"by default {', '.join(DEFAULT_STRATEGIES)}.",
         ),
     ] = None,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Algorithm of the all-reduce: a name, name:key=value, FILE.py:FUNCTION; auto: the cheapest "
-            "for each bucket; nccl: what NCCL would choose; native: what Gloo or NCCL runs. By default nccl "
-            "where the network names GPUs, else auto.",
-            show_default=False,
-        ),
-    ] = None,
-    strong: Annotated[
-        bool,
-        typer.Option(
-            "--strong",
-            help="Strong scaling: a fixed global batch, that of the fewest ranks; by default weak.",
-        ),
-    ] = False,
+    algorithm: Annotated[str | None, typer.Option(metavar="NAME", show_default=False)] = None,
+    strong: Annotated[bool, typer.Option("--strong")] = False,
     *,
     counts: StepAssumptionOptions,
     time_limit: TimeLimit = None,
@@ -79,6 +61,14 @@ def scale(
     besides, and with what the options count.
 
     Ctrl-C, or a time limit, ends it and shows what is there.
+
+    Args:
+        profile: What a rank computes; by default resnet50.
+        bucket_cap_mb: Size of a bucket, in MiB.
+        algorithm: Algorithm of the all-reduce: a name, name:key=value, FILE.py:FUNCTION; auto: the cheapest
+            for each bucket; nccl: what NCCL would choose; native: what Gloo or NCCL runs. By default nccl
+            where the network names GPUs, else auto.
+        strong: Strong scaling: a fixed global batch, that of the fewest ranks; by default weak.
     """
     from collectives.catalogue.selectors import NATIVE, check_choice
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy

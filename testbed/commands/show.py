@@ -23,19 +23,17 @@ MAX_RANKS = 256
 
 @partial(command, draws="the schedule", suffixes=".svg")
 def show(
-    algorithm: Annotated[
-        str,
-        typer.Argument(
-            metavar="ALGORITHM|FILE.py:FUNCTION|FILE.xml|FILE.json",
-            help="A shipped algorithm, a function in a file of your own, MSCCL XML or a schedule.",
-        ),
-    ],
-    ranks: Annotated[int, typer.Option(min=1, max=MAX_RANKS, help="How many ranks.")] = 8,
+    algorithm: Annotated[str, typer.Argument(metavar="ALGORITHM|FILE.py:FUNCTION|FILE.xml|FILE.json")],
+    ranks: Annotated[int, typer.Option(min=1, max=MAX_RANKS)] = 8,
     collective: CollectiveOf = None,
 ) -> Result:
     """Draw who sends which chunk to whom, in which step, with the cost and the source.
 
     The schedule of a wrong program is drawn, too; the fault follows, with exit code 1.
+
+    Args:
+        algorithm: A shipped algorithm, a function in a file of your own, MSCCL XML or a schedule.
+        ranks: How many ranks.
     """
     from collectives import ProgramError, verify
     from testbed.plots.schedule import schedule_of

@@ -36,59 +36,36 @@ Examples:
 
 @partial(command, draws="time and bus bandwidth over size, or of one size the load of the links")
 def simulate(
-    algorithm: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="ALGORITHM...",
-            help="Names, name:key=value, FILE.py:FUNCTION, FILE.xml, FILE.json; auto: the cheapest; nvls: "
-            "reduced in the switches; nccl, native: what NCCL or Gloo runs; all: those that ship. Several "
-            "are compared.",
-        ),
-    ],
+    algorithm: Annotated[list[str], typer.Argument(metavar="ALGORITHM...")],
     network: Network = DEFAULT_NETWORK,
-    ranks: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=MAX_RANKS,
-            help="Places of the network, where its file does not say; by default 64 or two nodes.",
-        ),
-    ] = None,
-    nbytes: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZES", help="Buffer sizes: 64M, a list 4K,1M, or a range 4K-1G (times --factor)."
-        ),
-    ] = "64M",
+    ranks: Annotated[int | None, typer.Option(min=1, max=MAX_RANKS)] = None,
+    nbytes: Annotated[str, typer.Option(metavar="SIZES")] = "64M",
     factor: SizeFactor = 2,
-    collective: Annotated[str, typer.Option(metavar="NAME", help="Collective to simulate.")] = "all_reduce",
-    placement: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME|LIST", help="packed, round_robin, or the place of each rank: 0,8,1,9 or 0-7,16-23."
-        ),
-    ] = "packed",
-    engine: Annotated[
-        Literal["auto", "makespan", "events", "ranks"],
-        typer.Option(
-            help="auto: makespan where it is exact, else events; ranks: events, each rank by itself."
-        ),
-    ] = "auto",
+    collective: Annotated[str, typer.Option(metavar="NAME")] = "all_reduce",
+    placement: Annotated[str, typer.Option(metavar="NAME|LIST")] = "packed",
+    engine: Literal["auto", "makespan", "events", "ranks"] = "auto",
     *,
     counts: CollectiveAssumptionOptions,
     under: ConditionOptions,
-    links: Annotated[
-        bool,
-        typer.Option("--links", help="List the links that were used most, those that are alike in one line."),
-    ] = False,
-    all_links: Annotated[
-        bool, typer.Option("--all-links", help="List all links that were used, each by itself.")
-    ] = False,
+    links: Annotated[bool, typer.Option("--links")] = False,
+    all_links: Annotated[bool, typer.Option("--all-links")] = False,
     trace: TraceFile = None,
 ) -> Result:
     """Predict how long a collective takes on a network, and see where its time goes.
 
     One algorithm at one size is reported in full; several are compared, with the bottleneck of each.
+
+    Args:
+        algorithm: Names, name:key=value, FILE.py:FUNCTION, FILE.xml, FILE.json; auto: the cheapest; nvls:
+            reduced in the switches; nccl, native: what NCCL or Gloo runs; all: those that ship. Several are
+            compared.
+        ranks: Places of the network, where its file does not say; by default 64 or two nodes.
+        nbytes: Buffer sizes: 64M, a list 4K,1M, or a range 4K-1G (times --factor).
+        collective: Collective to simulate.
+        placement: packed, round_robin, or the place of each rank: 0,8,1,9 or 0-7,16-23.
+        engine: auto: makespan where it is exact, else events; ranks: events, each rank by itself.
+        links: List the links that were used most, those that are alike in one line.
+        all_links: List all links that were used, each by itself.
     """
     from sim import load_network
     from testbed.calibration.live.calibration import origin_of

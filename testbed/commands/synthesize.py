@@ -27,42 +27,25 @@ Examples:
 @command
 def synthesize(
     network: Network = "dgx-a100",
-    ranks: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=2,
-            max=512,
-            help="Places of the network; by default as its file says, or two nodes.",
-        ),
-    ] = None,
-    collective: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="all_gather, reduce_scatter, all_reduce, broadcast, reduce or all_to_all."
-        ),
-    ] = "all_reduce",
-    nbytes: Annotated[
-        str, typer.Option(metavar="SIZE", help="Bytes of the buffer that it is made for.")
-    ] = "1G",
-    root: Annotated[int, typer.Option(metavar="RANK", min=0, help="Of broadcast and reduce.")] = 0,
-    fail_link: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="LINK", help="A link that has failed: 'node 0 NIC 1 up', or its number. May be repeated."
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.json", help="Write the program; FILE.json is an algorithm wherever a name is."
-        ),
-    ] = None,
+    ranks: Annotated[int | None, typer.Option(metavar="N", min=2, max=512)] = None,
+    collective: Annotated[str, typer.Option(metavar="NAME")] = "all_reduce",
+    nbytes: Annotated[str, typer.Option(metavar="SIZE")] = "1G",
+    root: Annotated[int, typer.Option(metavar="RANK", min=0)] = 0,
+    fail_link: Annotated[list[str] | None, typer.Option(metavar="LINK")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE.json")] = None,
 ) -> Result:
     """Make a program for this network: trees or paths, so that its fullest link carries as little as can be.
 
     The program is proved, simulated, and compared with the optimum and with the programs that ship; if one
     of those is as fast, that is said, and it is what --output writes.
+
+    Args:
+        ranks: Places of the network; by default as its file says, or two nodes.
+        collective: all_gather, reduce_scatter, all_reduce, broadcast, reduce or all_to_all.
+        nbytes: Bytes of the buffer that it is made for.
+        root: Of broadcast and reduce.
+        fail_link: A link that has failed: 'node 0 NIC 1 up', or its number. May be repeated.
+        output: Write the program; FILE.json is an algorithm wherever a name is.
     """
     from collectives.synthesis.synthesis import synthesize as made_for
     from sim import load_network

@@ -31,25 +31,11 @@ ALL = "all"
 
 @partial(command, draws="the curve over the cap of buckets")
 def tune(
-    profile: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="What a rank computes; see testbed profile.")
-    ] = "resnet50",
+    profile: Annotated[str, typer.Option(metavar="NAME|FILE")] = "resnet50",
     network: Network = "switch-100g",
-    ranks: Annotated[int, typer.Option(metavar="N", min=1, max=MAX_RANKS, help="World size.")] = 64,
-    algorithm: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="LIST|all",
-            help="All-reduce algorithms; native: what Gloo (--transport-model gloo) or "
-            "NCCL (--model nccl) runs. torch's default is simulated with the first. By default nccl "
-            "where the network names GPUs, else auto.",
-            show_default=False,
-        ),
-    ] = None,
-    strategy: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LIST|all", help="Overlap strategies, or FILE.py:CLASS. By default wait_free."),
-    ] = None,
+    ranks: Annotated[int, typer.Option(metavar="N", min=1, max=MAX_RANKS)] = 64,
+    algorithm: Annotated[list[str] | None, typer.Option(metavar="LIST|all", show_default=False)] = None,
+    strategy: Annotated[list[str] | None, typer.Option(metavar="LIST|all")] = None,
     *,
     counts: StepAssumptionOptions,
 ) -> Result:
@@ -58,6 +44,14 @@ def tune(
     Prints the arguments to paste into torch's DistributedDataParallel, or ours. Predicted, not measured.
 
     Ctrl-C ends the search and shows the best so far.
+
+    Args:
+        profile: What a rank computes; see testbed profile.
+        ranks: World size.
+        algorithm: All-reduce algorithms; native: what Gloo (--transport-model gloo) or NCCL (--model nccl)
+            runs. torch's default is simulated with the first. By default nccl where the network names GPUs,
+            else auto.
+        strategy: Overlap strategies, or FILE.py:CLASS. By default wait_free.
     """
     from collectives.catalogue.resolve import algorithm_names
     from collectives.catalogue.selectors import NATIVE, check_choice

@@ -28,25 +28,11 @@ Examples:
 
 @command
 def validate(
-    table_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--table",
-            metavar="FILE",
-            help="Measured collectives: a log of nccl-tests, bench --json, or CSV; see --network.",
-        ),
-    ] = None,
-    network: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="--table: the network that predicts them.")
-    ] = None,
+    table_file: Annotated[Path | None, typer.Option("--table", metavar="FILE")] = None,
+    network: Annotated[str | None, typer.Option(metavar="NAME|FILE")] = None,
     *,
     table: TableOptions,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE", help="Predict steps of three models on this device, and measure them here."
-        ),
-    ] = None,
+    device: Annotated[str | None, typer.Option(metavar="NAME|FILE")] = None,
     threads: DeviceThreads = 1,
     predictions: PredictionsFile = Path("predictions.json"),
 ) -> Result:
@@ -54,6 +40,11 @@ def validate(
 
     --table: a network against a table of yours. --device: training steps on this machine's processor
     against its device file.
+
+    Args:
+        table_file: Measured collectives: a log of nccl-tests, bench --json, or CSV; see --network.
+        network: --table: the network that predicts them.
+        device: Predict steps of three models on this device, and measure them here.
     """
     if device is not None:
         if table_file is not None or network is not None:

@@ -38,38 +38,25 @@ Examples:
 @command
 def verify(
     algorithms: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[ALGORITHM|FILE.py:FUNCTION|FILE.xml|FILE.json]...",
-            help="A shipped algorithm, a function in a file of your own, MSCCL XML or a schedule. By default "
-            "all shipped ones.",
-        ),
+        list[str] | None, typer.Argument(metavar="[ALGORITHM|FILE.py:FUNCTION|FILE.xml|FILE.json]...")
     ] = None,
     ranks: Annotated[str, typer.Option(metavar="LIST", help=WORLD_SIZES)] = "2-64",
-    collective: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="By default every collective that an algorithm is shipped for. A function of your own that "
-            "declares none is proved for all_reduce.",
-        ),
-    ] = None,
-    budget: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=MAX_COUNT,
-            metavar="N",
-            help="Leave out proofs that would go through more than about N operations, and say which; "
-            "by default none. 250000 take a second or two.",
-        ),
-    ] = None,
+    collective: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    budget: Annotated[int | None, typer.Option(min=1, max=MAX_COUNT, metavar="N")] = None,
 ) -> Result:
     """Prove algorithms right, without data.
 
     A wrong program ends with exit code 1 and the grid of ranks and steps around the fault.
 
     Ctrl-C ends it and shows what is proved by then.
+
+    Args:
+        algorithms: A shipped algorithm, a function in a file of your own, MSCCL XML or a schedule. By default
+            all shipped ones.
+        collective: By default every collective that an algorithm is shipped for. A function of your own that
+            declares none is proved for all_reduce.
+        budget: Leave out proofs that would go through more than about N operations, and say which; by default
+            none. 250000 take a second or two.
     """
     from testbed.report.proofs import proofs_result
     from testbed.studies.proofs import choose, prove_wholly, which

@@ -58,16 +58,14 @@ WORLD_SIZES = "World sizes: 8, 2,4,8, 2-64 (every one), 1-1024x2 (doubling)."
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Options for what a table of measured collectives leaves out."""
+    """Options for what a table of measured collectives leaves out.
 
-    collective: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What was measured, where the table does not say.")
-    ] = None
-    ranks: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_RANKS, help="On how many ranks, where the table does not say."),
-    ] = None
-    nodes: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_RANKS, help="On how many nodes, where the table does not say."),
-    ] = None
+    Attributes:
+        collective: What was measured, where the table does not say.
+        ranks: On how many ranks, where the table does not say.
+        nodes: On how many nodes, where the table does not say.
+    """
+
+    collective: Annotated[str | None, typer.Option(metavar="NAME")] = None
+    ranks: Annotated[int | None, typer.Option(min=1, max=MAX_RANKS)] = None
+    nodes: Annotated[int | None, typer.Option(min=1, max=MAX_RANKS)] = None

@@ -137,53 +137,33 @@ def inefficiencies_of(text: str | None) -> list[str] | None:
 
 @dataclass(frozen=True)
 class AssumptionOptions:
-    """Options for what is counted besides the links: by default, as in a real run."""
+    """Options for what is counted besides the links: by default, as in a real run.
+
+    Attributes:
+        model: links: messages share links; nccl: what NCCL expects; measured: by the [[measured]] of the
+            network's file; library: one of these two of NCCL's own choice (nccl, native), and links of all
+            others.  [library where the network names GPUs, else links]
+        transport_model: How a step of a collective is completed (docs/modelling.md): by default as over what
+            would really run, nccl where the network names its hardware, shm on one host, else gloo.
+        protocol: NCCL protocol, which takes bandwidth from links and adds latency.
+        overhead: Software overhead of each message, on either side, such as 1us.
+        arrival_overhead: From a message's last byte until its receiver knows, such as 50us.
+        reduction_bandwidth: At which a rank reduces, such as 200GB/s; else at no cost.
+        symmetric: Buffers are registered as windows, so that NCCL takes its symmetric kernels where it has
+            some.
+    """
 
     PANEL: ClassVar = "Software"
 
     model: Annotated[
-        Literal["links", "nccl", "measured", "library"] | None,
-        typer.Option(
-            "--model",
-            help="links: messages share links; nccl: what NCCL expects; measured: by the [[measured]] of the "
-            "network's file; library: one of these two of NCCL's own choice (nccl, native), and links of all "
-            "others.  [library where the network names GPUs, else links]",
-            show_default=False,
-        ),
+        Literal["links", "nccl", "measured", "library"] | None, typer.Option("--model", show_default=False)
     ] = None
-    transport_model: Annotated[
-        TransportModelName | None,
-        typer.Option(
-            help="How a step of a collective is completed (docs/modelling.md): by default as over what would "
-            "really run, nccl where the network names its hardware, shm on one host, else gloo."
-        ),
-    ] = None
-    protocol: Annotated[
-        Literal["LL", "LL128", "Simple"] | None,
-        typer.Option(help="NCCL protocol, which takes bandwidth from links and adds latency."),
-    ] = None
-    overhead: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Software overhead of each message, on either side, such as 1us."),
-    ] = None
-    arrival_overhead: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="From a message's last byte until its receiver knows, such as 50us."
-        ),
-    ] = None
-    reduction_bandwidth: Annotated[
-        str | None,
-        typer.Option(metavar="RATE", help="At which a rank reduces, such as 200GB/s; else at no cost."),
-    ] = None
-    symmetric: Annotated[
-        bool,
-        typer.Option(
-            "--symmetric",
-            help="Buffers are registered as windows, so that NCCL takes its symmetric kernels where it has "
-            "some.",
-        ),
-    ] = False
+    transport_model: TransportModelName | None = None
+    protocol: Literal["LL", "LL128", "Simple"] | None = None
+    overhead: Annotated[str | None, typer.Option(metavar="TIME")] = None
+    arrival_overhead: Annotated[str | None, typer.Option(metavar="TIME")] = None
+    reduction_bandwidth: Annotated[str | None, typer.Option(metavar="RATE")] = None
+    symmetric: Annotated[bool, typer.Option("--symmetric")] = False
     ideal: Ideal = False
     assumptions: AssumptionsFile = None
 
@@ -205,27 +185,18 @@ class AssumptionOptions:
 
 @dataclass(frozen=True)
 class CollectiveAssumptionOptions(AssumptionOptions):
-    """The same of a collective by itself."""
+    """The same of a collective by itself.
 
-    call_overhead: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Of a call on each rank, before its first step, such as 100us."),
-    ] = None
-    copy_bandwidth: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RATE", help="At which a rank copies what calls copy around programs; else at no cost."
-        ),
-    ] = None
-    block_bandwidth: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RATE",
-            help="Of a thread block of FILE.xml, such as 22GB/s: by default what NCCL's model says of the "
-            "GPU's, 20GB/s of an unknown one; with --ideal none counts.",
-            show_default=False,
-        ),
-    ] = None
+    Attributes:
+        call_overhead: Of a call on each rank, before its first step, such as 100us.
+        copy_bandwidth: At which a rank copies what calls copy around programs; else at no cost.
+        block_bandwidth: Of a thread block of FILE.xml, such as 22GB/s: by default what NCCL's model says of
+            the GPU's, 20GB/s of an unknown one; with --ideal none counts.
+    """
+
+    call_overhead: Annotated[str | None, typer.Option(metavar="TIME")] = None
+    copy_bandwidth: Annotated[str | None, typer.Option(metavar="RATE")] = None
+    block_bandwidth: Annotated[str | None, typer.Option(metavar="RATE", show_default=False)] = None
 
 
 @dataclass(frozen=True)

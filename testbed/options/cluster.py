@@ -27,43 +27,29 @@ DEFAULT_RANKS = 8
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Options for the cluster on which the script runs."""
+    """Options for the cluster on which the script runs.
 
-    ranks: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_RANKS, help="By default as many as the network's file says, or 8."),
-    ] = None
+    Attributes:
+        ranks: By default as many as the network's file says, or 8.
+        compute: How computation takes time: a device (h100, FILE.toml), profile:FILE.json, measured,
+            measured:0.1 (processor time times 0.1). By default only what the script charges takes time.
+        algorithm: All-reduce algorithm, one for each collective (all_reduce=ring,all_gather=bruck), auto,
+            nccl: what NCCL would choose, or native: what Gloo runs. By default nccl if the network names
+            GPUs, else auto.
+        clock: Time that the script reads by time.time and its kin: virtual, or real: the machine's.
+    """
+
+    ranks: Annotated[int | None, typer.Option(min=1, max=MAX_RANKS)] = None
     network: Annotated[
         str | None,
         typer.Option(
             metavar="NAME|FILE", help=f"A preset (testbed network) or a network file.  [{DEFAULT_NETWORK}]"
         ),
     ] = None
-    compute: Annotated[
-        str,
-        typer.Option(
-            metavar="MODEL",
-            help="How computation takes time: a device (h100, FILE.toml), profile:FILE.json, measured, "
-            "measured:0.1 (processor time times 0.1). By default only what the script charges takes time.",
-        ),
-    ] = "none"
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="All-reduce algorithm, one for each collective (all_reduce=ring,all_gather=bruck), auto, "
-            "nccl: what NCCL would choose, or native: what Gloo runs. By default nccl if the network names "
-            "GPUs, else auto.",
-            show_default=False,
-        ),
-    ] = None
+    compute: Annotated[str, typer.Option(metavar="MODEL")] = "none"
+    algorithm: Annotated[str | None, typer.Option(metavar="NAME", show_default=False)] = None
 
-    clock: Annotated[
-        Literal["virtual", "real"],
-        typer.Option(
-            help="Time that the script reads by time.time and its kin: virtual, or real: the machine's."
-        ),
-    ] = "virtual"
+    clock: Literal["virtual", "real"] = "virtual"
 
     @property
     def given(self) -> dict[str, bool]:
@@ -92,16 +78,15 @@ class ClusterOptions:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Options for what is shown and written, beside the report."""
+    """Options for what is shown and written, beside the report.
+
+    Attributes:
+        output: Which rank's output is shown; all: each line with its rank.
+    """
 
     PANEL: ClassVar = "Output"
 
-    output: Annotated[
-        str,
-        typer.Option(
-            metavar="RANK|all|none", help="Which rank's output is shown; all: each line with its rank."
-        ),
-    ] = "0"
+    output: Annotated[str, typer.Option(metavar="RANK|all|none")] = "0"
     trace: TraceFile = None
 
     @property
@@ -120,40 +105,29 @@ class CheckName(StrEnum):
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """Options for checks of what ranks compute; those of values need data and a thread for each rank."""
+    """Options for checks of what ranks compute; those of values need data and a thread for each rank.
+
+    Attributes:
+        check: replicas: ranks that hold the same parameters hold the same bits after every step; where they
+            part, the step, the parameter and the ranks are named, and the exit code is 1. races: on a GPU
+            (--compute h100) waits order all that streams, collectives and copies do to one tensor; else both
+            lines are named, and the exit code is 1; by default, but for runs with --fake. none: not even
+            these.
+        lenient: Carry out by value what the backend that the script names (gloo, nccl) refuses or gets wrong:
+            dtypes, reductions, strides.
+        orders: all: run in every order of events that ranks can tell apart, whatever the speed of ranks and
+            messages; where it fails in one, or prints or trains something else, both orders are shown, and
+            the exit code is 1.
+        max_orders: Give up beyond so many orders.
+    """
 
     PANEL: ClassVar = "Checks"
 
-    check: Annotated[
-        list[CheckName] | None,
-        typer.Option(
-            help="replicas: ranks that hold the same parameters hold the same bits after every step; where "
-            "they part, the step, the parameter and the ranks are named, and the exit code is 1. races: on a "
-            "GPU (--compute h100) waits order all that streams, collectives and copies do to one tensor; "
-            "else both lines are named, and the exit code is 1; by default, but for runs with --fake. none: "
-            "not even these."
-        ),
-    ] = None
+    check: list[CheckName] | None = None
 
-    lenient: Annotated[
-        bool,
-        typer.Option(
-            "--lenient",
-            help="Carry out by value what the backend that the script names (gloo, nccl) refuses or gets "
-            "wrong: dtypes, reductions, strides.",
-        ),
-    ] = False
-    orders: Annotated[
-        Literal["all"] | None,
-        typer.Option(
-            help="all: run in every order of events that ranks can tell apart, whatever the speed of ranks "
-            "and messages; where it fails in one, or prints or trains something else, both orders are shown, "
-            "and the exit code is 1."
-        ),
-    ] = None
-    max_orders: Annotated[int, typer.Option(min=1, max=10_000_000, help="Give up beyond so many orders.")] = (
-        10_000
-    )
+    lenient: Annotated[bool, typer.Option("--lenient")] = False
+    orders: Literal["all"] | None = None
+    max_orders: Annotated[int, typer.Option(min=1, max=10_000_000)] = 10_000
 
     def record(self) -> ParameterRecord | None:
         """Return what records the parameters of a run, if a check needs them."""
@@ -190,50 +164,28 @@ def checked(record: ParameterRecord | None) -> ReplicaCheck | None:
 
 @dataclass(frozen=True)
 class GpuOptions:
-    """Options for ranks that compute on a GPU, which ``--compute`` names."""
+    """Options for ranks that compute on a GPU, which ``--compute`` names.
+
+    Attributes:
+        fake: Tensors on the GPU have shapes and no values, so models run that fit into no machine here.
+        routing: With --fake: which experts tokens go to, where routers (topk) choose by scores without
+            values; by default balanced.
+        record_routing: Count with data what --routing FILE takes without.
+        strict: An operation whose cost has no formula, and which its bytes do not bound, is an error; else
+            the report names it.
+        fold: Ranks that are found to do the same run as one; auto: with --fake, in all but small runs.
+        memory_limit: Memory of a GPU, beyond which a script runs out of it; off: it goes on, and the report
+            says what is missing. By default the device's.
+    """
 
     PANEL: ClassVar = "GPU"
 
-    fake: Annotated[
-        bool,
-        typer.Option(
-            "--fake",
-            help="Tensors on the GPU have shapes and no values, so models run that fit into no machine here.",
-        ),
-    ] = False
-    routing: Annotated[
-        str | None,
-        typer.Option(
-            metavar="balanced|power-law:A|FILE",
-            help="With --fake: which experts tokens go to, where routers (topk) choose by scores without "
-            "values; by default balanced.",
-        ),
-    ] = None
-    record_routing: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Count with data what --routing FILE takes without.")
-    ] = None
-    strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict",
-            help="An operation whose cost has no formula, and which its bytes do not bound, is an error; "
-            "else the report names it.",
-        ),
-    ] = False
-    fold: Annotated[
-        Literal["auto", "on", "off"],
-        typer.Option(
-            help="Ranks that are found to do the same run as one; auto: with --fake, in all but small runs."
-        ),
-    ] = "auto"
-    memory_limit: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE|off",
-            help="Memory of a GPU, beyond which a script runs out of it; off: it goes on, and the report "
-            "says what is missing. By default the device's.",
-        ),
-    ] = None
+    fake: Annotated[bool, typer.Option("--fake")] = False
+    routing: Annotated[str | None, typer.Option(metavar="balanced|power-law:A|FILE")] = None
+    record_routing: Annotated[Path | None, typer.Option(metavar="FILE")] = None
+    strict: Annotated[bool, typer.Option("--strict")] = False
+    fold: Literal["auto", "on", "off"] = "auto"
+    memory_limit: Annotated[str | None, typer.Option(metavar="SIZE|off")] = None
 
     @property
     def given(self) -> dict[str, bool]:

@@ -37,21 +37,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outputs:
-    """How a command gives its result: files, and in the shell stdout, where a call from Python returns it."""
+    """How a command gives its result: files, and in the shell stdout, where a call from Python returns it.
+
+    Attributes:
+        html: Write it as a page too: one file, to be read or printed.
+        csv: Write the rows too, as CSV.
+        as_json: Print the result as JSON, and nothing else on stdout.
+    """
 
     PANEL: ClassVar = "Output"
 
     plot: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False)] = None
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write it as a page too: one file, to be read or printed."),
-    ] = None
-    csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the rows too, as CSV.", show_default=False)
-    ] = None
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON, and nothing else on stdout.")
-    ] = False
+    html: Annotated[Path | None, typer.Option(metavar="FILE")] = None
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False)] = None
+    as_json: Annotated[bool, typer.Option("--json")] = False
 
     @classmethod
     def among(cls, options: Mapping[str, Any]) -> Outputs:

@@ -26,31 +26,25 @@ _DEATH = re.compile(
 
 @dataclass(frozen=True)
 class ConditionOptions:
-    """Options for slow ranks, and for links that change or fail."""
+    """Options for slow ranks, and for links that change or fail.
+
+    Attributes:
+        jitter: Mean of a random pause of each rank before each step.
+        seed: Seed of jitter and message delays.
+        straggler: A slow rank: 3:2, or late: 3:+1ms. May be repeated.
+        fail_link: A link that fails: 'rank 3 up@1ms'. May be repeated.
+        reroute: Messages find a way round links that fail.
+        degrade_link: A link that changes: 'rank 3 up@1ms:0.5'.
+    """
 
     PANEL: ClassVar = "Faults"
 
-    jitter: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Mean of a random pause of each rank before each step.")
-    ] = None
-    seed: Annotated[
-        int, typer.Option(metavar="N", min=0, max=2**63, help="Seed of jitter and message delays.")
-    ] = 0
-    straggler: Annotated[
-        list[str] | None,
-        typer.Option(metavar="RANK:FACTOR", help="A slow rank: 3:2, or late: 3:+1ms. May be repeated."),
-    ] = None
-    fail_link: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LINK@TIME", help="A link that fails: 'rank 3 up@1ms'. May be repeated."),
-    ] = None
-    reroute: Annotated[bool, typer.Option("--reroute", help="Messages find a way round links that fail.")] = (
-        False
-    )
-    degrade_link: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LINK@TIME:FACTOR", help="A link that changes: 'rank 3 up@1ms:0.5'."),
-    ] = None
+    jitter: Annotated[str | None, typer.Option(metavar="TIME")] = None
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**63)] = 0
+    straggler: Annotated[list[str] | None, typer.Option(metavar="RANK:FACTOR")] = None
+    fail_link: Annotated[list[str] | None, typer.Option(metavar="LINK@TIME")] = None
+    reroute: Annotated[bool, typer.Option("--reroute")] = False
+    degrade_link: Annotated[list[str] | None, typer.Option(metavar="LINK@TIME:FACTOR")] = None
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -78,17 +72,17 @@ class ConditionOptions:
 
 @dataclass(frozen=True)
 class FaultOptions:
-    """Options for ranks that die and messages that are late."""
+    """Options for ranks that die and messages that are late.
+
+    Attributes:
+        kill_rank: A rank that dies: 3@iteration=5, or 3@10ms.
+        delay_messages: Mean of a random delay of each message.
+    """
 
     PANEL: ClassVar = "Faults"
 
-    kill_rank: Annotated[
-        list[str] | None,
-        typer.Option(metavar="RANK@WHEN", help="A rank that dies: 3@iteration=5, or 3@10ms."),
-    ] = None
-    delay_messages: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Mean of a random delay of each message.")
-    ] = None
+    kill_rank: Annotated[list[str] | None, typer.Option(metavar="RANK@WHEN")] = None
+    delay_messages: Annotated[str | None, typer.Option(metavar="TIME")] = None
 
     def parse(self, seed: int) -> Iterator[DeadRank | MessageDelay]:
         """Yield the faults that are asked for.

@@ -7,7 +7,11 @@ import inspect
 from collections.abc import Callable
 from copy import copy
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+import typer
+
+from collectives.docstrings import docstring_of, entries_of
 
 T = TypeVar("T")
 
@@ -16,19 +20,22 @@ def grouped(command: Callable[..., T]) -> Callable[..., T]:
     """Let *command* be called with the fields of its dataclasses, as the command line gives them.
 
     A keyword-only parameter of *command* that is a dataclass stands for one option for each field, of the
-    field's name, annotation and default.  Its ``PANEL`` is the heading of these options in ``--help``.
+    field's name, annotation and default.  Its ``PANEL`` is the heading of these options in ``--help``, which
+    says of each option what the docstring says of its parameter or field, where its annotation says nothing.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {
         name: kind for name, kind in hints.items() if name != "return" and is_dataclass(kind)
     }
 
+    said = entries_of(docstring_of(command) or "", "Args")
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
         if parameter.name in groups:
             parameters += _options_of(groups[parameter.name])
         else:
-            parameters.append(parameter.replace(annotation=hints[parameter.name]))
+            annotation = _described(hints[parameter.name], said.get(parameter.name))
+            parameters.append(parameter.replace(annotation=annotation))
 
     @functools.wraps(command)
     def called(**options: Any) -> T:
@@ -43,20 +50,28 @@ def grouped(command: Callable[..., T]) -> Callable[..., T]:
 
 def _options_of(kind: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(kind, include_extras=True)
+    said: dict[str, str] = {}
+    for own in reversed(kind.__mro__[:-1]):
+        said |= entries_of(docstring_of(own) or "", "Attributes")
     return [
         inspect.Parameter(
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=_in_panel(hints[field.name], getattr(kind, "PANEL", None)),
+            annotation=_described(hints[field.name], said.get(field.name), getattr(kind, "PANEL", None)),
         )
         for field in fields(kind)
     ]
 
 
-def _in_panel(annotation: Any, panel: str | None) -> Any:
-    """Return the *annotation* of an option, which ``--help`` shows under the heading *panel*."""
-    kind, option = get_args(annotation)
+def _described(annotation: Any, said: str | None, panel: str | None = None) -> Any:
+    """Return the *annotation* of an option with what is *said* of it, under the heading *panel*."""
+    if said is None and panel is None:
+        return annotation
+    is_bare = get_origin(annotation) is not Annotated
+    kind, option = (annotation, typer.Option()) if is_bare else get_args(annotation)
     option = copy(option)
-    option.rich_help_panel = panel
+    option.help = option.help or said
+    if panel is not None:
+        option.rich_help_panel = panel
     return Annotated[kind, option]

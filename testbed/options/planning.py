@@ -24,79 +24,49 @@ from testbed.options.assumptions import (
 
 @dataclass(frozen=True)
 class QuestionOptions:
-    """Options for a question without a file; each that may be repeated, or has a list, is an axis."""
+    """Options for a question without a file; each that may be repeated, or has a list, is an axis.
 
-    profile: Annotated[
-        list[str] | None, typer.Option(metavar="NAME|FILE,…", help="A model: a profile that ships or a file.")
-    ] = None
-    collective: Annotated[
-        list[str] | None, typer.Option(metavar="NAME,…", help="A collective by itself.")
-    ] = None
-    nbytes: Annotated[
-        str | None, typer.Option(metavar="SIZES", help="Of collectives: 64M, a list 4K,1M, or a range 4K-1G.")
-    ] = None
-    network: Annotated[
-        list[str] | None, typer.Option(metavar="NAME|FILE,…", help="A preset (testbed network) or a file.")
-    ] = None
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="FIELD=VALUE,…",
-            help="Another value of a field of the networks, such as nic_bandwidth=100Gbps,400Gbps, or "
-            "nodes=8,32.",
-        ),
-    ] = None
+    Attributes:
+        profile: A model: a profile that ships or a file.
+        collective: A collective by itself.
+        nbytes: Of collectives: 64M, a list 4K,1M, or a range 4K-1G.
+        network: A preset (testbed network) or a file.
+        set_: Another value of a field of the networks, such as nic_bandwidth=100Gbps,400Gbps, or nodes=8,32.
+        strong: Strong scaling, too: a fixed global batch, that of the fewest ranks.
+        strategy: Overlap strategy, or FILE.py:CLASS. By default wait_free.
+        bucket_cap_mb: Size of a bucket, in MiB.
+        algorithm: Of collectives. By default what NCCL would run, where a network says what hardware it is,
+            else the cheapest on its links.
+        timing: links: messages share links; library (vendor): as measured of NCCL, or as it expects; auto:
+            library of each network that names its hardware and is left as it is.
+        transport_model: How steps of programs are completed; by default as over what would really run, nccl
+            where a network names its hardware, else gloo.
+        tokens_per_rank: Tokens of a step on one rank, of every model.
+        train_tokens: Tokens of the whole training, for its time and cost.
+        price_per_gpu_hour: What a rank costs an hour, on one network or on all.
+    """
+
+    profile: Annotated[list[str] | None, typer.Option(metavar="NAME|FILE,…")] = None
+    collective: Annotated[list[str] | None, typer.Option(metavar="NAME,…")] = None
+    nbytes: Annotated[str | None, typer.Option(metavar="SIZES")] = None
+    network: Annotated[list[str] | None, typer.Option(metavar="NAME|FILE,…")] = None
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE,…")] = None
     ranks: Annotated[str | None, typer.Option(metavar="LIST", help=WORLD_SIZES)] = None
-    strong: Annotated[
-        bool,
-        typer.Option("--strong", help="Strong scaling, too: a fixed global batch, that of the fewest ranks."),
-    ] = False
-    strategy: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME,…", help="Overlap strategy, or FILE.py:CLASS. By default wait_free."),
-    ] = None
-    bucket_cap_mb: Annotated[
-        list[float] | None, typer.Option(metavar="MB", help="Size of a bucket, in MiB.")
-    ] = None
-    algorithm: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME,…",
-            help="Of collectives. By default what NCCL would run, where a network says what "
-            "hardware it is, else the cheapest on its links.",
-        ),
-    ] = None
+    strong: Annotated[bool, typer.Option("--strong")] = False
+    strategy: Annotated[list[str] | None, typer.Option(metavar="NAME,…")] = None
+    bucket_cap_mb: Annotated[list[float] | None, typer.Option(metavar="MB")] = None
+    algorithm: Annotated[list[str] | None, typer.Option(metavar="NAME,…")] = None
     timing: Annotated[
-        Literal["auto", "links", "library", "vendor"] | None,
-        typer.Option(
-            "--model",
-            "--timing",
-            help="links: messages share links; library (vendor): as measured of NCCL, or as it expects; "
-            "auto: library of each network that names its hardware and is left as it is.",
-        ),
+        Literal["auto", "links", "library", "vendor"] | None, typer.Option("--model", "--timing")
     ] = None
-    transport_model: Annotated[
-        TransportModelName | None,
-        typer.Option(
-            help="How steps of programs are completed; by default as over what would really run, nccl where "
-            "a network names its hardware, else gloo."
-        ),
-    ] = None
+    transport_model: TransportModelName | None = None
     inefficiencies: Inefficiencies = None
     device: OnDevice = None
     ideal: Ideal = False
     assumptions: AssumptionsFile = None
-    tokens_per_rank: Annotated[
-        float | None, typer.Option(metavar="N", help="Tokens of a step on one rank, of every model.")
-    ] = None
-    train_tokens: Annotated[
-        float | None, typer.Option(metavar="N", help="Tokens of the whole training, for its time and cost.")
-    ] = None
-    price_per_gpu_hour: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[NETWORK=]PRICE", help="What a rank costs an hour, on one network or on all."),
-    ] = None
+    tokens_per_rank: Annotated[float | None, typer.Option(metavar="N")] = None
+    train_tokens: Annotated[float | None, typer.Option(metavar="N")] = None
+    price_per_gpu_hour: Annotated[list[str] | None, typer.Option(metavar="[NETWORK=]PRICE")] = None
 
     def __post_init__(self) -> None:
         for name in ("profile", "collective", "network", "strategy", "algorithm"):
@@ -184,22 +154,18 @@ class QuestionOptions:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """Options for where the points of a sweep are worked out, and what is known already."""
+    """Options for where the points of a sweep are worked out, and what is known already.
+
+    Attributes:
+        workers: Processes here; by default one for each core.
+        cache: Where rows are kept that are known; by default in the user's cache folder.
+    """
 
     PANEL: ClassVar = "Workers"
 
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_RANKS, metavar="N", help="Processes here; by default one for each core."),
-    ] = None
+    workers: Annotated[int | None, typer.Option(min=1, max=MAX_RANKS, metavar="N")] = None
     scheduler: Scheduler = None
-    cache: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR|none",
-            help="Where rows are kept that are known; by default in the user's cache folder.",
-        ),
-    ] = None
+    cache: Annotated[str | None, typer.Option(metavar="DIR|none")] = None
 
     def folder(self, default: Path) -> Path | None:
         """Return the folder of the cache, by default *default*; None: nothing is kept."""

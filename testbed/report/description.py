@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 
 from collectives.algorithms.shared.halves import Halves
-from collectives.docstrings import docstring_of
+from collectives.docstrings import docstring_of, entries_of
 from collectives.program import Algorithm
 
 _OPENING = re.compile(r"^Yield this rank's steps? of ")
@@ -70,9 +70,7 @@ def _paragraphs(docstring: str) -> list[str]:
 
 def _parameters(algorithm: Algorithm, docstring: str) -> tuple[tuple[str, str], ...]:
     """Return ``name=default`` of each parameter, and its text in the section ``Args:``."""
-    section = re.search(r"^Args:\n((?: +.*\n?)+)", docstring, re.MULTILINE)
-    entries = re.findall(r"^    (\w+): (.*(?:\n     .*)*)", section[1] if section else "", re.MULTILINE)
-    said = {name: " ".join(text.split()) for name, text in entries}
+    said = {name: " ".join(text.split()) for name, text in entries_of(docstring, "Args").items()}
     signature = inspect.signature(algorithm.program).parameters
     defaults = {name: signature[name].default for name in algorithm.parameter_names()}
     values = {**defaults, **algorithm.parameters}
