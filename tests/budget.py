@@ -5,8 +5,6 @@ process and of all processes that descend from it, between the reports of two ph
 of the session takes counts for the first test that asks for it.
 """
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Commands of `testbed` called in this process: how they end, what they print, and their JSON."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from typing import Any

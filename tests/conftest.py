@@ -1,7 +1,5 @@
 """Hypothesis profiles, the pool of worker processes, and what a machine must have for marked tests."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import os

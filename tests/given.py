@@ -1,7 +1,5 @@
 """Networks that many tests are given: hosts on one switch, and nodes of ranks behind network cards."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sim import Topology

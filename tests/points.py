@@ -12,8 +12,6 @@ A test that goes over algorithms, collectives and world sizes makes one promise 
 all examples, and tests marked ``slow``, whose promises others keep too.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence

@@ -1,7 +1,5 @@
 """Processes that a test starts: none outlives it, however it ends."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager

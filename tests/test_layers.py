@@ -1,7 +1,5 @@
 """The walls of the packages: every folder stands behind one, and imports between rooms run one way."""
 
-from __future__ import annotations
-
 import ast
 import tomllib
 from graphlib import CycleError, TopologicalSorter
@@ -32,29 +30,29 @@ def graph() -> grimp.ImportGraph:
     return grimp.build_graph(*PACKAGES)
 
 
-def test_contracts_name_folders_and_few() -> None:
+def test_contracts_name_folders_and_few():
     assert len(WALLED) <= 24
     assert [name for name in WALLED if not (ROOT / name.replace(".", "/") / "__init__.py").is_file()] == []
 
 
 @pytest.mark.parametrize("package", ["collectives", "ddp"])
-def test_every_folder_is_behind_one_wall(package: str) -> None:
+def test_every_folder_is_behind_one_wall(package):
     folders = {f"{package}.{path.parent.name}" for path in (ROOT / package).glob("*/__init__.py")} - BOTH
 
     assert {name: WALLED.count(name) for name in folders} == dict.fromkeys(folders, 1)
 
 
-def test_the_whole_simulator_is_behind_a_wall() -> None:
+def test_the_whole_simulator_is_behind_a_wall():
     assert "sim" in WALLED
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_has_few_rooms(package: str) -> None:
+def test_a_package_has_few_rooms(package):
     assert len(rooms(package)) <= MAX_ROOMS
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_imports_between_the_rooms_of_a_package_run_one_way(package: str, graph: grimp.ImportGraph) -> None:
+def test_imports_between_the_rooms_of_a_package_run_one_way(package, graph):
     above: dict[str, set[str]] = {f"{package}.{room}": set() for room in rooms(package)}
     for name in graph.find_descendants(package):
         importer = ".".join(name.split(".")[:2])
@@ -67,7 +65,7 @@ def test_imports_between_the_rooms_of_a_package_run_one_way(package: str, graph:
         pytest.fail(" -> ".join(error.args[1]))
 
 
-def test_no_modules_import_each_other_in_a_circle(graph: grimp.ImportGraph) -> None:
+def test_no_modules_import_each_other_in_a_circle(graph):
     faces = {name for name in graph.modules if graph.find_children(name)}  # they only hand names on
     modules = graph.modules - faces
     imports = {name: graph.find_modules_directly_imported_by(name) & modules for name in modules}
@@ -79,7 +77,7 @@ def test_no_modules_import_each_other_in_a_circle(graph: grimp.ImportGraph) -> N
 
 
 @pytest.mark.costly
-def test_a_module_is_introduced_by_a_noun() -> None:
+def test_a_module_is_introduced_by_a_noun():
     clauses = ("What ", "Which ", "Who ", "Whose ", "How ", "When ", "Where ", "Why ")
     opening = {
         path.relative_to(ROOT): ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""

@@ -1,14 +1,12 @@
 """Names that packages load when they are asked for, and those that they do not have."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import pytest
 
 
 @pytest.mark.parametrize("package", ["collectives", "sim", "ddp", "testbed"])
-def test_every_name_of_a_package_is_there_and_another_is_refused(package: str) -> None:
+def test_every_name_of_a_package_is_there_and_another_is_refused(package):
     module = import_module(package)
 
     assert all(getattr(module, name) is not None for name in module.__all__)

@@ -1,7 +1,5 @@
 """Few points of a test have every value; more points have it at two; processor time is counted by file."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -39,7 +37,7 @@ def grid(*axes: list[Any]) -> list[Point]:
 
 
 @given(NAMES, NAMES, st.booleans())
-def test_every_value_is_at_one_point_or_more(xs: list[str], ys: list[str], costly: bool) -> None:
+def test_every_value_is_at_one_point_or_more(xs, ys, costly):
     chosen = covering(grid(xs, ys), costly=costly)
 
     assert {point.params["x"] for point in chosen} == {*xs}
@@ -47,7 +45,7 @@ def test_every_value_is_at_one_point_or_more(xs: list[str], ys: list[str], costl
 
 
 @given(st.lists(st.integers(0, 1000), min_size=3, max_size=30, unique=True))
-def test_of_numbers_the_least_the_middle_and_the_greatest_are_taken(numbers: list[int]) -> None:
+def test_of_numbers_the_least_the_middle_and_the_greatest_are_taken(numbers):
     numbers.sort()
 
     chosen = covering(grid(numbers), costly=False)
@@ -55,7 +53,7 @@ def test_of_numbers_the_least_the_middle_and_the_greatest_are_taken(numbers: lis
     assert {point.params["x"] for point in chosen} == {numbers[0], numbers[len(numbers) // 2], numbers[-1]}
 
 
-def test_costly_tests_come_only_where_asked_for_and_slow_ones_never() -> None:
+def test_costly_tests_come_only_where_asked_for_and_slow_ones_never():
     points = grid(["a", "b", "c"], ["d", "e", "f"])
     slow, costly = Point("test_y", {}, {"slow"}), Point("test_z", {}, {"costly"})
 
@@ -66,7 +64,7 @@ def test_costly_tests_come_only_where_asked_for_and_slow_ones_never() -> None:
 
 
 @given(st.integers(1, 100))
-def test_of_a_costly_test_few_points_are_taken_from_the_first_on(number: int) -> None:
+def test_of_a_costly_test_few_points_are_taken_from_the_first_on(number):
     points = [Point(f"test_x[{value}]", {"x": value}, {"costly"}) for value in map(str, range(number))]
 
     chosen = covering(points, costly=True)
@@ -75,7 +73,7 @@ def test_of_a_costly_test_few_points_are_taken_from_the_first_on(number: int) ->
     assert points[0] in chosen
 
 
-def test_points_that_make_test_takes_are_not_left_out_where_others_of_their_test_are_costly() -> None:
+def test_points_that_make_test_takes_are_not_left_out_where_others_of_their_test_are_costly():
     points = [
         Point(f"test_x[{x}]", {"x": x}, {"costly"} if x > "m" else set()) for x in "abcdefghijklmnopqrs"
     ]
@@ -85,7 +83,7 @@ def test_points_that_make_test_takes_are_not_left_out_where_others_of_their_test
     assert few == {point for point in points if not point.marks} < more
 
 
-def test_processor_time_of_processes_that_have_ended_counts() -> None:
+def test_processor_time_of_processes_that_have_ended_counts():
     before = processor_seconds()
 
     subprocess.run([sys.executable, "-c", "sum(range(10**7))"], check=True)
@@ -93,7 +91,7 @@ def test_processor_time_of_processes_that_have_ended_counts() -> None:
     assert processor_seconds() - before > 0.02
 
 
-def test_processor_time_of_processes_that_are_alive_counts() -> None:
+def test_processor_time_of_processes_that_are_alive_counts():
     before = processor_seconds()
     code = "sum(range(10**7)); print('done', flush=True); input()"
 

@@ -1,7 +1,5 @@
 """Bounded poll: who waits for an event waits until it has come, and never for a while."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import TypeVar

@@ -4,8 +4,6 @@ A chunk holds an integer in which every contribution, of one rank to one chunk, 
 own; reducing is adding.  None is what nobody has put there.  Used to check `verify`.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Messages that programs send."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from collectives.program import Algorithm, Send

@@ -1,10 +1,7 @@
-from __future__ import annotations
-
 import inspect
 import pkgutil
 import subprocess
 import sys
-from types import ModuleType
 
 import pytest
 
@@ -13,7 +10,7 @@ import sim
 import testbed
 
 
-def test_names_are_listed_and_imported_by_a_star() -> None:
+def test_names_are_listed_and_imported_by_a_star():
     names: dict[str, object] = {}
 
     exec("from collectives import *", names)
@@ -25,12 +22,12 @@ def test_names_are_listed_and_imported_by_a_star() -> None:
 
 
 @pytest.mark.parametrize("package", [collectives, sim, testbed])
-def test_an_unknown_name_is_an_attribute_error(package: ModuleType) -> None:
+def test_an_unknown_name_is_an_attribute_error(package):
     with pytest.raises(AttributeError, match=rf"module '{package.__name__}' has no attribute 'Nothing'"):
         package.Nothing  # noqa: B018
 
 
-def test_no_module_has_the_name_of_something_public() -> None:
+def test_no_module_has_the_name_of_something_public():
     modules = {module.name for module in pkgutil.iter_modules(collectives.__path__)}
 
     assert modules.isdisjoint(collectives.__all__)
@@ -51,7 +48,7 @@ print([name for name in ("torch",) if name in sys.modules])
 """
 
 
-def test_proving_imports_neither_torch_nor_the_simulator_and_simulating_no_torch() -> None:
+def test_proving_imports_neither_torch_nor_the_simulator_and_simulating_no_torch():
     command = [sys.executable, "-c", PROVES_AND_SIMULATES]
 
     done = subprocess.run(command, capture_output=True, text=True, check=True)

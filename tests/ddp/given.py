@@ -1,7 +1,5 @@
 """Profiles that tests of steps are given."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Training on rank threads, for tests of strategies that update parameters themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any

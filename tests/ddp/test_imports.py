@@ -1,7 +1,5 @@
 """Imports of the reducer: nothing that decides depends on what carries out."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -28,7 +26,7 @@ def loaded_by(program: str) -> set[str]:
     return {*answer.stdout.split()}
 
 
-def test_the_core_imports_neither_torch_nor_the_simulator() -> None:
+def test_the_core_imports_neither_torch_nor_the_simulator():
     loaded = loaded_by(f"import ddp, ddp.errors, {', '.join(CORE)}")
 
     assert {*CORE} <= loaded
@@ -36,11 +34,11 @@ def test_the_core_imports_neither_torch_nor_the_simulator() -> None:
     assert {name for name in loaded if name.startswith("collectives")} <= SHARED
 
 
-def test_the_simulated_driver_imports_no_torch() -> None:
+def test_the_simulated_driver_imports_no_torch():
     assert "torch" not in loaded_by("import ddp; ddp.simulate_step")
 
 
-def test_what_is_not_supported_is_caught_as_an_error_of_either_package() -> None:
+def test_what_is_not_supported_is_caught_as_an_error_of_either_package():
     refusal = ddp.errors.NotSupportedError("no such option")
 
     assert isinstance(refusal, ddp.errors.DDPError)

@@ -3,8 +3,6 @@
 All ranks make the same calls, drawn from the scenario's seed, until one of them goes wrong.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -5,8 +5,6 @@ still lets go of its callback, that thread is the last to hold the group, joins 
 ends ("Resource deadlock avoided"); the next test then waits for it in vain.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import sys

@@ -1,7 +1,5 @@
 """Hosts that are none: processes of one machine that take each other for ranks of several."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager

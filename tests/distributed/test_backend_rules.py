@@ -1,7 +1,5 @@
 """Rules of Gloo, held against Gloo: what is refused, and what comes out wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +8,6 @@ import torch
 import torch.distributed as dist
 
 from collectives.torch_backend.backend_rules import MESSAGE, refusal
-from tests.distributed.pool import WorkerPool
 
 pytestmark = pytest.mark.distributed
 
@@ -130,7 +127,7 @@ def carried_out(rank: int, world_size: int, collective: str, layout: str, dtype:
 
 
 @pytest.mark.parametrize("collective", CALLS)
-def test_what_gloo_refuses_or_gets_wrong_is_what_the_rules_say(pool: WorkerPool, collective: str) -> None:
+def test_what_gloo_refuses_or_gets_wrong_is_what_the_rules_say(pool, collective):
     def outcome(layout: str, dtype: torch.dtype) -> Any:
         return pool.run(carried_out, 2, collective, layout, dtype)
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ from collectives.communicators.auto import AutoLauncher
 from collectives.communicators.connection import connect
 from tests.collectives.communicators import tensor_contract
 from tests.collectives.transports.transport_contract import SCENARIOS, play
-from tests.distributed.pool import WorkerPool
 
 pytestmark = pytest.mark.distributed
 
@@ -43,7 +40,7 @@ def both_sizes_in_flight(rank: int, world_size: int, choice: str) -> list[Any]:
 
 
 @pytest.mark.costly
-def test_every_size_goes_to_what_was_fastest_and_waits_in_any_order(pool: WorkerPool, tmp_path: Path) -> None:
+def test_every_size_goes_to_what_was_fastest_and_waits_in_any_order(pool, tmp_path):
     choice = write_table(tmp_path / "table.json", ranks=3)
 
     for result in pool.run(both_sizes_in_flight, 3, choice):
@@ -63,7 +60,7 @@ def wait_for_the_vendor_first(rank: int, world_size: int, choice: str) -> float:
     return large[0].item() + small[0].item()
 
 
-def test_a_wait_for_the_vendor_lets_our_programs_before_it_go_on(pool: WorkerPool, tmp_path: Path) -> None:
+def test_a_wait_for_the_vendor_lets_our_programs_before_it_go_on(pool, tmp_path):
     choice = write_table(tmp_path / "table.json", ranks=3)
 
     assert pool.run(wait_for_the_vendor_first, 3, choice) == [6.0] * 3
@@ -75,7 +72,7 @@ def keep_the_contract(rank: int, world_size: int, choice: str) -> Any:
 
 
 @pytest.mark.costly
-def test_it_keeps_the_contract_of_a_communicator(pool: WorkerPool, tmp_path: Path) -> None:
+def test_it_keeps_the_contract_of_a_communicator(pool, tmp_path):
     pool.run(keep_the_contract, 3, write_table(tmp_path / "table.json", ranks=3))
 
 
@@ -87,9 +84,7 @@ def refusal(rank: int, world_size: int, choice: str) -> str:
     return "not refused"
 
 
-def test_without_a_table_or_with_that_of_another_group_auto_is_refused(
-    pool: WorkerPool, tmp_path: Path
-) -> None:
+def test_without_a_table_or_with_that_of_another_group_auto_is_refused(pool, tmp_path):
     assert (
         "testbed bench --transport gloo --ranks 2 --algorithm all --output FILE"
         in pool.run(refusal, 2, "auto")[0]

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import signal
 from datetime import timedelta
@@ -12,7 +10,6 @@ import torch.distributed as dist
 
 from collectives import CollectiveError, NotSupportedError
 from collectives.communicators.connection import connect
-from tests.distributed.pool import WorkerPool
 
 pytestmark = pytest.mark.distributed
 
@@ -26,7 +23,7 @@ def unknown_backend(rank: int, world_size: int) -> str:
     return "no error"
 
 
-def test_without_a_process_group_the_caller_is_told_to_make_one(pool: WorkerPool) -> None:
+def test_without_a_process_group_the_caller_is_told_to_make_one(pool):
     assert "init_process_group" in pool.run(unknown_backend, 1)[0]
 
 
@@ -44,9 +41,7 @@ def chosen(rank: int, world_size: int, machines: list[str]) -> str:
     ("machines", "carrier"),
     [(["x86_64"] * 2, "shm"), (["x86_64", "aarch64"], "native"), (["x86_64"], "native")],
 )
-def test_by_default_ranks_of_one_host_share_memory_where_all_of_them_can(
-    pool: WorkerPool, machines: list[str], carrier: str
-) -> None:
+def test_by_default_ranks_of_one_host_share_memory_where_all_of_them_can(pool, machines, carrier):
     assert set(pool.run(chosen, len(machines), machines)) == {carrier}
 
 
@@ -77,13 +72,13 @@ def channels(rank: int, world_size: int) -> list[str]:
     return said
 
 
-def test_what_can_do_without_nodes_does_where_nobody_knows_them(pool: WorkerPool) -> None:
+def test_what_can_do_without_nodes_does_where_nobody_knows_them(pool):
     for said in pool.run(channels, 2):
         assert said == ["ring:channels=2", "ring:channels=2,ranks_per_node=2"]
 
 
 @pytest.mark.costly
-def test_nodes_are_as_large_as_the_launcher_told_rank_0(pool: WorkerPool) -> None:
+def test_nodes_are_as_large_as_the_launcher_told_rank_0(pool):
     for said in pool.run(hierarchical, 3, ["2", "3", "", "many"]):
         assert said[:2] == ["hierarchical:ranks_per_node=2", "hierarchical:ranks_per_node=3"]
         assert "LOCAL_WORLD_SIZE is not set" in said[2]
@@ -109,7 +104,7 @@ def message_of_another_size(rank: int, world_size: int) -> str:
     return "no error"
 
 
-def test_ends_of_a_message_that_differ_are_named_while_a_collective_is_in_flight(pool: WorkerPool) -> None:
+def test_ends_of_a_message_that_differ_are_named_while_a_collective_is_in_flight(pool):
     for result in pool.run(message_of_another_size, 3)[:2]:
         assert result.startswith("MismatchError")
         assert "rank 0 message #0 from rank 0 to rank 1 (tag 0, 4 × float32)" in result
@@ -136,7 +131,7 @@ def message_to_one_that_is_killed(rank: int, world_size: int) -> str:
     return "no error"
 
 
-def test_a_message_to_a_rank_that_is_killed_fails_in_time_and_names_it(pool: WorkerPool) -> None:
+def test_a_message_to_a_rank_that_is_killed_fails_in_time_and_names_it(pool):
     outcomes = pool.run_outcomes(message_to_one_that_is_killed, 3)
 
     assert "rank 1 did not take part" in outcomes[0]

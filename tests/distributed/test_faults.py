@@ -1,7 +1,5 @@
 """Faults of one rank: the others are told by whom, in which collective and in time."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -78,7 +76,7 @@ def check_survivor(account: Account, scenario: Scenario, verdict: str) -> None:
 @pytest.mark.slow
 @drawn(3)
 @given(scenario=scenarios("killed", (*PROGRAMS, "native", "native, checked")))
-def test_survivors_name_a_rank_that_is_killed_at_any_moment(pool: WorkerPool, scenario: Scenario) -> None:
+def test_survivors_name_a_rank_that_is_killed_at_any_moment(pool, scenario):
     accounts = accounts_of(pool, scenario)
 
     died = accounts.pop(scenario.culprit)
@@ -91,9 +89,7 @@ def test_survivors_name_a_rank_that_is_killed_at_any_moment(pool: WorkerPool, sc
 @pytest.mark.slow
 @drawn(2)
 @given(scenario=scenarios("stalled", (*PROGRAMS, "native")))
-def test_a_rank_that_stalls_is_named_and_fails_itself_when_it_goes_on(
-    pool: WorkerPool, scenario: Scenario
-) -> None:
+def test_a_rank_that_stalls_is_named_and_fails_itself_when_it_goes_on(pool, scenario):
     accounts = accounts_of(pool, scenario)
 
     stalled = accounts.pop(scenario.culprit)
@@ -104,7 +100,7 @@ def test_a_rank_that_stalls_is_named_and_fails_itself_when_it_goes_on(
 
 
 @pytest.mark.parametrize("fault", MISMATCHES)
-def test_every_rank_names_the_rank_that_calls_another(pool: WorkerPool, fault: str) -> None:
+def test_every_rank_names_the_rank_that_calls_another(pool, fault):
     ways = PROGRAMS[:4] if fault == "algorithm" else (*PROGRAMS, "native, checked")
 
     @drawn(1)
@@ -118,7 +114,7 @@ def test_every_rank_names_the_rank_that_calls_another(pool: WorkerPool, fault: s
 
 
 @pytest.mark.parametrize("fault", ABSENCES)
-def test_the_others_name_a_rank_that_does_not_call(pool: WorkerPool, fault: str) -> None:
+def test_the_others_name_a_rank_that_does_not_call(pool, fault):
     @drawn(1)
     @given(scenario=scenarios(fault, (*PROGRAMS, "native")))
     def check(scenario: Scenario) -> None:
@@ -134,9 +130,7 @@ def test_the_others_name_a_rank_that_does_not_call(pool: WorkerPool, fault: str)
 
 @pytest.mark.costly
 @pytest.mark.parametrize(("fault", "way"), [("killed", "ring"), ("stalled", "native")])
-def test_where_rank_0_takes_the_store_with_it_the_others_say_so_in_time(
-    pool: WorkerPool, fault: str, way: str
-) -> None:
+def test_where_rank_0_takes_the_store_with_it_the_others_say_so_in_time(pool, fault, way):
     scenario = Scenario(fault, way, culprit=0, call=0, delay=0.1, seed=0)
 
     _, *accounts = pool.run_outcomes(lose_the_store, 4, scenario)
@@ -152,15 +146,13 @@ def test_where_rank_0_takes_the_store_with_it_the_others_say_so_in_time(
         assert "an earlier collective of this group has failed" in account.next_error
 
 
-def test_a_rank_that_calls_late_learns_with_the_others_and_is_not_blamed(pool: WorkerPool) -> None:
+def test_a_rank_that_calls_late_learns_with_the_others_and_is_not_blamed(pool):
     for rank, error in enumerate(pool.run(call_late, 4)):
         assert rank == 1 or "; rank 1 did not take part" in error
 
 
 @pytest.mark.parametrize("way", ["ring", "testbed"])
-def test_asking_in_vain_whether_a_collective_is_complete_ends_with_the_time_out(
-    pool: WorkerPool, way: str
-) -> None:
+def test_asking_in_vain_whether_a_collective_is_complete_ends_with_the_time_out(pool, way):
     error, _ = pool.run(poll_in_vain, 2, way)
 
     assert "; rank 1 did not take part" in error

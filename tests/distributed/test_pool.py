@@ -1,7 +1,5 @@
 """The pool runs functions on Gloo ranks and names the rank that fails."""
 
-from __future__ import annotations
-
 import os
 import time
 
@@ -9,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.distributed.pool import Failure, WorkerError, WorkerPool
+from tests.distributed.pool import Failure, WorkerError
 
 pytestmark = pytest.mark.distributed
 
@@ -37,26 +35,26 @@ def sleep_on_rank_one(rank: int, world_size: int) -> None:
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-def test_a_function_runs_in_a_default_group_of_that_world_size(pool: WorkerPool, world_size: int) -> None:
+def test_a_function_runs_in_a_default_group_of_that_world_size(pool, world_size):
     results = pool.run(sum_of_ranks, world_size, 0.5)
 
     assert results == [sum(range(world_size)) + 0.5 * world_size] * world_size
 
 
-def test_a_rank_that_raises_is_named_with_its_traceback(pool: WorkerPool) -> None:
+def test_a_rank_that_raises_is_named_with_its_traceback(pool):
     with pytest.raises(WorkerError, match=r"rank 1 raised[\s\S]*a wrong value"):
         pool.run(raise_on_rank_one, 2)
 
     assert pool.run(sum_of_ranks, 2, 0.0) == [1.0, 1.0]
 
 
-def test_a_rank_that_dies_is_told_from_those_that_return(pool: WorkerPool) -> None:
+def test_a_rank_that_dies_is_told_from_those_that_return(pool):
     outcomes = pool.run_outcomes(die_on_rank_one, 2)
 
     assert outcomes == [0, Failure(1, "died", "exit code 3")]
 
 
-def test_a_rank_that_does_not_return_times_out(pool: WorkerPool) -> None:
+def test_a_rank_that_does_not_return_times_out(pool):
     pool.run(sum_of_ranks, 2, 0.0)  # so both have been started
 
     with pytest.raises(WorkerError, match="rank 1 timed out"):

@@ -5,8 +5,6 @@ sum is exact in any order: gradients must agree bit for bit.  (Divided by 3, suc
 exact; beyond that, only powers of two do when algorithms add up in other orders than torch's.)
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +15,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.distributed.pool import WorkerPool
 from tests.distributed.scenarios.scenario import Scenario
 
 pytestmark = pytest.mark.distributed
@@ -125,9 +122,7 @@ OURS_ALONE = {
 @pytest.mark.parametrize(
     ("place", "share", "sizes"), [("gloo", 1 / 5, (1, 2, 3, 4)), ("threads", 1 / 4, (1, 2, 4, 8))]
 )
-def test_random_models_train_bit_for_bit_as_with_torch(
-    pool: WorkerPool, place: str, share: float, sizes: tuple[int, ...]
-) -> None:
+def test_random_models_train_bit_for_bit_as_with_torch(pool, place, share, sizes):
     @settings(
         max_examples=round(share * settings.default.max_examples),
         phases=[Phase.explicit, Phase.reuse, Phase.generate],

@@ -1,7 +1,5 @@
 """Our DDP does as torch's, wherever ranks are: every row of the tables in `tests.distributed.scenarios`."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest
@@ -25,11 +23,11 @@ def check(pool: WorkerPool, scenario: Scenario, place: str) -> None:
 
 
 @each(table.cases for table in TABLES)
-def test_our_ddp_does_as_torchs(pool: WorkerPool, scenario: Scenario, place: str) -> None:
+def test_our_ddp_does_as_torchs(pool, scenario, place):
     check(pool, scenario, place)
 
 
 @pytest.mark.costly
 @each((table.cases for table in TABLES), costly=True)
-def test_our_ddp_does_as_torchs_in_what_is_costly(pool: WorkerPool, scenario: Scenario, place: str) -> None:
+def test_our_ddp_does_as_torchs_in_what_is_costly(pool, scenario, place):
     check(pool, scenario, place)

@@ -1,7 +1,5 @@
 """Threads of a rank that call beside each other: each on its own group, and several on one."""
 
-from __future__ import annotations
-
 import os
 import queue
 import signal
@@ -15,7 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.distributed.pool import Failure, WorkerPool
+from tests.distributed.pool import Failure
 from tests.distributed.threads import Caller, group_over, in_threads
 from tests.waiting import until
 
@@ -48,8 +46,8 @@ def many(world_size: int, num_threads: int) -> Any:
     [(2, 4, 24), (3, 2, 24), many(2, 2), many(2, 5), many(3, 4), many(4, 3)],
 )
 def test_threads_each_on_a_group_come_to_the_bits_that_gloo_comes_to(
-    pool: WorkerPool, carrier: str, world_size: int, num_threads: int, num_calls: int
-) -> None:
+    pool, carrier, world_size, num_threads, num_calls
+):
     arguments = num_threads, num_calls
 
     expected = pool.run(threads_on_groups, world_size, "gloo of torch", *arguments, timeout=LONG)
@@ -89,9 +87,7 @@ def threads_on_one_group(rank: int, world_size: int, carrier: str) -> list[Any]:
 
 
 @CARRIERS
-def test_threads_on_one_group_pass_messages_under_their_own_tags_beside_its_collectives(
-    pool: WorkerPool, carrier: str
-) -> None:
+def test_threads_on_one_group_pass_messages_under_their_own_tags_beside_its_collectives(pool, carrier):
     assert pool.run(threads_on_one_group, 2, carrier) == [[0] * 5] * 2
 
 
@@ -117,7 +113,7 @@ def received_from_any(rank: int, world_size: int, carrier: str) -> list[float]:
 
 
 @GLOO
-def test_threads_that_receive_from_any_source_get_every_message_once(pool: WorkerPool, carrier: str) -> None:
+def test_threads_that_receive_from_any_source_get_every_message_once(pool, carrier):
     assert pool.run(received_from_any, 2, carrier)[0] == [float(number) for number in range(40)]
 
 
@@ -147,9 +143,7 @@ def waited_elsewhere(rank: int, world_size: int, carrier: str) -> list[float]:
 
 
 @SHM
-def test_works_are_waited_for_in_other_threads_than_those_that_started_them(
-    pool: WorkerPool, carrier: str
-) -> None:
+def test_works_are_waited_for_in_other_threads_than_those_that_started_them(pool, carrier):
     assert pool.run(waited_elsewhere, 2, carrier) == [[3.0] * 60] * 2
 
 
@@ -174,9 +168,7 @@ def left_alone(rank: int, world_size: int, carrier: str) -> list[float]:
 
 
 @GLOO
-def test_what_a_thread_starts_and_leaves_goes_on_while_another_one_waits(
-    pool: WorkerPool, carrier: str
-) -> None:
+def test_what_a_thread_starts_and_leaves_goes_on_while_another_one_waits(pool, carrier):
     assert pool.run(left_alone, 2, carrier) == [[3.0, 3.0]] * 2
 
 
@@ -194,9 +186,7 @@ def received_beside(rank: int, world_size: int, carrier: str) -> list[float]:
 
 
 @SHM
-def test_a_message_that_is_expected_on_one_group_is_taken_while_the_rank_waits_in_another(
-    pool: WorkerPool, carrier: str
-) -> None:
+def test_a_message_that_is_expected_on_one_group_is_taken_while_the_rank_waits_in_another(pool, carrier):
     assert pool.run(received_beside, 2, carrier) == [[7.0, 3.0], [0.0, 3.0]]
 
 
@@ -222,9 +212,7 @@ def one_thread_missing(rank: int, world_size: int, carrier: str) -> list[Any]:
 
 
 @GLOO
-def test_a_thread_whose_peer_does_not_call_names_it_in_time_and_another_thread_goes_on(
-    pool: WorkerPool, carrier: str
-) -> None:
+def test_a_thread_whose_peer_does_not_call_names_it_in_time_and_another_thread_goes_on(pool, carrier):
     (said, digest), (_, other_digest) = pool.run(one_thread_missing, 2, carrier)
 
     assert "rank 1 did not take part" in said
@@ -255,9 +243,7 @@ def impatient(rank: int, world_size: int, carrier: str) -> list[Any]:
 
 
 @SHM
-def test_a_wait_ends_in_time_while_another_thread_drives_what_it_waits_for(
-    pool: WorkerPool, carrier: str
-) -> None:
+def test_a_wait_ends_in_time_while_another_thread_drives_what_it_waits_for(pool, carrier):
     *said, seconds = pool.run(impatient, 2, carrier)[0]
 
     assert all("rank 1 did not take part" in text for text in said)
@@ -276,7 +262,7 @@ def killed_beside_threads(rank: int, world_size: int, carrier: str) -> list[Any]
 
 
 @GLOO
-def test_every_thread_of_a_survivor_names_the_rank_that_was_killed(pool: WorkerPool, carrier: str) -> None:
+def test_every_thread_of_a_survivor_names_the_rank_that_was_killed(pool, carrier):
     outcomes = pool.run_outcomes(killed_beside_threads, 3, carrier)
 
     assert isinstance(outcomes[1], Failure)
@@ -293,9 +279,7 @@ def failing_beside(rank: int, world_size: int, carrier: str) -> list[Any]:
 
 
 @SHM
-def test_a_failure_of_one_group_is_raised_to_who_waits_for_it_and_to_nobody_else(
-    pool: WorkerPool, carrier: str
-) -> None:
+def test_a_failure_of_one_group_is_raised_to_who_waits_for_it_and_to_nobody_else(pool, carrier):
     for digest, said in pool.run(failing_beside, 2, carrier):
         assert len(digest) == 64
         assert said.startswith("MismatchError: ")
@@ -316,7 +300,7 @@ def groups_made_in_a_thread(rank: int, world_size: int, carrier: str) -> list[An
 
 
 @GLOO
-def test_a_thread_makes_groups_while_another_one_calls(pool: WorkerPool, carrier: str) -> None:
+def test_a_thread_makes_groups_while_another_one_calls(pool, carrier):
     (digest, total), (other_digest, other_total) = pool.run(groups_made_in_a_thread, 2, carrier)
 
     assert total == other_total == 1 + 3 + 5 + 7
@@ -352,9 +336,7 @@ def trained_beside_checkpoints(rank: int, world_size: int, carrier: str) -> tupl
 
 
 @SHM
-def test_torchs_ddp_trains_as_over_gloo_beside_a_thread_that_writes_checkpoints(
-    pool: WorkerPool, carrier: str
-) -> None:
+def test_torchs_ddp_trains_as_over_gloo_beside_a_thread_that_writes_checkpoints(pool, carrier):
     """Of two numbers there is one sum, so the parameters are equal to the bit."""
     expected = pool.run(trained_beside_checkpoints, 2, "gloo of torch")
 

@@ -1,7 +1,5 @@
 """Calls that threads of a rank make beside each other, drawn from seeds: what `test_threads.py` runs."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

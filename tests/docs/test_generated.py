@@ -1,7 +1,5 @@
 """Generated documents: pages of algorithms, and what is committed of what `make docs` makes."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
@@ -37,21 +35,19 @@ def scopes() -> dict[str, str]:
     return json.loads(PROVED_FOR.read_text(encoding="utf-8"))
 
 
-def test_the_proved_world_sizes_are_kept_for_every_algorithm() -> None:
+def test_the_proved_world_sizes_are_kept_for_every_algorithm():
     """To renew them: ``make docs``."""
     assert list(scopes()) == [f"{own.name}-{own.collective}" for own in by_file()]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_algorithms_are_proved_for_the_sizes_that_are_kept() -> None:
+def test_algorithms_are_proved_for_the_sizes_that_are_kept():
     assert scopes() == {f"{own.name}-{own.collective}": proved_for(own) for own in by_file()}
 
 
 @pytest.mark.parametrize("shipped", ALGORITHMS, ids=lambda shipped: f"{shipped.collective}-{shipped.name}")
-def test_every_algorithm_has_a_row_a_section_and_drawings(
-    pages: dict[str, str], page: str, gallery: str, shipped: Any
-) -> None:
+def test_every_algorithm_has_a_row_a_section_and_drawings(pages, page, gallery, shipped):
     picture = f"schedules/{shipped.collective}-{shipped.name}.svg"
     assert page.count(f"| [{shipped.name}](#{shipped.name}-{shipped.collective}) |") == 1
     section = (
@@ -64,7 +60,7 @@ def test_every_algorithm_has_a_row_a_section_and_drawings(
     assert f'href="../algorithms.md#{shipped.name}-{shipped.collective}"' in gallery
 
 
-def test_every_link_within_the_page_leads_to_a_heading(page: str) -> None:
+def test_every_link_within_the_page_leads_to_a_heading(page):
     headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
 
     anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -72,7 +68,7 @@ def test_every_link_within_the_page_leads_to_a_heading(page: str) -> None:
     assert set(re.findall(r"\]\(#([^)]+)\)", page)) <= anchors
 
 
-def test_a_world_size_that_is_refused_has_no_cost() -> None:
+def test_a_world_size_that_is_refused_has_no_cost():
     @algorithm(cost=lambda world_size: Cost(0, 0))
     def picky(rank: int, world_size: int) -> Any:
         if world_size == 3:
@@ -84,13 +80,13 @@ def test_a_world_size_that_is_refused_has_no_cost() -> None:
     assert cost_of(resolve_algorithm("ring"), 3) is not None
 
 
-def test_the_gallery_shows_every_drawing(pages: dict[str, str], gallery: str) -> None:
+def test_the_gallery_shows_every_drawing(pages, gallery):
     assert {f"schedules/{name}" for name in re.findall(r'src="([^"]+)"', gallery)} == {
         name for name in pages if name.endswith(".svg")
     }
 
 
-def test_an_algorithm_is_drawn_for_a_size_that_it_accepts() -> None:
+def test_an_algorithm_is_drawn_for_a_size_that_it_accepts():
     @algorithm()
     def picky(rank: int, world_size: int) -> Any:
         if world_size != 6:
@@ -102,12 +98,12 @@ def test_an_algorithm_is_drawn_for_a_size_that_it_accepts() -> None:
         first_accepted(picky, (8, 4))
 
 
-def test_the_committed_picture_is_what_the_script_draws() -> None:
+def test_the_committed_picture_is_what_the_script_draws():
     """To renew it: ``python -m docs.tools.architecture``."""
     assert (ROOT / PATH).read_text(encoding="utf-8") == picture()
 
 
-def test_the_rooms_are_the_folders() -> None:
+def test_the_rooms_are_the_folders():
     drawn = {package.name: {room.name for room in package.rooms} for package in PACKAGES}
 
     assert drawn == {
@@ -116,6 +112,6 @@ def test_the_rooms_are_the_folders() -> None:
 
 
 @pytest.mark.parametrize("name", schemas())
-def test_a_schema_is_that_of_its_model(name: str) -> None:
+def test_a_schema_is_that_of_its_model(name):
     """To renew them: ``python -m docs.tools.schemas``."""
     assert json.loads((DOCS / f"{name}.schema.json").read_text(encoding="utf-8")) == schemas()[name]

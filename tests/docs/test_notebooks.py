@@ -1,7 +1,5 @@
 """Notebooks of the documents: every cell runs, in its order, and what a cell ends with shows itself."""
 
-from __future__ import annotations
-
 import ast
 import json
 from pathlib import Path
@@ -14,9 +12,7 @@ NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 @pytest.mark.costly
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_every_cell_of_a_notebook_runs(
-    notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_cell_of_a_notebook_runs(notebook, tmp_path, monkeypatch):
     pytest.importorskip("pandas")
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": notebook.stem}

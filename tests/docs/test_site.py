@@ -1,7 +1,5 @@
 """The pages of the site that are generated, and what the site makes of links and lists."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -11,7 +9,7 @@ from docs.tools.schemas import schemas
 from testbed.cli import COMMANDS, imported
 
 
-def test_every_option_of_every_command_stands_in_the_reference() -> None:
+def test_every_option_of_every_command_stands_in_the_reference():
     page = site_pages.commands_page()
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE))
 
@@ -22,7 +20,7 @@ def test_every_option_of_every_command_stands_in_the_reference() -> None:
         assert [option for option in shown if option.startswith("-") and option not in sections[name]] == []
 
 
-def test_every_field_of_every_schema_stands_in_the_reference() -> None:
+def test_every_field_of_every_schema_stands_in_the_reference():
     page = site_pages.schemas_page()
 
     for name, schema in schemas().items():
@@ -35,11 +33,11 @@ def test_every_field_of_every_schema_stands_in_the_reference() -> None:
     ("text", "shown"),
     [("a | b", r"a \| b"), ("`a|b` <c>", "`a&#124;b` &lt;c&gt;"), ("2 * [x]_y", r"2 \* \[x\]\_y")],
 )
-def test_texts_of_options_are_no_markup(text: str, shown: str) -> None:
+def test_texts_of_options_are_no_markup(text, shown):
     assert site_pages._escaped(text) == shown
 
 
-def test_lists_tables_and_headings_follow_a_blank_line() -> None:
+def test_lists_tables_and_headings_follow_a_blank_line():
     hooks = pytest.importorskip("docs.tools.site_hooks", reason="needs the extra site", exc_type=ImportError)
     text = "## a\nb\n* c\n  d\n* e\n\nf\n| g |\n|---|\n| h |"
 
@@ -55,7 +53,7 @@ def test_lists_tables_and_headings_follow_a_blank_line() -> None:
         ('<script src="c.js"><a href="https://a.b">', False),
     ],
 )
-def test_a_page_asks_no_other_address(page: str, is_refused: bool) -> None:
+def test_a_page_asks_no_other_address(page, is_refused):
     hooks = pytest.importorskip("docs.tools.site_hooks", reason="needs the extra site", exc_type=ImportError)
 
     assert (hooks._ASKED.search(page) is not None) == is_refused

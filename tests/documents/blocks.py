@@ -12,8 +12,6 @@ In what a command prints, ``[…]`` stands for any text, and a line ``[… what 
 Every block runs by itself, in a folder that has nothing in it but `examples`.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

@@ -1,7 +1,5 @@
 """The code of the documents runs, and prints what they show."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -57,9 +55,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.costly
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("block", blocks_in("console"))
-def test_commands_print_what_the_document_shows(
-    block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_print_what_the_document_shows(block, folder, monkeypatch):
     for session in sessions_of(block):
         code, printed = run_command(session.command, folder, monkeypatch)
 
@@ -71,7 +67,7 @@ def test_commands_print_what_the_document_shows(
 @pytest.mark.costly
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("block", blocks_in("python"))
-def test_python_runs_alone_as_it_stands(block: Block, folder: Path) -> None:
+def test_python_runs_alone_as_it_stands(block, folder):
     is_test = "def test_" in block.text
     (folder / "test_block.py").write_text(block.text, encoding="utf-8")
     how = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if is_test else []
@@ -92,11 +88,11 @@ def test_python_runs_alone_as_it_stands(block: Block, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("block", [block for block in ALL if block.language in {"python", "py"}], ids=str)
-def test_excerpts_are_python(block: Block) -> None:
+def test_excerpts_are_python(block):
     compile(block.text, str(block), "exec")
 
 
-def test_every_block_says_what_it_is_and_what_is_not_run_says_why() -> None:
+def test_every_block_says_what_it_is_and_what_is_not_run_says_why():
     assert [str(block) for block in ALL if block.language not in LANGUAGES] == []
     assert [
         str(block) for block in ALL if block.remark not in {"", "distributed", "times vary"} and block.is_run
@@ -104,7 +100,7 @@ def test_every_block_says_what_it_is_and_what_is_not_run_says_why() -> None:
     assert [str(block) for block in ALL if not block.is_run and len(block.remark) < len("not run: why")] == []
 
 
-def test_what_the_readme_says_of_a_file_in_examples_stands_in_it() -> None:
+def test_what_the_readme_says_of_a_file_in_examples_stands_in_it():
     shown = {
         file: (ROOT / "examples" / file).read_text(encoding="utf-8")
         for file in ("my_ring.py", "test_mean.py")
@@ -116,7 +112,7 @@ def test_what_the_readme_says_of_a_file_in_examples_stands_in_it() -> None:
         assert first.rstrip() in readme, file
 
 
-def test_the_files_that_are_shown_can_be_loaded(tmp_path: Path) -> None:
+def test_the_files_that_are_shown_can_be_loaded(tmp_path):
     document = blocks_of(ROOT / "docs" / "files.md")
     texts = {
         language: [block.text for block in document if block.language == language]
@@ -146,13 +142,11 @@ def test_the_files_that_are_shown_can_be_loaded(tmp_path: Path) -> None:
         ("took 1.25 ms, 3 times\n", "took 80 us, 4 times\n", False),
     ],
 )
-def test_what_is_left_out_may_be_anything_and_what_is_shown_may_not(
-    shown: str, printed: str, same: bool
-) -> None:
+def test_what_is_left_out_may_be_anything_and_what_is_shown_may_not(shown, printed, same):
     found = difference(Session("command", shown), printed, times_vary=True)
 
     assert (not found) == same
 
 
-def test_durations_count_where_nothing_says_that_they_vary() -> None:
+def test_durations_count_where_nothing_says_that_they_vary():
     assert difference(Session("command", "took 1.25 ms\n"), "took 1.26 ms\n", times_vary=False)

@@ -1,7 +1,5 @@
 """The documents lead somewhere: links, paths, names."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -14,7 +12,7 @@ PLACES = ("benchmarks", "collectives", "ddp", "docs", "examples", "sim", "testbe
 
 
 @pytest.mark.parametrize("document", TEXTS, ids=lambda path: path.name)
-def test_links_between_documents_lead_somewhere(document: Path) -> None:
+def test_links_between_documents_lead_somewhere(document):
     text = document.read_text(encoding="utf-8")
     targets = re.findall(r"\]\((?!https?:)([^)\s]*)\)", text)
     missing = []
@@ -36,14 +34,14 @@ def headings_of(page: Path) -> set[str]:
 @pytest.mark.parametrize(
     "document", [path for path in TEXTS if path.name != "CHANGELOG.md"], ids=lambda path: path.name
 )
-def test_paths_in_the_documents_exist(document: Path) -> None:
+def test_paths_in_the_documents_exist(document):
     """Paths from the top of the tree, wherever they stand in backticks."""
     named = re.findall(rf"`((?:{'|'.join(PLACES)})/[\w./-]*)`", document.read_text(encoding="utf-8"))
 
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-def test_the_index_names_every_document() -> None:
+def test_the_index_names_every_document():
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
 
     assert [

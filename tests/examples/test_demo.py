@@ -1,7 +1,5 @@
 """`examples/demo.py`: what it promises to check, it checks; the training is tested with its own example."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from typing import Any
@@ -25,15 +23,13 @@ def trained(weight: float, accuracy: float = 0.97) -> dict[str, Any]:
         (1.0, 1.0, 0.95, [True, True, False]),
     ],
 )
-def test_results_that_do_not_agree_are_told(
-    virtual: float, single: float, accuracy: float, held: list[bool]
-) -> None:
+def test_results_that_do_not_agree_are_told(virtual, single, accuracy, held):
     checks = DEMO["agreements"](trained(1.0, accuracy), trained(virtual), trained(single))
 
     assert [holds for *_, holds in checks] == held
 
 
-def test_a_sign_of_zero_is_a_difference_in_bits() -> None:
+def test_a_sign_of_zero_is_a_difference_in_bits():
     identical, close, accurate = DEMO["agreements"](trained(0.0), trained(-0.0), trained(0.0))
 
     assert [identical[2], close[2], accurate[2]] == [False, True, True]

@@ -1,7 +1,5 @@
 """Each example trains as one process would: in virtual time, and under torchrun on two backends."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

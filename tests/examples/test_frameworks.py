@@ -1,7 +1,5 @@
 """Each example of a framework learns in virtual time as under torchrun, where the framework is installed."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re
@@ -39,7 +37,7 @@ def steps_of(*command: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_of_a_framework_learns_as_under_torchrun(name: str) -> None:
+def test_an_example_of_a_framework_learns_as_under_torchrun(name):
     package, arguments = EXAMPLES[name]
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed: pip install -e '.[frameworks]'")
@@ -51,6 +49,6 @@ def test_an_example_of_a_framework_learns_as_under_torchrun(name: str) -> None:
     assert virtual == real
 
 
-def test_every_example_of_a_framework_is_tried() -> None:
+def test_every_example_of_a_framework_is_tried():
     assert {path.name for path in FOLDER.glob("*.py")} == EXAMPLES.keys()
     assert not any(importlib.util.find_spec(path.stem) for path in FOLDER.glob("*.py"))

@@ -1,7 +1,5 @@
 """Each classic mistake of `examples/mistakes` gets its diagnosis, in the words of the document."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path
@@ -35,12 +33,12 @@ def run(name: str) -> Result:
         return CliRunner().invoke(app, SHOWN[name][0].split())
 
 
-def test_every_mistake_has_its_place_in_the_document() -> None:
+def test_every_mistake_has_its_place_in_the_document():
     assert SHOWN.keys() == MISTAKES.keys()
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_what_the_docstring_says_is_named(name: str) -> None:
+def test_what_the_docstring_says_is_named(name):
     verdict = Verdict.on(read_pair(MISTAKES[name]), Said(True, run(name).stderr), Said(False, ""))
 
     assert verdict.names_rank is not False
@@ -48,7 +46,7 @@ def test_what_the_docstring_says_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_the_document_shows_what_is_printed(name: str) -> None:
+def test_the_document_shows_what_is_printed(name):
     """Of a mistake that spoils results in silence, the notes; of one that hangs or fails, the error."""
     printed = run(name).stderr
     spoils = "testbed: error:" not in printed

@@ -1,7 +1,5 @@
 """Runs on a GPU: one rank over NCCL, several ranks on one GPU over Gloo, one GPU each over NCCL."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ from torch import nn
 from collectives.communicators.connection import connect
 from ddp import DistributedDataParallel
 from tests.collectives.transports import transport_contract as contract
-from tests.distributed.pool import WorkerPool
 
 pytestmark = [pytest.mark.gpu, pytest.mark.distributed]
 
@@ -78,13 +75,13 @@ def check_training(results: list[list[torch.Tensor]], alone: list[torch.Tensor])
 
 
 @pytest.mark.parametrize("algorithm", ["native", "naive", "ring", "tree"])
-def test_one_rank_over_nccl(pool: WorkerPool, algorithm: str) -> None:
+def test_one_rank_over_nccl(pool, algorithm):
     pool.run(over, 1, "nccl", algorithm, "all_reduces")
     pool.run(over, 1, "nccl", algorithm, "trains")
 
 
 @pytest.mark.parametrize("algorithm", ["naive", "ring", "tree"])
-def test_ranks_that_share_one_gpu_over_gloo(pool: WorkerPool, algorithm: str) -> None:
+def test_ranks_that_share_one_gpu_over_gloo(pool, algorithm):
     results = pool.run(over, 3, "gloo", algorithm, "all_reduces")
 
     assert all(result == results[0] for result in results)
@@ -93,7 +90,7 @@ def test_ranks_that_share_one_gpu_over_gloo(pool: WorkerPool, algorithm: str) ->
 
 
 @pytest.mark.parametrize("algorithm", ["native", "naive", "ring", "tree"])
-def test_ranks_with_a_gpu_each_over_nccl(pool: WorkerPool, algorithm: str) -> None:
+def test_ranks_with_a_gpu_each_over_nccl(pool, algorithm):
     world_size = min(torch.cuda.device_count(), 4)
     if world_size < 2:
         pytest.skip("fewer than two CUDA devices")

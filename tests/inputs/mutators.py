@@ -5,8 +5,6 @@ or misspelled, deep nesting), texts as texts (cut, repeated, other encodings, on
 command line are put together from pieces.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import math

@@ -1,7 +1,5 @@
 """A target of inputs: something that reads what users give, how inputs for it are drawn, and its oracle."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

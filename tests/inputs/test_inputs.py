@@ -4,8 +4,6 @@
 and not of Hypothesis, which draws three times fewer in the same time, and more of them alike.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -23,7 +21,7 @@ ONCE_FAILED = json.loads(Path(__file__).with_name("once_failed.json").read_text(
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_what_is_mutated_is_read_rightly_or_refused(name: str) -> None:
+def test_what_is_mutated_is_read_rightly_or_refused(name):
     own = TARGETS[name]
     count = -(-INPUTS * own.weight // sum(other.weight for other in TARGETS.values()))
 
@@ -33,7 +31,7 @@ def test_what_is_mutated_is_read_rightly_or_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ONCE_FAILED)
-def test_what_once_failed_is_read_rightly_or_refused(name: str) -> None:
+def test_what_once_failed_is_read_rightly_or_refused(name):
     for content in ONCE_FAILED[name]:
         assert TARGETS[name].outcome_of(content.encode("latin-1")) in {"read", "refused"}
 
@@ -61,9 +59,7 @@ def failing(content: bytes) -> None:
         ("wrong answer", AssertionError),
     ],
 )
-def test_a_failure_is_found_and_shown(
-    kind: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_is_found_and_shown(kind, error, monkeypatch):
     monkeypatch.setattr(target, "SECONDS", 0.05)
 
     with pytest.raises(error) as caught:
@@ -72,7 +68,7 @@ def test_a_failure_is_found_and_shown(
     assert f"failing was given {kind.encode()!r}" in caught.value.__notes__
 
 
-def test_inputs_are_drawn_again_alike() -> None:
+def test_inputs_are_drawn_again_alike():
     own = TARGETS["profile"]
 
     assert own.drawn(3, 7) == own.drawn(3, 7)

@@ -4,8 +4,6 @@ What is accepted agrees with a second reading, by other means: quantities by dec
 element after another.  An algorithm that ships is proved, or refuses its parameters or the number of ranks.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

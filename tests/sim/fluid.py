@@ -1,7 +1,5 @@
 """Messages on a network by brute force: in fractions, raising all rates together after each change."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

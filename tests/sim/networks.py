@@ -1,7 +1,5 @@
 """Random networks of every kind, small enough to check message by message."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise, permutations

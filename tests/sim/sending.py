@@ -1,7 +1,5 @@
 """Messages sent one by one on a network, and when they arrive."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A trace is Chrome's format, exact and the same bytes each time."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Units as people write them: exact whole numbers, with durations rounded up in one place."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

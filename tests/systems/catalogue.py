@@ -3,8 +3,6 @@
 Torch's data parallelism, with hooks, compiled or with sharded optimizers, is among the scenarios of DDP.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import partial
 from typing import Any

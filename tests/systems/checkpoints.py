@@ -1,7 +1,5 @@
 """Sharded checkpoints: saved by some ranks, loaded by as many, spread otherwise."""
 
-from __future__ import annotations
-
 import tempfile
 from typing import Any
 

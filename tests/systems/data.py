@@ -1,7 +1,5 @@
 """Data of the ranks: samplers, loaders with processes of their own, seeds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

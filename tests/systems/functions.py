@@ -1,7 +1,5 @@
 """Functions that torch builds on plain collectives: objects, messages, meshes, gradients through calls."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

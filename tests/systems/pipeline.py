@@ -1,7 +1,5 @@
 """Layers one after another on ranks, and micro-batches that flow through them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

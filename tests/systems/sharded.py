@@ -1,7 +1,5 @@
 """Parameters spread over ranks: FSDP of both generations, tensor and sequence parallel, and mixtures."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh

@@ -1,7 +1,5 @@
 """Systems under test: code that every rank runs, and the results it must give."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

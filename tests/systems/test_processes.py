@@ -1,7 +1,5 @@
 """Every system as processes, whose default group is ours, over Gloo."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.systems.catalogue import SYSTEMS, run_in_process

@@ -1,7 +1,5 @@
 """Systems that do not run on rank threads: refused by name and at once; some once did not, and run."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist

@@ -1,7 +1,5 @@
 """Every system as rank threads in virtual time, on two networks and under two names of the backend."""
 
-from __future__ import annotations
-
 import pytest
 import torch.distributed as dist
 

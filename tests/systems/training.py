@@ -4,8 +4,6 @@ A system trains on parts of the batch, or with parts of the model; all use doubl
 `TOLERANCE` tells rounding (another order of the same sums) from training on anything else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The list of expected differences, and how a run is judged by it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tools.torch_suite import expected

@@ -1,7 +1,5 @@
 """A few tests of torch's own suite, so that its drivers work whenever ``make test-torch`` is called."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A document of sections: each command renews its own, and nothing else."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -34,13 +32,13 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_stands_between_marks_is_renewed_and_all_else_stays_as_it_is(path: Path) -> None:
+def test_what_stands_between_marks_is_renewed_and_all_else_stays_as_it_is(path):
     renew(path, "one", [Text([r"new \1"])])
 
     assert path.read_text() == TEXT.replace("old", r"new \1")
 
 
-def test_renewing_with_the_same_changes_nothing(path: Path) -> None:
+def test_renewing_with_the_same_changes_nothing(path):
     parts = [Text(["first", "- a", "- b"]), Grid(("a", "b\nc"), [("x", "1")], title="Worst")]
     for _ in range(2):
         renew(path, "two", parts)
@@ -51,7 +49,7 @@ def test_renewing_with_the_same_changes_nothing(path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# Title\n", TEXT.replace("one", "three"), TEXT + TEXT])
-def test_a_document_without_the_section_is_refused_before_any_work(text: str, tmp_path: Path) -> None:
+def test_a_document_without_the_section_is_refused_before_any_work(text, tmp_path):
     path = tmp_path / "truth.md"
     path.write_text(text)
 
@@ -59,7 +57,7 @@ def test_a_document_without_the_section_is_refused_before_any_work(text: str, tm
         check_section(path, "one")
 
 
-def test_documents_have_every_section_that_a_program_renews() -> None:
+def test_documents_have_every_section_that_a_program_renews():
     for name in ("shaped", "incast", "published", "devices", "scripts", "training"):
         check_section(DOCUMENTS / "truth.md", name)
     check_section(DOCUMENTS / "claims.md", "claims")

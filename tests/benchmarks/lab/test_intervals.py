@@ -1,7 +1,5 @@
 """Intervals from measured rows: they hold nine of ten of groups that were left out."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -19,7 +17,7 @@ def rows_of(groups: list[list[float]]) -> list[Row]:
 
 
 @given(FACTORS)
-def test_an_interval_holds_nine_of_ten_rows_that_were_left_out(groups: list[list[float]]) -> None:
+def test_an_interval_holds_nine_of_ten_rows_that_were_left_out(groups):
     """Among them the rows of a group that is unlike all others."""
     own = interval_of(rows_of(groups))
     assert own["held"] >= HELD
@@ -28,9 +26,7 @@ def test_an_interval_holds_nine_of_ten_rows_that_were_left_out(groups: list[list
 
 
 @given(FACTORS, st.floats(-1, 1))
-def test_what_is_wrong_by_one_factor_moves_the_interval_by_it(
-    groups: list[list[float]], shift: float
-) -> None:
+def test_what_is_wrong_by_one_factor_moves_the_interval_by_it(groups, shift):
     """Whatever the groups, and in whatever order they come."""
     own = interval_of(rows_of(groups))
     moved = interval_of(rows_of([[factor + shift for factor in one] for one in reversed(groups)]))

@@ -1,7 +1,5 @@
 """Predictions of measured rows, and fits to them: on rows that the model itself has made."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Mapping, Sequence
@@ -58,7 +56,7 @@ def written(path: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", list(ROWS))
-def test_each_set_gets_a_column_of_what_is_predicted_and_keeps_its_own(name: str, tmp_path: Path) -> None:
+def test_each_set_gets_a_column_of_what_is_predicted_and_keeps_its_own(name, tmp_path):
     row = {**ROWS[name], SETS[name].measured: 100.0}
 
     predict(name=name, file=table(tmp_path / "rows.csv", [row] * 3), output=tmp_path / "out.csv", sample=2)
@@ -69,7 +67,7 @@ def test_each_set_gets_a_column_of_what_is_predicted_and_keeps_its_own(name: str
     assert float(first["predicted"]) > 0
 
 
-def test_what_has_no_file_is_predicted_as_the_nearest(tmp_path: Path) -> None:
+def test_what_has_no_file_is_predicted_as_the_nearest(tmp_path):
     rows = table(tmp_path / "rows.csv", [{**ROWS["gemm"], "gpu": "l40s"}, {**ROWS["gemm"], "dtype": "fp6"}])
 
     found = predict(name="gemm", file=rows, output=tmp_path / "out.csv")
@@ -79,9 +77,7 @@ def test_what_has_no_file_is_predicted_as_the_nearest(tmp_path: Path) -> None:
         predict(name="attention", file=rows, output=tmp_path / "out.csv")
 
 
-def test_anybodys_rows_are_judged_by_family_limit_and_parallelism_and_foretold_before_they_are_read(
-    tmp_path: Path,
-) -> None:
+def test_anybodys_rows_are_judged_by_family_limit_and_parallelism_and_foretold_before_they_are_read(tmp_path):
     steps = [
         {**LLAMA, "nodes": nodes, "gpus": 8 * nodes, "dp": 8 * nodes, "ga": 32 // nodes,
          "failed": 0, "failure_contradicted": "", "peak_gb": 20.0, "tokens_per_s_per_gpu": 20_000.0 / nodes}
@@ -110,7 +106,7 @@ def test_anybodys_rows_are_judged_by_family_limit_and_parallelism_and_foretold_b
         truth(files=[table(tmp_path / "odd.csv", [{"a": 1}])], predictions=tmp_path / "foretold.json")
 
 
-def test_a_step_that_does_not_fit_or_leaves_stages_empty_has_no_speed(tmp_path: Path) -> None:
+def test_a_step_that_does_not_fit_or_leaves_stages_empty_has_no_speed(tmp_path):
     rows = [{**LLAMA, "mbs": 16, "ga": 2}, {**LLAMA, "dp": 1, "pp": 16, "ga": 256, "gpus": 16, "nodes": 2}]
 
     predict(name="ultrascale", file=table(tmp_path / "rows.csv", rows), output=tmp_path / "out.csv")
@@ -120,7 +116,7 @@ def test_a_step_that_does_not_fit_or_leaves_stages_empty_has_no_speed(tmp_path: 
     ] * 2
 
 
-def test_stages_are_cut_at_equal_parts_of_the_cost_and_hold_all_layers() -> None:
+def test_stages_are_cut_at_equal_parts_of_the_cost_and_hold_all_layers():
     for stages in (1, 2, 4, 8):
         training = training_of({name: str(value) for name, value in LLAMA.items()} | {"pp": str(stages)})
 
@@ -129,7 +125,7 @@ def test_stages_are_cut_at_equal_parts_of_the_cost_and_hold_all_layers() -> None
     assert training.stages == (2, 3, 2, 3, 2, 3, 1, 0)  # the head costs as much as four layers
 
 
-def test_where_steps_take_what_is_predicted_the_planned_layout_is_the_best(tmp_path: Path) -> None:
+def test_where_steps_take_what_is_predicted_the_planned_layout_is_the_best(tmp_path):
     layouts = [(8, 1, 1), (4, 2, 1), (2, 4, 1), (4, 1, 2), (2, 2, 2), (2, 1, 4)]
     rows = [
         {**LLAMA, "dp": dp, "tp": tp, "pp": pp, "ga": 256 // dp, "failed": 0, "tokens_per_s_per_gpu": 0.0}
@@ -147,9 +143,7 @@ def test_where_steps_take_what_is_predicted_the_planned_layout_is_the_best(tmp_p
     }  # fmt: skip
 
 
-def test_a_fit_finds_constants_that_say_what_rows_have_measured_and_never_sees_a_quarter(
-    tmp_path: Path,
-) -> None:
+def test_a_fit_finds_constants_that_say_what_rows_have_measured_and_never_sees_a_quarter(tmp_path):
     sizes = [(m, n, k) for m in (64, 1024, 4096, 16384) for n in (1024, 5120, 16384) for k in (2048, 8192)]
     rows = [{**ROWS["gemm"], "m": m, "n": n, "k": k, "time_us": 0.0, "reference": 1} for m, n, k in sizes]
     for row in rows:

@@ -1,7 +1,5 @@
-from __future__ import annotations
-
 from collections import defaultdict
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pytest
 
@@ -43,8 +41,8 @@ def negabinary(number: int, num_digits: int) -> int:
 
 @pytest.mark.parametrize("num_digits", range(1, 8))
 def test_a_child_has_the_number_of_its_parent_to_the_base_minus_two_with_equal_lowest_digits_flipped(
-    num_digits: int,
-) -> None:
+    num_digits,
+):
     steps = messages("bine", "broadcast", 2**num_digits)
 
     for step, sent in zip(reversed(range(num_digits)), steps, strict=True):
@@ -71,8 +69,8 @@ def crossings(source: int, destination: int, world_size: int) -> int:
 @pytest.mark.parametrize("world_size", [32, 64, 128])
 @pytest.mark.parametrize(("measure", "least"), [(distance, 0.75), (crossings, 0.9)])
 def test_bytes_travel_less_far_round_a_ring_and_cross_between_fewer_nodes_than_those_of_its_counterpart(
-    collective: str, world_size: int, measure: Any, least: float
-) -> None:
+    collective, world_size, measure, least
+):
     ours, theirs = (
         sum(
             chunks * measure(source, destination, world_size)
@@ -84,7 +82,7 @@ def test_bytes_travel_less_far_round_a_ring_and_cross_between_fewer_nodes_than_t
     assert ours < least * theirs
 
 
-def test_pairs_of_the_all_reduce_are_those_of_swing() -> None:
+def test_pairs_of_the_all_reduce_are_those_of_swing():
     pairs = [{(a, b) for a, b, _ in step} for step in messages("bine", "all_reduce", 32)]
 
     assert pairs == [{(a, b) for a, b, _ in step} for step in messages("swing", "all_reduce", 32)[:5]]

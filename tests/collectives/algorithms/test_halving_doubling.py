@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,7 +7,7 @@ from sim import Topology
 
 
 @pytest.mark.parametrize("world_size", [3, 5, 6, 7, 12, 31, 33])
-def test_other_world_sizes_fold_in_and_out(world_size: int) -> None:
+def test_other_world_sizes_fold_in_and_out(world_size):
     for order in ("far", "near"):
         algorithm = f"halving_doubling:order={order}"
         below = 1 << world_size.bit_length() - 1
@@ -26,7 +24,7 @@ def test_other_world_sizes_fold_in_and_out(world_size: int) -> None:
             verify("halving_doubling:order=near", world_size, collective=collective)
 
 
-def test_the_orders_differ_in_who_exchanges_the_largest_messages() -> None:
+def test_the_orders_differ_in_who_exchanges_the_largest_messages():
     def first_peers(order: str) -> list[Any]:
         algorithm = resolve_algorithm(f"halving_doubling:order={order}")
         return [next(algorithm.steps(rank, 8))[0].peer for rank in range(8)]  # type: ignore[union-attr]
@@ -36,9 +34,7 @@ def test_the_orders_differ_in_who_exchanges_the_largest_messages() -> None:
 
 
 @pytest.mark.parametrize(("world_size", "far", "near"), [(8, 5.25, 3.0), (32, 21.3125, 5.0)])
-def test_on_a_ring_the_near_order_keeps_the_large_messages_close(
-    world_size: int, far: float, near: float
-) -> None:
+def test_on_a_ring_the_near_order_keeps_the_large_messages_close(world_size, far, near):
     topology = Topology.ring(num_ranks=world_size, bandwidth="1GB/s", latency="0s")
 
     seconds = {

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -13,7 +11,7 @@ from collectives.algorithms.shared.embedding import Group, embed
 
 
 @given(world_size=st.integers(2, 32), ranks_per_node=st.integers(1, 9))
-def test_a_smaller_last_node_costs_no_more_than_a_full_one(world_size: int, ranks_per_node: int) -> None:
+def test_a_smaller_last_node_costs_no_more_than_a_full_one(world_size, ranks_per_node):
     proof = verify(f"hierarchical:ranks_per_node={ranks_per_node}", world_size)
 
     size = min(ranks_per_node, world_size)
@@ -23,13 +21,13 @@ def test_a_smaller_last_node_costs_no_more_than_a_full_one(world_size: int, rank
     assert math.isclose(proof.max_bytes_sent_fraction, 2 * (full - 1) / full)
 
 
-def test_nodes_of_nodes_are_proved() -> None:
+def test_nodes_of_nodes_are_proved():
     middle = resolve_algorithm("hierarchical:ranks_per_node=2,outer=hierarchical:ranks_per_node=8")
 
     assert verify(middle, 32).num_steps == verify(middle, 31).num_steps == 2 * (2 - 1 + 8 - 1 + 2 - 1)
 
 
-def test_parts_are_bound_as_algorithms_and_spelled_as_their_names() -> None:
+def test_parts_are_bound_as_algorithms_and_spelled_as_their_names():
     text = "hierarchical:ranks_per_node=4,inner=halving_doubling,outer=chain:segments=2"
     bound = resolve_algorithm(text)
 
@@ -49,13 +47,13 @@ def test_parts_are_bound_as_algorithms_and_spelled_as_their_names() -> None:
         ("inner=pat:segments=2", "algorithm pat has no parameter 'segments'"),
     ],
 )
-def test_a_part_that_does_not_exist_is_refused_by_its_name(parameters: str, refused: str) -> None:
+def test_a_part_that_does_not_exist_is_refused_by_its_name(parameters, refused):
     with pytest.raises(UnknownAlgorithmError, match=refused):
         resolve_algorithm(f"hierarchical:{parameters}")
 
 
 @pytest.mark.parametrize("array_form", [True, False])
-def test_parts_may_be_algorithms_of_ones_own(array_form: bool) -> None:
+def test_parts_may_be_algorithms_of_ones_own(array_form):
     @algorithm(array_form=array_form, num_chunks=tree.num_chunks, cost=tree.cost)
     def mine(rank: int, world_size: int) -> Any:
         return tree(rank, world_size)
@@ -68,7 +66,7 @@ def test_parts_may_be_algorithms_of_ones_own(array_form: bool) -> None:
 
 
 @pytest.mark.parametrize("names", [{"inner": "ring"}, {"outer": "tree"}])
-def test_names_of_parts_in_python_are_refused_with_what_takes_them(names: dict[str, str]) -> None:
+def test_names_of_parts_in_python_are_refused_with_what_takes_them(names):
     refused = r"made of algorithms, got inner=.* resolve_algorithm\('hierarchical:inner=NAME,outer=NAME'\)"
 
     with pytest.raises(TypeError, match=refused):
@@ -77,7 +75,7 @@ def test_names_of_parts_in_python_are_refused_with_what_takes_them(names: dict[s
         hierarchical.with_parameters(**names).num_chunks(8)
 
 
-def test_a_program_that_copies_chunks_cannot_be_embedded() -> None:
+def test_a_program_that_copies_chunks_cannot_be_embedded():
     @algorithm(num_chunks=2)
     def copies(rank: int, world_size: int) -> Any:
         yield Copy(0, 1)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
@@ -27,9 +25,7 @@ def parts_by_distance(algorithm: Algorithm, world_size: int) -> Counter[int]:
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @given(world_size=st.integers(1, 40), level=st.integers(0, 7))
-def test_no_message_carries_more_parts_than_may_be_aggregated(
-    collective: str, world_size: int, level: int
-) -> None:
+def test_no_message_carries_more_parts_than_may_be_aggregated(collective, world_size, level):
     limited = pat(collective, 1 << level)
 
     proof = verify(limited, world_size)
@@ -41,7 +37,7 @@ def test_no_message_carries_more_parts_than_may_be_aggregated(
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_the_limit_trades_steps_for_the_size_of_messages(collective: str) -> None:
+def test_the_limit_trades_steps_for_the_size_of_messages(collective):
     steps = [verify(pat(collective, 1 << level), 64).num_steps for level in range(7)]
 
     assert steps == [63, 1 + 31, 2 + 15, 3 + 7, 4 + 3, 5 + 1, 6]
@@ -50,16 +46,14 @@ def test_the_limit_trades_steps_for_the_size_of_messages(collective: str) -> Non
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("world_size", [8, 64, 256])
 @pytest.mark.parametrize("aggregation", [None, 1, 4])
-def test_each_doubling_of_the_distance_halves_what_travels_over_it(
-    collective: str, world_size: int, aggregation: int | None
-) -> None:
+def test_each_doubling_of_the_distance_halves_what_travels_over_it(collective, world_size, aggregation):
     parts = parts_by_distance(pat(collective, aggregation), world_size)
 
     assert parts == {1 << level: world_size >> level + 1 for level in range(world_size.bit_length() - 1)}
 
 
 @given(world_size=st.integers(2, 64))
-def test_bruck_sends_the_same_bytes_no_less_far(world_size: int) -> None:
+def test_bruck_sends_the_same_bytes_no_less_far(world_size):
     near, far = (
         parts_by_distance(resolve_algorithm(name, "all_gather"), world_size) for name in ("pat", "bruck")
     )
@@ -69,7 +63,7 @@ def test_bruck_sends_the_same_bytes_no_less_far(world_size: int) -> None:
 
 
 @given(world_size=st.integers(2, 64), level=st.integers(0, 5))
-def test_few_messages_wait_to_be_sent_on_at_any_time(world_size: int, level: int) -> None:
+def test_few_messages_wait_to_be_sent_on_at_any_time(world_size, level):
     steps = list(pat("all_gather", 1 << level).steps(0, world_size))
     arrived: dict[Any, int] = {}
     last_sent: dict[int, int] = {}

@@ -1,7 +1,5 @@
 """Chains, direct exchanges and trees in segments."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from collectives.algorithms.double_binary_tree import two_trees
 from sim import Topology
 
 
-def test_both_directions_of_a_ring_of_links_are_busy_at_once() -> None:
+def test_both_directions_of_a_ring_of_links_are_busy_at_once():
     chain = resolve_algorithm("chain").with_parameters(segments=100)
     topology = Topology.ring(num_ranks=4, bandwidth=10**9, latency="0s")
 
@@ -21,7 +19,7 @@ def test_both_directions_of_a_ring_of_links_are_busy_at_once() -> None:
 
 @pytest.mark.parametrize("world_size", [*range(1, 70), 1000, 1023, 1024, 1025])
 @pytest.mark.parametrize("rooted", [False, True])
-def test_no_rank_but_the_root_is_an_inner_node_of_both_trees(world_size: int, rooted: bool) -> None:
+def test_no_rank_but_the_root_is_an_inner_node_of_both_trees(world_size, rooted):
     root = world_size // 2 if rooted else None
 
     first, second = two_trees(world_size, root)
@@ -34,7 +32,7 @@ def test_no_rank_but_the_root_is_an_inner_node_of_both_trees(world_size: int, ro
         assert tree.depth.max() == (num_below.bit_length() - 1 + rooted if num_below else 0)
 
 
-def test_many_segments_bring_the_full_bandwidth_and_few_a_latency_far_below_a_rings() -> None:
+def test_many_segments_bring_the_full_bandwidth_and_few_a_latency_far_below_a_rings():
     topology = Topology.switch(num_ranks=64, bandwidth=10**9, latency="1us")
     trees = resolve_algorithm("double_binary_tree")
 

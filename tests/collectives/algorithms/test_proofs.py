@@ -1,7 +1,5 @@
 """Proofs of every shipped algorithm whatever its parameters, closed forms, and refusals."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -11,7 +9,6 @@ from hypothesis import strategies as st
 
 from collectives import NotSupportedError, algorithm_names, resolve_algorithm, verify
 from collectives.algorithms import ALGORITHMS, NATIVE_ALGORITHMS
-from collectives.program import Algorithm
 
 MOVES_CHUNKS = {"pat", "swing"}
 INNER = sorted({*algorithm_names("reduce_scatter")} & {*algorithm_names("all_gather")} - MOVES_CHUNKS)
@@ -47,7 +44,7 @@ SHIPPED = [
 @pytest.mark.parametrize("shipped", SHIPPED)
 @settings(max_examples=max(4, settings.default.max_examples // 4))
 @given(data=st.data())
-def test_it_is_proved_for_any_world_size_parameters_and_root(shipped: Algorithm, data: st.DataObject) -> None:
+def test_it_is_proved_for_any_world_size_parameters_and_root(shipped, data):
     world_size = data.draw(st.integers(1, LARGEST.get(shipped.name, 20)), "world_size")
     chosen = {
         name: data.draw(PARAMETERS[name], name) for name in shipped.parameter_names() if name in PARAMETERS
@@ -66,7 +63,7 @@ def test_it_is_proved_for_any_world_size_parameters_and_root(shipped: Algorithm,
 
 @pytest.mark.parametrize("inner", INNER)
 @pytest.mark.parametrize("outer", OUTER)
-def test_every_combination_of_shipped_algorithms_on_nodes_is_proved(inner: str, outer: str) -> None:
+def test_every_combination_of_shipped_algorithms_on_nodes_is_proved(inner, outer):
     proof = verify(f"hierarchical:ranks_per_node=4,inner={inner},outer={outer}", 16)
 
     assert (proof.cost_declared, proof.array_form) == (True, True)
@@ -102,9 +99,7 @@ def most_square(world_size: int) -> int:
 @given(world_size=st.integers(1, 33))
 @example(world_size=64)
 @example(world_size=65)
-def test_it_takes_the_fewest_bytes_and_the_steps_of_its_paper(
-    name: str, collective: str, num_steps: Any, world_size: int
-) -> None:
+def test_it_takes_the_fewest_bytes_and_the_steps_of_its_paper(name, collective, num_steps, world_size):
     proof = verify(name, world_size, collective=collective)
 
     assert proof.num_steps == num_steps(world_size)
@@ -114,7 +109,7 @@ def test_it_takes_the_fewest_bytes_and_the_steps_of_its_paper(
 @pytest.mark.parametrize("collective", ["broadcast", "reduce", "gather", "scatter"])
 @pytest.mark.parametrize("name", ["tree", "bine"])
 @given(world_size=st.integers(1, 33))
-def test_a_tree_has_a_level_for_each_doubling(name: str, collective: str, world_size: int) -> None:
+def test_a_tree_has_a_level_for_each_doubling(name, collective, world_size):
     assert verify(name, world_size, collective=collective).num_steps == doublings(world_size)
 
 
@@ -146,7 +141,7 @@ REGULAR = [
 
 
 @pytest.mark.parametrize("group", ["halving_doubling", "swing", "bucket"])
-def test_on_powers_of_two_and_on_tori_it_takes_the_fewest_bytes(group: str) -> None:
+def test_on_powers_of_two_and_on_tori_it_takes_the_fewest_bytes(group):
     for text, collective, world_size, num_steps in REGULAR:
         if text.startswith(group):
             proof = verify(text, world_size, collective=collective)
@@ -195,6 +190,6 @@ NO_POWER = "pat: aggregation must be a power of two, such as 8"
         ),
     ],
 )
-def test_parameters_that_cannot_be_are_refused_with_what_can(text: str, ranks: int, said: str) -> None:
+def test_parameters_that_cannot_be_are_refused_with_what_can(text, ranks, said):
     with pytest.raises(NotSupportedError, match=said):
         verify(text, ranks, collective="all_gather" if text.startswith("pat") else "all_reduce")

@@ -1,7 +1,5 @@
 """Tables of measured times choose by size, whatever the order of their rows, and name what ships."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -41,9 +39,7 @@ def name_of(selected: Any) -> str:
 @example(nbytes=4096)
 @example(nbytes=65536)
 @example(nbytes=2**30)
-def test_a_table_says_what_was_fastest_between_sizes_by_a_line_in_logarithms(
-    tmp_path_factory: pytest.TempPathFactory, nbytes: int
-) -> None:
+def test_a_table_says_what_was_fastest_between_sizes_by_a_line_in_logarithms(tmp_path_factory, nbytes):
     table = Table(write(tmp_path_factory.mktemp("table") / "table.json"), 4)
     share = math.log(min(max(nbytes, 4096), 65536) / 4096) / math.log(16)
     native, ring = 20 * 15**share, 95 * (200 / 95) ** share
@@ -53,7 +49,7 @@ def test_a_table_says_what_was_fastest_between_sizes_by_a_line_in_logarithms(
     assert name_of(table.select("broadcast", nbytes)) == "tree"  # which was not measured: the default
 
 
-def test_a_table_of_another_group_is_refused(tmp_path: Path) -> None:
+def test_a_table_of_another_group_is_refused(tmp_path):
     path = write(tmp_path / "table.json")
 
     with pytest.raises(
@@ -64,7 +60,7 @@ def test_a_table_of_another_group_is_refused(tmp_path: Path) -> None:
         Table(path, 4, transport="nccl")
 
 
-def test_a_table_chooses_a_schedule_that_lies_beside_it(tmp_path: Path) -> None:
+def test_a_table_chooses_a_schedule_that_lies_beside_it(tmp_path):
     ring = resolve_algorithm("ring")
     schedule_of(ring, 4, NETWORK).save(tmp_path / "mine.json")
     table = Table(write(tmp_path / "table.json", {"mine.json": {1024: 1.0}, "tree": {1024: 2.0, 8: 0.5}}), 4)
@@ -129,9 +125,7 @@ NAMES_OF_FILES = (
         *((table_of({"algorithm": name}), "a table is data and runs no code") for name in NAMES_OF_FILES),
     ],
 )
-def test_a_file_that_is_no_table_is_refused_by_name_and_runs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, said: str
-) -> None:
+def test_a_file_that_is_no_table_is_refused_by_name_and_runs_nothing(tmp_path, monkeypatch, text, said):
     monkeypatch.chdir(tmp_path)
     Path("evil.py").write_text("raise SystemExit('a table has run code')")
     schedule_of(resolve_algorithm("ring", "all_gather"), 4, NETWORK).save(tmp_path / "gather.json")

@@ -1,9 +1,6 @@
 """Names of algorithms, their parameters, and what they mean."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,28 +34,28 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_parameters_follow_the_name() -> None:
+def test_parameters_follow_the_name():
     tree = resolve_algorithm("tree:root=2", "broadcast")
 
     assert dict(tree.parameters) == {"root": 2}
     assert str(tree) == "tree:root=2"
 
 
-def test_a_name_means_one_algorithm_for_each_collective_that_it_is_shipped_for() -> None:
+def test_a_name_means_one_algorithm_for_each_collective_that_it_is_shipped_for():
     found = resolve_for_every_collective("ring")
 
     assert {own.name for own in found} == {"ring"}
     assert {own.collective for own in found} >= {"all_reduce", "reduce_scatter", "all_gather"}
 
 
-def test_parameters_choose_among_those_algorithms_the_ones_that_have_them() -> None:
+def test_parameters_choose_among_those_algorithms_the_ones_that_have_them():
     found = resolve_for_every_collective("ring:shift=1")
 
     assert "all_reduce" not in {own.collective for own in found}
     assert all(dict(own.parameters) == {"shift": 1} for own in found)
 
 
-def test_a_function_in_a_file_means_one_algorithm_with_what_it_declares(file: Path) -> None:
+def test_a_function_in_a_file_means_one_algorithm_with_what_it_declares(file):
     (found,) = resolve_for_every_collective(f"{file}:plain")
 
     assert (found.name, found.collective, found.num_chunks(4)) == ("plain", "all_reduce", 4)
@@ -94,9 +91,7 @@ BRUCK = resolve_algorithm("bruck", "all_gather")
         (lambda: native_program("scan", 4, 1), "NotSupportedError: .*Gloo has no scan"),
     ],
 )  # fmt: skip
-def test_what_means_nothing_is_answered_with_what_there_is(
-    ask: Callable[[], object], said: str, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_means_nothing_is_answered_with_what_there_is(ask, said, file, monkeypatch):
     monkeypatch.chdir(file.parent)
     (file.parent / "broken.py").write_text("def ring(")
 
@@ -105,7 +100,7 @@ def test_what_means_nothing_is_answered_with_what_there_is(
     assert re.match(said, f"{raised.type.__name__}: {raised.value}", re.DOTALL)
 
 
-def test_an_algorithm_is_taken_as_it_is() -> None:
+def test_an_algorithm_is_taken_as_it_is():
     @algorithm(num_chunks=lambda world_size: 2 * world_size)
     def mine(rank: int, world_size: int) -> Any:
         yield ()
@@ -114,7 +109,7 @@ def test_an_algorithm_is_taken_as_it_is() -> None:
     assert mine.num_chunks(3) == 6
 
 
-def test_a_path_to_msccl_xml_is_an_algorithm_wherever_a_name_is(tmp_path: Path) -> None:
+def test_a_path_to_msccl_xml_is_an_algorithm_wherever_a_name_is(tmp_path):
     path = tmp_path / "mine.xml"
     path.write_text(to_msccl_xml(resolve_algorithm("ring", "all_gather"), 3), encoding="utf-8")
 
@@ -129,7 +124,7 @@ WHOLE = st.integers(-(10**20) + 1, 10**20 - 1)
 
 
 @given(st.one_of(WHOLE, st.booleans(), st.none(), st.floats(allow_nan=False, allow_infinity=False)))
-def test_what_python_writes_is_read_as_it_was(value: object) -> None:
+def test_what_python_writes_is_read_as_it_was(value):
     assert read_value(str(value)) == value
 
 
@@ -137,12 +132,12 @@ def test_what_python_writes_is_read_as_it_was(value: object) -> None:
     ("text", "value"),
     [("far", "far"), ("'far'", "far"), ("2x4", "2x4"), ("1_000", 1000), ("1e3", 1000.0), ("--1", "--1")],
 )
-def test_words_are_themselves(text: str, value: object) -> None:
+def test_words_are_themselves(text, value):
     assert read_value(text) == value
 
 
 @pytest.mark.parametrize("root", ["4", "-1", "x", "0.5"])
-def test_a_root_that_is_no_rank_is_refused(root: str) -> None:
+def test_a_root_that_is_no_rank_is_refused(root):
     tree = resolve_algorithm(f"tree:root={root}", "broadcast")
 
     with pytest.raises(NotSupportedError, match="root must be a rank from 0 to 3"):
@@ -152,7 +147,7 @@ def test_a_root_that_is_no_rank_is_refused(root: str) -> None:
     assert verify("tree", 4, collective="broadcast", root=3).num_steps == 2
 
 
-def test_auto_takes_a_table_or_a_reduction_bandwidth() -> None:
+def test_auto_takes_a_table_or_a_reduction_bandwidth():
     assert parse_auto("ring") is None
     assert parse_auto({"all_gather": "auto"}) is None
     assert parse_auto("auto") == Auto()
@@ -178,7 +173,7 @@ def test_a_segment_has_at_most_a_mebibyte_and_a_chunk_at_least_two(num_ranks, nb
     assert num_segments(num_ranks, nbytes, itemsize) == segments
 
 
-def test_a_name_is_that_of_all_reduce_and_a_mapping_names_others_too() -> None:
+def test_a_name_is_that_of_all_reduce_and_a_mapping_names_others_too():
     mapping = {"all_gather": "bruck", "broadcast": "chain:segments=2"}
 
     named, mapped = fixed("tree").algorithms, fixed(mapping).algorithms

@@ -1,7 +1,5 @@
 """Programs of users: proved before they run, and kept within bounds."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -9,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,7 +42,7 @@ def broken_ring(rank: int, world_size: int) -> Iterator[Any]:
         yield Send((rank + 1) % world_size, 0), RecvReduce((rank - 1) % world_size, 0)
 
 
-def test_what_ships_needs_no_proof_and_stays_the_same_object() -> None:
+def test_what_ships_needs_no_proof_and_stays_the_same_object():
     for name in ("ring", "ring:channels=4", "hierarchical:ranks_per_node=2,inner=ring", "gloo_ring"):
         shipped = resolve_algorithm(name)
         assert is_shipped(shipped)
@@ -53,7 +50,7 @@ def test_what_ships_needs_no_proof_and_stays_the_same_object() -> None:
         assert evidence_of(shipped, 4) is None
 
 
-def test_what_is_made_of_others_is_not_shipped() -> None:
+def test_what_is_made_of_others_is_not_shipped():
     foreign = Algorithm("copied", copied_ring)
 
     assert not is_shipped(foreign)
@@ -63,15 +60,13 @@ def test_what_is_made_of_others_is_not_shipped() -> None:
     assert not is_shipped(resolve_algorithm("hierarchical").with_parameters(outer=foreign))
 
 
-def test_a_right_program_is_proved_for_the_world_size_and_takes_as_long_as_the_shipped_one() -> None:
+def test_a_right_program_is_proved_for_the_world_size_and_takes_as_long_as_the_shipped_one():
     assert evidence_of(Algorithm("copied", copied_ring), 4) == Evidence("copied", "all_reduce", 4, (4,))
     of_both = [simulate(own, nbytes=4096, topology=SWITCH).time_ps for own in (copied_ring, "ring")]
     assert of_both[0] == of_both[1]
 
 
-def test_a_proof_that_cannot_be_afforded_is_of_smaller_worlds_and_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_proof_that_cannot_be_afforded_is_of_smaller_worlds_and_says_so(monkeypatch):
     monkeypatch.setattr("collectives.catalogue.admission.BUDGET", 2000)
 
     evidence = evidence_of(Algorithm("copied", copied_ring), 100)
@@ -81,14 +76,14 @@ def test_a_proof_that_cannot_be_afforded_is_of_smaller_worlds_and_says_so(
     assert "proved for 3, 6, 12 ranks only: a proof for 100 would go through more than 2000" in str(evidence)
 
 
-def test_a_wrong_program_is_not_timed() -> None:
+def test_a_wrong_program_is_not_timed():
     with pytest.raises(ProgramError, match="each exactly once"):
         simulate(broken_ring, nbytes=4096, topology=SWITCH)
     with pytest.raises(ProgramError, match="each exactly once"):
         simulate(in_channels(Algorithm("broken", broken_ring), 2), nbytes=4096, topology=SWITCH)
 
 
-def test_functions_of_one_name_are_not_taken_for_each_other() -> None:
+def test_functions_of_one_name_are_not_taken_for_each_other():
     hierarchical = resolve_algorithm("hierarchical:ranks_per_node=2")
     right, wrong = (
         Algorithm("own", program, declared_cost=RING.declared_cost) for program in (copied_ring, broken_ring)
@@ -102,7 +97,7 @@ def test_functions_of_one_name_are_not_taken_for_each_other() -> None:
 @pytest.mark.parametrize(
     ("chunk", "said"), [(-1, "out of range"), (0.5, "whole numbers, got 0.5"), (10**12, "out of range")]
 )
-def test_a_chunk_that_cannot_be_is_refused_where_the_step_is_made(chunk: Any, said: str) -> None:
+def test_a_chunk_that_cannot_be_is_refused_where_the_step_is_made(chunk, said):
     """Also where a program is another than when it was proved."""
     calls = iter(range(10**6))
 
@@ -121,7 +116,7 @@ def test_a_chunk_that_cannot_be_is_refused_where_the_step_is_made(chunk: Any, sa
         time_often()
 
 
-def test_an_array_form_is_checked_as_well() -> None:
+def test_an_array_form_is_checked_as_well():
     bad = False
 
     @algorithm(array_form=True)
@@ -136,7 +131,7 @@ def test_an_array_form_is_checked_as_well() -> None:
         list(checked.steps_over_ranks(4))
 
 
-def test_a_program_that_is_wrong_for_one_root_alone_is_found_when_a_call_has_it() -> None:
+def test_a_program_that_is_wrong_for_one_root_alone_is_found_when_a_call_has_it():
     tree = resolve_algorithm("tree", "broadcast")
 
     @algorithm(collective="broadcast", num_chunks=1)
@@ -156,7 +151,7 @@ def _loop() -> None:
         pass
 
 
-def test_a_loop_without_end_is_stopped_on_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_without_end_is_stopped_on_any_thread(monkeypatch):
     monkeypatch.setattr(bounds, "TICK_SECONDS", 0.02)
     caught: list[str] = []
 
@@ -175,8 +170,8 @@ def test_a_loop_without_end_is_stopped_on_any_thread(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("in_background", [False, True])
 def test_sleep_is_stopped_on_the_main_thread_also_of_a_job_in_the_background(
-    in_background: bool, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    in_background, request, monkeypatch
+):
     if in_background:
         request.getfixturevalue("ignores_interrupts")
     before = signal.getsignal(signal.SIGINT)
@@ -189,11 +184,11 @@ def test_sleep_is_stopped_on_the_main_thread_also_of_a_job_in_the_background(
 
 
 @pytest.mark.usefixtures("ignores_interrupts")
-def test_what_ignores_interrupts_goes_on_doing_so_while_users_code_runs() -> None:
+def test_what_ignores_interrupts_goes_on_doing_so_while_users_code_runs():
     assert within(10.0, lambda: signal.raise_signal(signal.SIGINT) or "unheard") == "unheard"
 
 
-def test_memory_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_without_end_is_stopped(monkeypatch):
     monkeypatch.setattr(bounds, "TICK_SECONDS", 0.01)
     monkeypatch.setattr(bounds, "MAX_GROWTH", 64 << 20)
     held = []
@@ -207,7 +202,7 @@ def test_memory_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", [SystemExit, GeneratorExit, KeyboardInterrupt])
-def test_what_the_code_raises_to_end_the_process_is_a_fault(kind: type[BaseException]) -> None:
+def test_what_the_code_raises_to_end_the_process_is_a_fault(kind):
     def end() -> None:
         raise kind
 
@@ -217,12 +212,12 @@ def test_what_the_code_raises_to_end_the_process_is_a_fault(kind: type[BaseExcep
         within(10.0, lambda: os._exit(3))
 
 
-def test_a_true_interrupt_interrupts() -> None:
+def test_a_true_interrupt_interrupts():
     with pytest.raises(KeyboardInterrupt):
         within(10.0, lambda: signal.raise_signal(signal.SIGINT))
 
 
-def test_what_the_code_prints_goes_to_the_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_code_prints_goes_to_the_standard_error(capsys):
     within(10.0, lambda: (print("of the file"), sys.stdout.write("too\n")))
     print("ours")
 
@@ -231,16 +226,14 @@ def test_what_the_code_prints_goes_to_the_standard_error(capsys: pytest.CaptureF
     assert said.err == "of the file\ntoo\n"
 
 
-def test_nothing_is_left_behind() -> None:
+def test_nothing_is_left_behind():
     left = os._exit, sys.stdout
 
     assert within(10.0, lambda: within(10.0, lambda: os._exit)) is not left[0]
     assert (os._exit, sys.stdout) == left
 
 
-def test_a_file_is_imported_once_and_again_when_it_has_changed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_is_imported_once_and_again_when_it_has_changed(tmp_path, capsys):
     path = tmp_path / "mine.py"
     source = "print('imported')\ndef f(rank, world_size):\n    yield ()\n"
     path.write_text(source)
@@ -266,9 +259,7 @@ DECLARED = "from collectives import algorithm\n@algorithm(num_chunks={})\n" + PL
         (DECLARED.format("lambda p: 0.5"), ProgramError, "is 0.5; expected a number"),
     ],
 )
-def test_a_function_in_a_file_that_is_no_program_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, error: type, said: str
-) -> None:
+def test_a_function_in_a_file_that_is_no_program_is_refused(tmp_path, monkeypatch, source, error, said):
     (tmp_path / "mine.py").write_text(source)
     monkeypatch.setattr("collectives.catalogue.user_files.MAX_STEPS", 100)
 

@@ -3,8 +3,6 @@
 Scenarios as in `transport_contract`.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from typing import Any

@@ -3,8 +3,6 @@
 Scenarios as in `transport_contract`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -87,7 +87,7 @@ class Network:
         )
     ),
 )
-def test_every_message_is_received_once_in_the_order_of_its_source(planned: Any, actions: Any) -> None:
+def test_every_message_is_received_once_in_the_order_of_its_source(planned, actions):
     network, works = Network(planned), []
     for what, which, tag in actions:
         if what == "start":
@@ -142,7 +142,7 @@ def _ask(work: Any, what: str, network: Network) -> None:
         )
     )
 )
-def test_the_earliest_comes_first_and_of_several_that_of_the_least_rank(gaps: Any) -> None:
+def test_the_earliest_comes_first_and_of_several_that_of_the_least_rank(gaps):
     network = Network(list(gaps))
     works = [network.any.start(torch.full((2,), -1), EVERYBODY, 0) for _ in SOURCES]
     for _ in SOURCES:
@@ -155,7 +155,7 @@ def test_the_earliest_comes_first_and_of_several_that_of_the_least_rank(gaps: An
 
 
 @pytest.mark.parametrize("other", [torch.zeros(3), torch.zeros(2, dtype=torch.float64)])
-def test_a_message_that_is_claimed_as_something_else_is_refused(other: torch.Tensor) -> None:
+def test_a_message_that_is_claimed_as_something_else_is_refused(other):
     network = Network([])
     network.any.start(torch.zeros(2), EVERYBODY, 5)
     network.any.start(torch.zeros(2), EVERYBODY, 5)

@@ -1,7 +1,5 @@
 """Choices of algorithms, and all-to-all of parts of any size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -18,7 +16,6 @@ from collectives.program.contracts import CONTRACTS
 from collectives.transports.threaded import run_threads
 from collectives.virtual import run_virtual
 from sim import Topology
-from tests.distributed.pool import WorkerPool
 
 Sizes = list[list[int]]
 
@@ -57,7 +54,7 @@ def check(results: list[tuple[str, list[list[float]]]], sends: Sizes, expects: S
 
 @given(seed=st.integers(0, 10**6), p=st.integers(1, 4))
 @settings(max_examples=25, deadline=None)
-def test_whatever_the_ranks_believe_pairs_that_agree_exchange_and_the_others_raise(seed: int, p: int) -> None:
+def test_whatever_the_ranks_believe_pairs_that_agree_exchange_and_the_others_raise(seed, p):
     choose = torch.Generator().manual_seed(seed)
     sends = torch.randint(0, 4, (p, p), generator=choose)
     wrong = torch.rand(p, p, generator=choose) < 0.15
@@ -77,15 +74,13 @@ def over_gloo(rank: int, world_size: int, *sizes: Sizes) -> tuple[str, list[list
 
 @pytest.mark.costly
 @pytest.mark.distributed
-def test_two_processes_that_disagree_about_a_part_both_say_so_and_the_others_get_theirs(
-    pool: WorkerPool,
-) -> None:
+def test_two_processes_that_disagree_about_a_part_both_say_so_and_the_others_get_theirs(pool):
     sends, expects = [[1, 1, 1, 1], [1, 1, 3, 1], [1, 1, 1, 1], [1, 1, 1, 1]], [[1, 1, 1, 1]] * 4
 
     check(pool.run(over_gloo, 4, sends, expects), sends, expects)
 
 
-def test_one_that_gives_sizes_and_one_that_does_not_are_named() -> None:
+def test_one_that_gives_sizes_and_one_that_does_not_are_named():
     def mixed(transport: Any) -> str:
         communicator, tensor = Communicator(ProgramLauncher(transport)), torch.zeros(4)
         with pytest.raises(CollectiveError) as caught:
@@ -98,7 +93,7 @@ def test_one_that_gives_sizes_and_one_that_does_not_are_named() -> None:
 
 
 @given(st.integers(2**23, 2**45))
-def test_large_buffers_are_reduced_in_segments_that_fit_in_a_cache(nbytes: int) -> None:
+def test_large_buffers_are_reduced_in_segments_that_fit_in_a_cache(nbytes):
     segments = OnOneHost().select("all_reduce", nbytes).parameters["segments"]
 
     assert 2 <= segments <= 4096
@@ -106,7 +101,7 @@ def test_large_buffers_are_reduced_in_segments_that_fit_in_a_cache(nbytes: int) 
 
 
 @given(st.sampled_from(sorted(CONTRACTS)), st.integers(0, 2**23 - 1))
-def test_others_are_carried_out_as_a_whole(collective: str, nbytes: int) -> None:
+def test_others_are_carried_out_as_a_whole(collective, nbytes):
     chosen = OnOneHost().select(collective, nbytes)
 
     assert chosen.collective == collective
@@ -116,7 +111,7 @@ def test_others_are_carried_out_as_a_whole(collective: str, nbytes: int) -> None
 MAPPING = {"all_gather": "bruck", "broadcast": "chain:segments=2"}
 
 
-def test_the_collective_that_a_mapping_names_takes_the_time_of_its_algorithm() -> None:
+def test_the_collective_that_a_mapping_names_takes_the_time_of_its_algorithm():
     """In virtual time the algorithm shows: bruck has log2(p) steps, the ring p - 1."""
 
     def gather(rank: int) -> list[float]:

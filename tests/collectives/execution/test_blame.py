@@ -1,7 +1,5 @@
 """Blame for a failure: by reports laid side by side, and by communicators over threads."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any
@@ -26,7 +24,7 @@ def report(**changes: Any) -> Report:
     return Report(replace(CALL, **changes), "step 0: Recv(peer=1, chunk=0)")
 
 
-def test_a_rank_that_called_something_else_is_named() -> None:
+def test_a_rank_that_called_something_else_is_named():
     reports = {0: report(), 1: report(count=7), 2: report()}
 
     error = diagnose(0, report(), reports, "timed out after 5 s", judge(reports))
@@ -90,9 +88,7 @@ VERDICTS = [
 
 
 @pytest.mark.parametrize(("said", "reports", "fates"), VERDICTS)
-def test_the_verdict_names_who_or_what_is_to_blame(
-    said: str, reports: list[Report | None], fates: dict[int, str]
-) -> None:
+def test_the_verdict_names_who_or_what_is_to_blame(said, reports, fates):
     verdict = judge(dict(enumerate(reports)), fates)
 
     assert re.match(said, f"{verdict.kind.__name__}: {verdict.text}"), verdict
@@ -105,21 +101,21 @@ def test_the_verdict_names_who_or_what_is_to_blame(
         in_ring(1, sent=3, awaited=2),
     ],
 )
-def test_a_report_survives_its_way_through_a_store(given: Report) -> None:
+def test_a_report_survives_its_way_through_a_store(given):
     assert Report.from_json(given.to_json()) == given
 
 
-def test_messages_of_a_report_are_renumbered() -> None:
+def test_messages_of_a_report_are_renumbered():
     assert in_ring(1, sent=3, awaited=2).at([10, 11, 12, 13]).messages == Messages({12: 3}, {10: 2})
 
 
-def test_many_ranks_are_spelled_in_rows() -> None:
+def test_many_ranks_are_spelled_in_rows():
     assert spell_ranks([3]) == "rank 3"
     assert spell_ranks(range(8)) == "ranks 0, 1, 2, 3, 4, 5, 6, 7"
     assert spell_ranks([*range(3), 5, *range(7, 64)]) == "ranks 0-2, 5, 7-63"
 
 
-def test_many_messages_do_not_make_a_report_forget_the_collectives() -> None:
+def test_many_messages_do_not_make_a_report_forget_the_collectives():
     recent = RecentCalls()
     recent.append(CALL)
     for sequence in range(100):
@@ -130,7 +126,7 @@ def test_many_messages_do_not_make_a_report_forget_the_collectives() -> None:
 
 
 @pytest.mark.parametrize(("count", "dtype"), [(4, torch.float32), (5, torch.int32)])
-def test_messages_that_differ_are_named_and_bring_nothing(count: int, dtype: torch.dtype) -> None:
+def test_messages_that_differ_are_named_and_bring_nothing(count, dtype):
     def ends_that_differ(transport: Any) -> str:
         communicator, tensor = Communicator(ProgramLauncher(transport)), torch.zeros(5)
         if transport.rank == 0:
@@ -152,7 +148,7 @@ def test_messages_that_differ_are_named_and_bring_nothing(count: int, dtype: tor
 
 
 @pytest.mark.parametrize("calls", ["all_reduce", "send"])
-def test_a_rank_that_returns_without_calling_ends_the_wait_of_the_others_at_once(calls: str) -> None:
+def test_a_rank_that_returns_without_calling_ends_the_wait_of_the_others_at_once(calls):
     def calls_unless_one(transport: Any) -> None:
         communicator = Communicator(ProgramLauncher(transport))
         if calls == "send" and transport.rank == 0:
@@ -171,7 +167,7 @@ def test_a_rank_that_returns_without_calling_ends_the_wait_of_the_others_at_once
     call=st.integers(0, 3),
     algorithm=st.sampled_from(["ring", "tree", "direct"]),
 )
-def test_a_mismatch_is_named_on_threads(fault: str, culprit: int, call: int, algorithm: str) -> None:
+def test_a_mismatch_is_named_on_threads(fault, culprit, call, algorithm):
     def make_calls(transport: Any) -> None:
         communicator = Communicator(ProgramLauncher(transport, algorithm))
         for number in range(5):
@@ -189,7 +185,7 @@ def test_a_mismatch_is_named_on_threads(fault: str, culprit: int, call: int, alg
         run_threads(make_calls, 4, timeout=2.0)
 
 
-def test_what_follows_a_failure_fails_too() -> None:
+def test_what_follows_a_failure_fails_too():
     def goes_on(transport: Any) -> None:
         communicator = Communicator(ProgramLauncher(transport))
         if transport.rank == 0:
@@ -211,9 +207,7 @@ def test_what_follows_a_failure_fails_too() -> None:
         (torch.ones(2).to_sparse(), "sum", "use a dense tensor"),
     ],
 )
-def test_what_cannot_be_reduced_is_refused_before_a_message_is_sent(
-    tensor: torch.Tensor, op: Any, message: str
-) -> None:
+def test_what_cannot_be_reduced_is_refused_before_a_message_is_sent(tensor, op, message):
     def reduce(transport: Any) -> None:
         Communicator(ProgramLauncher(transport)).all_reduce(tensor, op)
 

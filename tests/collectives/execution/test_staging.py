@@ -1,7 +1,5 @@
 """Calls, and what they copy."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +25,7 @@ NUM_RANKS = 3
 
 
 @pytest.mark.parametrize("collective", CONTRACTS)
-def test_communicators_copy_what_is_counted(collective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_communicators_copy_what_is_counted(collective, monkeypatch):
     copied: Counter[int] = Counter()
     rank_of: dict[int, int] = {}
     at_work: list[int] = []
@@ -77,9 +75,7 @@ def test_communicators_copy_what_is_counted(collective: str, monkeypatch: pytest
     call=st.integers(0, 500),
     cached=st.booleans(),
 )
-def test_a_call_takes_so_much_longer_than_its_program(
-    collective: str, nbytes: int, call: int, cached: bool
-) -> None:
+def test_a_call_takes_so_much_longer_than_its_program(collective, nbytes, call, cached):
     host = Topology.host(
         num_ranks=4, bandwidth="5GB/s", memory_bandwidth="8GB/s", latency="5us", cache=cached * 4 * nbytes,
         cache_speedup=2, cache_copy_speedup=2,
@@ -93,7 +89,7 @@ def test_a_call_takes_so_much_longer_than_its_program(
     assert whole == alone + call * 10**6 + staged_nbytes(collective, 4, nbytes) * 10**12 // rate
 
 
-def test_closed_forms_know_no_calls_and_nobody_computes_beside_memory() -> None:
+def test_closed_forms_know_no_calls_and_nobody_computes_beside_memory():
     host = Topology.host(num_ranks=2, bandwidth="5GB/s", memory_bandwidth="8GB/s", latency="5us")
 
     with pytest.raises(NotSupportedError, match="a closed form knows of neither"):
@@ -109,7 +105,7 @@ CALL = Call(3, "all_reduce", "ring", 1024, "float32", "sum")
     field=st.sampled_from(["sequence", "collective", "algorithm", "count", "dtype", "op", "root", "lane"]),
     value=st.integers(2000, 10**6),
 )
-def test_calls_that_differ_use_different_fingerprints(field: str, value: int) -> None:
+def test_calls_that_differ_use_different_fingerprints(field, value):
     values = {"lane": (0, 1, value), "sequence": value, "count": value, "root": value}
     changed: Any = {field: values.get(field, f"x{value}")}
 

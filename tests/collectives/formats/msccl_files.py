@@ -1,7 +1,5 @@
 """Files in the dialect of msccl-tools, written here: a ring of fused steps, and all pairs over scratch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 

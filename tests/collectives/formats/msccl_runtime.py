@@ -4,8 +4,6 @@ Thread blocks run in order; a connection, of a sender, a receiver and a channel,
 for the flag of the step that it depends on.  Under ``slots=0`` a send waits until its receive begins.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections import defaultdict, deque

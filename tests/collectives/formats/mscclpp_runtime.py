@@ -4,8 +4,6 @@ Signals are counted, writes into other ranks' memory land at once, and a thread 
 anywhere between two ``nop``: so operations between these must not need each other.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter, defaultdict
 from typing import Any

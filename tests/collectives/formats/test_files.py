@@ -1,7 +1,5 @@
 """Schedules and tables of NCCL's tuner in files, which are written as a whole."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -43,7 +41,7 @@ def written(folder: Path, **changes: Any) -> str:
     return str(path)
 
 
-def test_a_schedule_is_an_algorithm(tmp_path: Path) -> None:
+def test_a_schedule_is_an_algorithm(tmp_path):
     algorithm = resolve_algorithm(written(tmp_path))
 
     assert verify(algorithm, 2).num_messages == 2
@@ -63,7 +61,7 @@ def test_a_schedule_is_an_algorithm(tmp_path: Path) -> None:
         ({"colour": 1}, "colour"),
     ],
 )
-def test_what_is_no_schedule_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_what_is_no_schedule_is_refused(tmp_path, changes, said):
     with pytest.raises(AlgorithmFileError, match=said):
         resolve_algorithm(written(tmp_path, **changes))
 
@@ -100,7 +98,7 @@ for name, write in writers.items():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits of files there")
-def test_a_full_disk_leaves_nothing_behind_and_the_error_names_the_file(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_nothing_behind_and_the_error_names_the_file(tmp_path):
     for name in ("a.txt", "a.png"):
         (tmp_path / name).write_text("before")
 
@@ -110,7 +108,7 @@ def test_a_full_disk_leaves_nothing_behind_and_the_error_names_the_file(tmp_path
     assert left == {"a.txt": "before", "a.png": "before"}
 
 
-def test_what_is_interrupted_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_what_is_interrupted_leaves_nothing_behind(tmp_path):
     def write_half() -> None:
         with whole_file(tmp_path / "a.txt") as partial:
             partial.write_text("half")
@@ -122,7 +120,7 @@ def test_what_is_interrupted_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path):
     (tmp_path / "other").write_text("of somebody")
     (tmp_path / "a.txt").symlink_to("other")
 
@@ -132,13 +130,13 @@ def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path: Pa
     assert (tmp_path / "a.txt").read_text() == "ours"
 
 
-def test_a_device_is_written_itself() -> None:
+def test_a_device_is_written_itself():
     write_whole(os.devnull, "text")
 
     assert not Path(os.devnull).is_file()
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_named(tmp_path):
     path = tmp_path / "absent" / "a.txt"
 
     with pytest.raises(FileNotFoundError) as raised:
@@ -182,7 +180,7 @@ ROWS = [
 ]
 
 
-def test_a_range_reaches_from_the_first_size_won_to_before_the_next() -> None:
+def test_a_range_reaches_from_the_first_size_won_to_before_the_next():
     table = to_tuner_csv(ROWS, 8)
 
     assert table.split("\n")[0] == f"# {COLUMNS}"
@@ -193,7 +191,7 @@ def test_a_range_reaches_from_the_first_size_won_to_before_the_next() -> None:
     assert len(COLUMNS.split(",")) == 10
 
 
-def test_what_the_table_leaves_out_is_said_in_it() -> None:
+def test_what_the_table_leaves_out_is_said_in_it():
     table = to_tuner_csv([*ROWS, TunerTiming("all_to_all", "direct", 1024, 1.0)], 8)
 
     assert "# all_reduce: left out, because NCCL has no counterpart: swing.\n" in table
@@ -210,9 +208,7 @@ def test_what_the_table_leaves_out_is_said_in_it() -> None:
         unique_by=lambda row: row[:2],
     )
 )
-def test_at_every_size_that_was_timed_nccl_gets_the_fastest_and_nothing_outside(
-    times: list[tuple[tuple[str, str], int, int]],
-) -> None:
+def test_at_every_size_that_was_timed_nccl_gets_the_fastest_and_nothing_outside(times):
     rows = [TunerTiming(collective, name, size, time) for (collective, name), size, time in times]
 
     table = to_tuner_csv(rows, 4)
@@ -231,7 +227,7 @@ def test_at_every_size_that_was_timed_nccl_gets_the_fastest_and_nothing_outside(
         assert choice(table, collective, 5000) is None
 
 
-def test_only_words_that_the_plugin_knows_are_written() -> None:
+def test_only_words_that_the_plugin_knows_are_written():
     rows = [TunerTiming(collective, name, 1024, 1.0) for collective, name in NCCL_ALGORITHMS]
 
     for protocol in WORDS[2]:
@@ -240,14 +236,14 @@ def test_only_words_that_the_plugin_knows_are_written() -> None:
             assert fields[5:] == ["8", "2", "4", "-1", "-1"]
 
 
-def test_the_counterparts_are_algorithms_that_ship() -> None:
+def test_the_counterparts_are_algorithms_that_ship():
     shipped = {(own.collective, own.name) for own in ALGORITHMS}
 
     assert shipped >= NCCL_ALGORITHMS.keys()
     assert CONTRACTS.keys() >= NCCL_COLLECTIVES.keys()
 
 
-def test_what_nccl_has_not_is_refused() -> None:
+def test_what_nccl_has_not_is_refused():
     with pytest.raises(NotSupportedError, match=r"nothing that was timed is an algorithm of NCCL's; .* ring"):
         to_tuner_csv([TunerTiming("all_reduce", "swing", 8, 1.0)], 2)
     with pytest.raises(ValueError, match="protocol must be one of simple, ll, ll128, got 'Simple'"):

@@ -1,12 +1,9 @@
 """MSCCL XML: what is written runs, what is read is proved, what makes no sense is refused."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,8 +49,8 @@ def chunks_sent(own: Algorithm, world_size: int) -> list[int]:
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
 @pytest.mark.parametrize("shipped", SHIPPED)
 def test_a_file_does_what_the_program_does_however_little_connections_hold_and_is_read_as_one_like_it(
-    shipped: Algorithm, world_size: int
-) -> None:
+    shipped, world_size
+):
     reason = why_not(shipped, world_size)
     if reason is not None:
         with pytest.raises(NotSupportedError, match=reason):
@@ -74,7 +71,7 @@ def test_a_file_does_what_the_program_does_however_little_connections_hold_and_i
 @pytest.mark.parametrize(
     "name", ["ring", "halving_doubling", "direct", "chain", "one_shot", "recursive_doubling"]
 )
-def test_a_program_that_went_through_a_file_takes_the_same_simulated_time(name: str, tmp_path: Path) -> None:
+def test_a_program_that_went_through_a_file_takes_the_same_simulated_time(name, tmp_path):
     path = tmp_path / "algorithm.xml"
     path.write_text(to_msccl_xml(resolve_algorithm(name), 8), encoding="utf-8")
     network = Topology.switch(num_ranks=8, bandwidth="100Gbps", latency="2us")
@@ -86,7 +83,7 @@ def test_a_program_that_went_through_a_file_takes_the_same_simulated_time(name: 
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 5, 8])
 @pytest.mark.parametrize("inplace", [0, 1])
-def test_a_ring_of_fused_steps_is_read(num_ranks: int, inplace: int) -> None:
+def test_a_ring_of_fused_steps_is_read(num_ranks, inplace):
     text = fused_ring(num_ranks, inplace)
 
     proof = verify(from_msccl_xml(text), num_ranks)
@@ -97,7 +94,7 @@ def test_a_ring_of_fused_steps_is_read(num_ranks: int, inplace: int) -> None:
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 4, 8])
-def test_chunks_that_stand_elsewhere_in_scratch_are_followed(num_ranks: int) -> None:
+def test_chunks_that_stand_elsewhere_in_scratch_are_followed(num_ranks):
     text = all_pairs(num_ranks)
 
     imported = from_msccl_xml(text)
@@ -106,7 +103,7 @@ def test_chunks_that_stand_elsewhere_in_scratch_are_followed(num_ranks: int) -> 
     assert verify(imported, num_ranks).num_steps == 2
 
 
-def test_an_imported_program_reduces_tensors_that_do_not_divide(tmp_path: Path) -> None:
+def test_an_imported_program_reduces_tensors_that_do_not_divide(tmp_path):
     path = tmp_path / "all_pairs.xml"
     path.write_text(all_pairs(4), encoding="utf-8")
 
@@ -126,14 +123,12 @@ def test_an_imported_program_reduces_tensors_that_do_not_divide(tmp_path: Path) 
         ("direct", "all_gather", 110, "at most 216 thread blocks on a rank, this takes 218"),
     ],
 )
-def test_what_the_runtime_cannot_hold_is_refused(
-    name: str, collective: str, world_size: int, reason: str
-) -> None:
+def test_what_the_runtime_cannot_hold_is_refused(name, collective, world_size, reason):
     with pytest.raises(NotSupportedError, match=reason):
         to_msccl_xml(resolve_algorithm(name, collective), world_size)
 
 
-def test_no_channel_has_more_thread_blocks_than_it_may(tmp_path: Path) -> None:
+def test_no_channel_has_more_thread_blocks_than_it_may(tmp_path):
     text = to_msccl_xml(resolve_algorithm("direct"), 40)
 
     blocks = Counter(
@@ -144,7 +139,7 @@ def test_no_channel_has_more_thread_blocks_than_it_may(tmp_path: Path) -> None:
     assert max(blocks.values()) <= 32
 
 
-def test_long_messages_are_divided_as_the_runtime_wants() -> None:
+def test_long_messages_are_divided_as_the_runtime_wants():
     @algorithm(num_chunks=200, collective="all_gather")
     def halves(rank: int, world_size: int) -> Any:
         yield Send(1 - rank, 100 * rank, 100), Recv(1 - rank, 100 * (1 - rank), 100)
@@ -157,7 +152,7 @@ def test_long_messages_are_divided_as_the_runtime_wants() -> None:
     assert chunks_sent(from_msccl_xml(text), 2) == [100, 100]
 
 
-def test_the_runtime_cannot_fuse_a_reduction_with_what_overwrites_it() -> None:
+def test_the_runtime_cannot_fuse_a_reduction_with_what_overwrites_it():
     @algorithm(num_chunks=1, scratch_chunks=2)
     def overwrites(rank: int, world_size: int) -> Any:
         yield Send(1 - rank, 0), Recv(1 - rank, 1), Copy(0, 2)
@@ -172,7 +167,7 @@ def test_the_runtime_cannot_fuse_a_reduction_with_what_overwrites_it() -> None:
     ] * 2
 
 
-def test_a_name_is_spelled_so_that_the_runtimes_can_read_it() -> None:
+def test_a_name_is_spelled_so_that_the_runtimes_can_read_it():
     named = replace(resolve_algorithm("ring"), name='<&"größe"' * 20)
 
     text = to_msccl_xml(named, 2)
@@ -181,7 +176,7 @@ def test_a_name_is_spelled_so_that_the_runtimes_can_read_it() -> None:
     assert verify(from_msccl_xml(text), 2)
 
 
-def test_what_cannot_be_written_is_refused() -> None:
+def test_what_cannot_be_written_is_refused():
     def silent(rank: int, world_size: int) -> Any:
         yield ()
 
@@ -222,9 +217,7 @@ RING = to_msccl_xml(resolve_algorithm("ring"), 2)
         ('depid="0"', 'depid="-1"', "touch chunk . of the buffer of GPU ., and nothing orders them"),
     ],
 )
-def test_a_file_that_makes_no_sense_is_refused_with_the_line(
-    old: str, new: str, message: str, tmp_path: Path
-) -> None:
+def test_a_file_that_makes_no_sense_is_refused_with_the_line(old, new, message, tmp_path):
     path = tmp_path / "bad.xml"
     path.write_text(RING.replace(old, new), encoding="utf-8")
 
@@ -234,9 +227,7 @@ def test_a_file_that_makes_no_sense_is_refused_with_the_line(
         load_msccl_xml(path)
 
 
-def test_a_file_is_for_one_world_size_and_must_be_there_and_not_too_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_for_one_world_size_and_must_be_there_and_not_too_long(tmp_path, monkeypatch):
     for world_size in (1, 3):
         with pytest.raises(NotSupportedError, match=f"is for 2 ranks .ngpus., got {world_size}"):
             verify(from_msccl_xml(RING), world_size)
@@ -282,12 +273,12 @@ def steps(words: str) -> list[str]:
         ),
     ],
 )
-def test_thread_blocks_that_cannot_work_are_refused_with_the_line(text: str, said: str) -> None:
+def test_thread_blocks_that_cannot_work_are_refused_with_the_line(text, said):
     with pytest.raises(AlgorithmFileError, match=said):
         from_msccl_xml(text)
 
 
-def test_what_works_only_if_messages_are_buffered_is_refused() -> None:
+def test_what_works_only_if_messages_are_buffered_is_refused():
     crossing = two_gpus([block(0, 1, 1, steps("s0 s1 r1 r0"))], [block(0, 0, 0, steps("s1 s0 r0 r1"))])
 
     with pytest.raises(NotSupportedError, match="wait for each other unless messages are buffered"):
@@ -297,7 +288,7 @@ def test_what_works_only_if_messages_are_buffered_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["ring", "halving_doubling", "one_shot"])
-def test_a_file_with_a_dependency_too_few_is_refused_unless_it_is_right_without_it(name: str) -> None:
+def test_a_file_with_a_dependency_too_few_is_refused_unless_it_is_right_without_it(name):
     text = to_msccl_xml(resolve_algorithm(name), 4)
     refused = 0
 

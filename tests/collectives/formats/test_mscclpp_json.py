@@ -1,7 +1,5 @@
 """MSCCL++ plans, executed by an interpreter of one-sided writes."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -10,7 +8,6 @@ import pytest
 from collectives import NotSupportedError, Recv, RecvReduce, Send, algorithm, resolve_algorithm
 from collectives.algorithms import ALGORITHMS
 from collectives.formats.mscclpp_json import to_mscclpp_json
-from collectives.program import Algorithm
 from tests.collectives.formats.msccl_runtime import StuckError, why_not
 from tests.collectives.formats.mscclpp_runtime import fulfils
 
@@ -25,7 +22,7 @@ def is_caught(plan: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("name", ["ring", "direct"])
-def test_the_interpreter_of_these_tests_catches_every_missing_signal_wait_and_nop(name: str) -> None:
+def test_the_interpreter_of_these_tests_catches_every_missing_signal_wait_and_nop(name):
     plan = to_mscclpp_json(resolve_algorithm(name), 3)
     ops = plan["gpus"][1]["threadblocks"][0]["ops"]
 
@@ -39,7 +36,7 @@ def test_the_interpreter_of_these_tests_catches_every_missing_signal_wait_and_no
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 5, 8])
 @pytest.mark.parametrize("shipped", SHIPPED)
-def test_a_plan_does_what_the_program_does_by_one_sided_writes(shipped: Algorithm, world_size: int) -> None:
+def test_a_plan_does_what_the_program_does_by_one_sided_writes(shipped, world_size):
     reason = why_not(shipped, world_size)
     if reason is not None:
         with pytest.raises(NotSupportedError, match=reason):
@@ -51,7 +48,7 @@ def test_a_plan_does_what_the_program_does_by_one_sided_writes(shipped: Algorith
     assert all(fulfils(plan, seed) for seed in range(4))
 
 
-def test_a_rank_that_serves_a_later_step_of_a_peer_first_does_not_deadlock() -> None:
+def test_a_rank_that_serves_a_later_step_of_a_peer_first_does_not_deadlock():
     @algorithm(num_chunks=3, collective="all_gather")
     def relay(rank: int, world_size: int) -> Any:
         if rank == 0:
@@ -73,7 +70,7 @@ def test_a_rank_that_serves_a_later_step_of_a_peer_first_does_not_deadlock() -> 
 @pytest.mark.parametrize(
     ("name", "world_size"), [("ring", 16), ("direct", 12)], ids=["operations", "channels"]
 )
-def test_a_plan_with_more_than_a_thread_block_takes_goes_on_in_the_next(name: str, world_size: int) -> None:
+def test_a_plan_with_more_than_a_thread_block_takes_goes_on_in_the_next(name, world_size):
     plan = to_mscclpp_json(resolve_algorithm(name), world_size)
 
     blocks = plan["gpus"][0]["threadblocks"]
@@ -82,7 +79,7 @@ def test_a_plan_with_more_than_a_thread_block_takes_goes_on_in_the_next(name: st
     assert fulfils(plan, 0)
 
 
-def test_a_plan_that_no_thread_blocks_could_hold_is_refused_with_the_limit() -> None:
+def test_a_plan_that_no_thread_blocks_could_hold_is_refused_with_the_limit():
     reason = (
         "thread blocks of at most 64 operations and 16 channels each; the 16 semaphores of MSCCL.. keep 17"
     )
@@ -90,7 +87,7 @@ def test_a_plan_that_no_thread_blocks_could_hold_is_refused_with_the_limit() -> 
         to_mscclpp_json(resolve_algorithm("chain:segments=200"), 3)
 
 
-def test_a_plan_has_the_fields_that_the_executor_reads_besides_those_of_the_interpreter() -> None:
+def test_a_plan_has_the_fields_that_the_executor_reads_besides_those_of_the_interpreter():
     @algorithm(num_chunks=1)
     def exchange(rank: int, world_size: int) -> Any:
         yield Send(1 - rank, 0), RecvReduce(1 - rank, 0)
@@ -108,6 +105,6 @@ def test_a_plan_has_the_fields_that_the_executor_reads_besides_those_of_the_inte
     assert block["ops"][-1]["reduce_op"] == "max"
 
 
-def test_a_reduction_that_mscclpp_has_not_is_refused() -> None:
+def test_a_reduction_that_mscclpp_has_not_is_refused():
     with pytest.raises(ValueError, match="reduction must be one of sum, min, max, got 'product'"):
         to_mscclpp_json(resolve_algorithm("ring"), 2, reduction="product")

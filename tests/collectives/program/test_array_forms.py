@@ -1,7 +1,5 @@
 """Programs of all ranks at once, and how they are told apart."""
 
-from __future__ import annotations
-
 import operator
 import random
 from collections.abc import Iterator
@@ -44,14 +42,14 @@ def sample(shipped: Algorithm) -> Iterator[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shipped", SHIPPED)
-def test_every_shipped_algorithm_is_proved_as_far_as_the_budget_allows(shipped: Any) -> None:
+def test_every_shipped_algorithm_is_proved_as_far_as_the_budget_allows(shipped):
     for world_size in sample(shipped):
         if estimate_work(shipped, world_size) <= BUDGET:
             with suppress(NotSupportedError):
                 assert verify(shipped, world_size, root=world_size // 2).cost_declared
 
 
-def test_the_work_of_a_proof_grows_with_operations_and_with_chunks() -> None:
+def test_the_work_of_a_proof_grows_with_operations_and_with_chunks():
     # Each of 64 ranks takes 126 steps of 2 operations, and holds 64 chunks.
     expected = 64 * (126 * 3 + (126 * 2 + 64) / 8)
     assert estimate_work(resolve_algorithm("ring"), 64) == pytest.approx(expected, rel=0.01)
@@ -60,7 +58,7 @@ def test_the_work_of_a_proof_grows_with_operations_and_with_chunks() -> None:
     )
 
 
-def test_a_program_that_fails_is_left_to_the_proof_to_report() -> None:
+def test_a_program_that_fails_is_left_to_the_proof_to_report():
     @algorithm()
     def fails(rank: int, world_size: int) -> Any:
         yield ()
@@ -75,9 +73,7 @@ def test_a_program_that_fails_is_left_to_the_proof_to_report() -> None:
     num_ranks=st.integers(1, 10),
     count=st.integers(0, 60),
 )
-def test_rows_of_one_kind_have_the_messages_of_one_and_their_sizes(
-    shipped: Any, channels: int, num_ranks: int, count: int
-) -> None:
+def test_rows_of_one_kind_have_the_messages_of_one_and_their_sizes(shipped, channels, num_ranks, count):
     algorithm = in_channels(shipped, channels).with_parameters(ranks_per_node=2)
     chunking = Chunking.of(algorithm, num_ranks, count, 4)
     try:
@@ -114,9 +110,7 @@ OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lt",
     last=st.sampled_from(OPERATORS),
     operand=st.integers(1, 9),
 )
-def test_any_arithmetic_gives_what_it_gives_on_an_array(
-    num_ranks: int, operations: list[tuple[str, int, bool]], last: str, operand: int
-) -> None:
+def test_any_arithmetic_gives_what_it_gives_on_an_array(num_ranks, operations, last, operand):
     formula: Any = RankArray(num_ranks)
     plain: Any = np.arange(num_ranks)
     for name, number, of_all in operations:
@@ -138,9 +132,7 @@ def test_any_arithmetic_gives_what_it_gives_on_an_array(
     limit=st.integers(-5, 40),
     length=st.integers(0, 40),
 )
-def test_ranks_of_some_values_are_found_by_formula(
-    num_ranks: int, turn: int, offset: int, limit: int, length: int
-) -> None:
+def test_ranks_of_some_values_are_found_by_formula(num_ranks, turn, offset, limit, length):
     formula: Any = (RankArray(num_ranks) + turn) % num_ranks + offset
     values = np.asarray(formula)
 
@@ -152,7 +144,7 @@ def test_ranks_of_some_values_are_found_by_formula(
         assert sorted(ranks) == np.flatnonzero((values >= limit) & (values < limit + length)).tolist()
 
 
-def test_it_mixes_with_arrays_and_indexes_tables() -> None:
+def test_it_mixes_with_arrays_and_indexes_tables():
     ranks: Any = RankArray(4)
     table = np.array([3, 1, 2, 0])
 
@@ -168,8 +160,8 @@ def test_it_mixes_with_arrays_and_indexes_tables() -> None:
 
 @given(count=st.integers(0, 200), num_chunks=st.integers(1, 20), data=st.data())
 def test_chunks_are_those_of_torch_chunk_with_empty_ones_at_the_end_and_then_come_those_of_scratch(
-    count: int, num_chunks: int, data: st.DataObject
-) -> None:
+    count, num_chunks, data
+):
     chunking = Chunking(count, num_chunks, itemsize=4)
     spans = [chunking.span(chunk) for chunk in range(num_chunks)]
     expected = [len(part) for part in torch.arange(count).chunk(num_chunks)] if count else []
@@ -187,7 +179,7 @@ def test_chunks_are_those_of_torch_chunk_with_empty_ones_at_the_end_and_then_com
 
 
 @given(part=st.integers(0, 50), num_parts=st.integers(1, 6), per_part=st.integers(1, 7))
-def test_each_of_several_equal_parts_is_divided_by_itself(part: int, num_parts: int, per_part: int) -> None:
+def test_each_of_several_equal_parts_is_divided_by_itself(part, num_parts, per_part):
     whole = Chunking(part * num_parts, per_part * num_parts, num_parts=num_parts)
     alone = Chunking(part, per_part)
 

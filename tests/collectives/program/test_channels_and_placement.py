@@ -1,7 +1,5 @@
 """Channels of a program, and where its ranks are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,8 +25,8 @@ from tests.given import nodes
     ranks_per_node=st.integers(1, 4),
 )
 def test_every_shipped_algorithm_is_right_on_channels_at_no_more_steps(
-    shipped: Any, channels: int, world_size: int, ranks_per_node: int
-) -> None:
+    shipped, channels, world_size, ranks_per_node
+):
     root = world_size // 2
     on_channels = in_channels(shipped, channels).with_parameters(ranks_per_node=ranks_per_node)
     if "ranks_per_node" in shipped.parameter_names():
@@ -48,9 +46,7 @@ def test_every_shipped_algorithm_is_right_on_channels_at_no_more_steps(
 
 
 @given(world_size=st.integers(1, 40), channel=st.integers(0, 20), ranks_per_node=st.integers(1, 9))
-def test_an_order_visits_every_rank_once_and_node_by_node(
-    world_size: int, channel: int, ranks_per_node: int
-) -> None:
+def test_an_order_visits_every_rank_once_and_node_by_node(world_size, channel, ranks_per_node):
     order = order_of_ranks(world_size, channel, ranks_per_node)
     nodes = [rank // ranks_per_node for rank in order]
 
@@ -58,7 +54,7 @@ def test_an_order_visits_every_rank_once_and_node_by_node(
     assert nodes == sorted(nodes) or ranks_per_node == 1
 
 
-def test_two_rings_use_both_directions_of_a_ring_of_links() -> None:
+def test_two_rings_use_both_directions_of_a_ring_of_links():
     ranks, nbytes = 16, 16 * 2**20
     topology = Topology.ring(num_ranks=ranks, bandwidth="1GB/s", latency="0s")
     one, two = (simulate(name, nbytes=nbytes, topology=topology) for name in ("ring", "ring:channels=2"))
@@ -66,7 +62,7 @@ def test_two_rings_use_both_directions_of_a_ring_of_links() -> None:
     assert one.time_ps == 2 * two.time_ps
 
 
-def test_a_ring_per_network_card_uses_all_cards_of_a_node() -> None:
+def test_a_ring_per_network_card_uses_all_cards_of_a_node():
     rates = {"intra_bandwidth": "1TB/s", "nic_bandwidth": "1GB/s"}
     topology = nodes(4, 4, 4, intra_latency="0s", nic_latency="0s", **rates)
     one, four = (
@@ -78,12 +74,12 @@ def test_a_ring_per_network_card_uses_all_cards_of_a_node() -> None:
 
 
 @pytest.mark.parametrize("channels", [0, -1, 65, "many", 1.5])
-def test_a_number_of_channels_that_cannot_be_is_refused(channels: Any) -> None:
+def test_a_number_of_channels_that_cannot_be_is_refused(channels):
     with pytest.raises(NotSupportedError, match="channels must be from 1 to 64, got"):
         in_channels(resolve_algorithm("ring"), channels)
 
 
-def test_channels_are_a_parameter_of_every_name() -> None:
+def test_channels_are_a_parameter_of_every_name():
     for name, collective in (("ring", "all_gather"), ("tree:root=2", "broadcast"), ("chain", "all_reduce")):
         text = name + ("," if ":" in name else ":") + "channels=3"
         assert resolve_algorithm(text, collective).num_chunks(5) == 3 * resolve_algorithm(
@@ -109,7 +105,7 @@ HIERARCHICAL = resolve_algorithm("hierarchical")
         ([2, 3, 4, 5, 6, 7], 2),
     ],
 )
-def test_a_node_is_as_many_neighbours_as_share_one_everywhere(ranks: Any, bound: int) -> None:
+def test_a_node_is_as_many_neighbours_as_share_one_everywhere(ranks, bound):
     placed = on_nodes(HIERARCHICAL, 4, ranks)
 
     assert str(placed) == f"hierarchical:ranks_per_node={bound}"
@@ -118,14 +114,14 @@ def test_a_node_is_as_many_neighbours_as_share_one_everywhere(ranks: Any, bound:
 @given(
     ranks=st.lists(st.integers(0, 30), min_size=1, max_size=20, unique=True), ranks_per_node=st.integers(1, 8)
 )
-def test_ranks_said_to_share_a_node_do(ranks: list[int], ranks_per_node: int) -> None:
+def test_ranks_said_to_share_a_node_do(ranks, ranks_per_node):
     size = on_nodes(HIERARCHICAL, ranks_per_node, ranks).parameters["ranks_per_node"]
 
     for start in range(0, len(ranks), size):
         assert len({rank // ranks_per_node for rank in ranks[start : start + size]}) == 1
 
 
-def test_a_node_size_that_is_given_is_kept_and_programs_that_do_not_ask_are_left_alone() -> None:
+def test_a_node_size_that_is_given_is_kept_and_programs_that_do_not_ask_are_left_alone():
     given_one, ring = resolve_algorithm("hierarchical:ranks_per_node=3"), resolve_algorithm("ring")
 
     assert on_nodes(given_one, 4, range(8)) is given_one
@@ -133,7 +129,7 @@ def test_a_node_size_that_is_given_is_kept_and_programs_that_do_not_ask_are_left
 
 
 @pytest.mark.parametrize("num_ranks", [16, 14, 3])
-def test_a_simulation_takes_the_node_size_of_its_network(num_ranks: int) -> None:
+def test_a_simulation_takes_the_node_size_of_its_network(num_ranks):
     topology = nodes(4, 4, 4, num_ranks=num_ranks)
 
     by_itself = simulate("hierarchical", nbytes=2**20, topology=topology)
@@ -142,7 +138,7 @@ def test_a_simulation_takes_the_node_size_of_its_network(num_ranks: int) -> None
     assert by_itself == given_one
 
 
-def test_channels_are_in_the_order_of_the_networks_nodes() -> None:
+def test_channels_are_in_the_order_of_the_networks_nodes():
     by_itself, given_one, flat = (
         simulate(f"ring:channels=4{more}", nbytes=2**24, topology=nodes(4, 4, 4))
         for more in ("", ",ranks_per_node=4", ",ranks_per_node=1")
@@ -152,7 +148,7 @@ def test_channels_are_in_the_order_of_the_networks_nodes() -> None:
     assert by_itself.seconds < flat.seconds
 
 
-def test_a_program_of_ones_own_that_asks_is_told_too() -> None:
+def test_a_program_of_ones_own_that_asks_is_told_too():
     told = []
 
     @algorithm()
@@ -165,7 +161,7 @@ def test_a_program_of_ones_own_that_asks_is_told_too() -> None:
     assert {*told} == {2}
 
 
-def test_a_virtual_run_places_the_members_of_each_group() -> None:
+def test_a_virtual_run_places_the_members_of_each_group():
     def work(rank: int) -> list[str]:
         dist.init_process_group("gloo")
         halves = dist.new_group([0, 1, 4, 5])

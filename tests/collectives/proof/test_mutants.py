@@ -1,7 +1,5 @@
 """`verify` against a run with numbers, on every shipped program broken in every small way."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -81,7 +79,7 @@ def is_proved(shipped: Algorithm, programs: Programs, setting: Setting) -> bool:
 
 @pytest.mark.parametrize("shipped", SHIPPED)
 @pytest.mark.parametrize("world_size", [2, 3, 4, 5, 8])
-def test_verify_and_a_run_with_numbers_agree_on_every_small_mutant(shipped: Any, world_size: int) -> None:
+def test_verify_and_a_run_with_numbers_agree_on_every_small_mutant(shipped, world_size):
     root = world_size // 2
     if "root" in shipped.parameter_names():
         shipped = shipped.with_parameters(root=root)

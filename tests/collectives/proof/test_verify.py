@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -28,7 +26,7 @@ SHIPPED = [pytest.param(shipped, id=f"{shipped.collective}-{shipped.name}") for 
 
 @pytest.mark.parametrize("shipped", SHIPPED)
 @pytest.mark.parametrize("world_size", [*range(1, 18), 31, 32, 33, 64])
-def test_every_shipped_algorithm_is_proved_with_the_cost_it_declares(shipped: Any, world_size: int) -> None:
+def test_every_shipped_algorithm_is_proved_with_the_cost_it_declares(shipped, world_size):
     try:
         proof = verify(shipped, world_size, root=world_size // 2)
     except NotSupportedError:
@@ -45,7 +43,7 @@ def exchange(rank: int, world_size: int) -> Any:
     yield Send(peer, chunk=other), Recv(peer, chunk=mine)
 
 
-def test_a_program_of_ones_own_is_proved() -> None:
+def test_a_program_of_ones_own_is_proved():
     proof = verify(exchange, world_size=2)
 
     assert (proof.num_steps, proof.num_chunks, proof.max_bytes_sent_fraction) == (2, 2, 1.0)
@@ -137,7 +135,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("wrong", "said"), WRONG)
-def test_a_wrong_program_is_refused_with_the_evidence(wrong: Any, said: str) -> None:
+def test_a_wrong_program_is_refused_with_the_evidence(wrong, said):
     with pytest.raises(ProgramError) as refusal:
         verify(wrong, 2)
 
@@ -157,16 +155,16 @@ def test_a_wrong_program_is_refused_with_the_evidence(wrong: Any, said: str) -> 
         (branches, "the array form differs from the program of rank 0 in step 0"),
     ],
 )
-def test_a_wrong_declaration_is_refused(program: Any, said: str) -> None:
+def test_a_wrong_declaration_is_refused(program, said):
     with pytest.raises(ProgramError, match=said):
         verify(program, 4)
 
 
-def test_scratch_takes_what_is_received_until_it_is_reduced() -> None:
+def test_scratch_takes_what_is_received_until_it_is_reduced():
     assert verify(algorithm(num_chunks=1, scratch_chunks=1)(steps_of(*THROUGH_SCRATCH)), 2).num_steps == 1
 
 
-def test_the_grid_of_an_error_fits_on_a_line_of_100_characters() -> None:
+def test_the_grid_of_an_error_fits_on_a_line_of_100_characters():
     def all_to_all_ranks(rank: int, world_size: int) -> Any:
         for chunk in [*range(world_size)] * 2:
             others = [peer for peer in range(world_size) if peer != rank]
@@ -180,7 +178,7 @@ def test_the_grid_of_an_error_fits_on_a_line_of_100_characters() -> None:
     assert "[0>1 0+1 0>2 0+2 … 26 more]" in "\n".join(grid)
 
 
-def test_a_world_size_that_the_program_refuses_is_no_fault_of_the_program() -> None:
+def test_a_world_size_that_the_program_refuses_is_no_fault_of_the_program():
     def pairs_only(rank: int, world_size: int) -> Any:
         if world_size != 2:
             raise NotSupportedError(f"pairs_only needs 2 ranks, got {world_size}; use ring")
@@ -191,7 +189,7 @@ def test_a_world_size_that_the_program_refuses_is_no_fault_of_the_program() -> N
         verify(pairs_only, 3)
 
 
-def test_an_endless_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_program_is_refused(monkeypatch):
     def endless(rank: int, world_size: int) -> Any:
         while True:
             yield ()
@@ -204,13 +202,13 @@ def test_an_endless_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("world_size", [0, -1])
-def test_a_world_of_no_ranks_is_refused(world_size: int) -> None:
+def test_a_world_of_no_ranks_is_refused(world_size):
     with pytest.raises(ValueError, match="world_size must be at least 1"):
         verify("ring", world_size)
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_a_local_move_counts_wherever_its_step_lists_it(last: bool) -> None:
+def test_a_local_move_counts_wherever_its_step_lists_it(last):
     def keep(rank: int, world_size: int) -> Any:
         messages = Send(1 - rank, 0), Recv(1 - rank, 2)
         yield (*messages, Copy(0, 1)) if last else (Copy(0, 1), *messages)

@@ -1,7 +1,5 @@
 """Synthesis: its cuts, trees, messages and few steps, and the programs that it makes."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import combinations
 
@@ -48,7 +46,7 @@ def two_racks() -> Topology:
     "collective",
     [pytest.param(name, marks=pytest.mark.costly if name in MIRRORED else ()) for name in COLLECTIVES],
 )
-def test_a_program_is_proved_and_no_faster_than_the_optimum(collective: str) -> None:
+def test_a_program_is_proved_and_no_faster_than_the_optimum(collective):
     topology = two_racks() if collective.startswith("all") else graph_of(1)
     root = 3 if collective in ("broadcast", "reduce") else 0
 
@@ -61,7 +59,7 @@ def test_a_program_is_proved_and_no_faster_than_the_optimum(collective: str) -> 
 @pytest.mark.costly
 @pytest.mark.parametrize("name", ["aws-p4d", "dgx-a100"])
 @pytest.mark.parametrize("collective", ["all_gather", "all_reduce"])
-def test_two_nodes_come_within_three_per_cent_of_the_optimum(name: str, collective: str) -> None:
+def test_two_nodes_come_within_three_per_cent_of_the_optimum(name, collective):
     made = synthesize(load_network(name).topology(16), collective)
 
     assert made.fraction_of_optimum >= 0.97
@@ -70,14 +68,14 @@ def test_two_nodes_come_within_three_per_cent_of_the_optimum(name: str, collecti
 
 
 @pytest.mark.costly
-def test_an_all_reduce_behind_a_slow_link_keeps_links_that_are_faster_from_filling_up() -> None:
+def test_an_all_reduce_behind_a_slow_link_keeps_links_that_are_faster_from_filling_up():
     made = synthesize(random_graph(14), "all_reduce")
 
     assert made.fraction_of_optimum >= 0.98
 
 
 @pytest.mark.costly
-def test_parts_go_through_other_ranks_where_that_is_faster() -> None:
+def test_parts_go_through_other_ranks_where_that_is_faster():
     rates = {("a", "b"): 100, ("b", "c"): 100, ("a", "c"): 5}
     links = [
         LinkSpec(*ends, rate * 10**9, 10**6) for pair, rate in rates.items() for ends in (pair, pair[::-1])
@@ -92,7 +90,7 @@ def test_parts_go_through_other_ranks_where_that_is_faster() -> None:
     assert made.shipped_seconds > 2 * made.seconds
 
 
-def test_what_ships_is_returned_where_it_is_faster() -> None:
+def test_what_ships_is_returned_where_it_is_faster():
     topology = load_network("switch-100g").topology(4)
 
     made = synthesize(topology, "all_gather", 64)
@@ -104,7 +102,7 @@ def test_what_ships_is_returned_where_it_is_faster() -> None:
     assert simulate(program, nbytes=64, topology=topology).seconds == made.shipped_seconds
 
 
-def test_what_cannot_be_made_is_refused() -> None:
+def test_what_cannot_be_made_is_refused():
     with pytest.raises(NotSupportedError, match="all_gather"):
         synthesize(load_network("switch-100g").topology(4), "gather")
     with pytest.raises(NotSupportedError, match="2 to"):
@@ -112,7 +110,7 @@ def test_what_cannot_be_made_is_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_cheapest_tree_costs_what_networkx_finds(seed: int) -> None:
+def test_the_cheapest_tree_costs_what_networkx_finds(seed):
     random = np.random.default_rng(seed)
     size = int(random.integers(2, 9))
     weights = random.integers(0, 6, (size, size)).astype(float)
@@ -132,7 +130,7 @@ def test_the_cheapest_tree_costs_what_networkx_finds(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "order"), [("aws-p4d", 16), ("switch-100g", 16)])
-def test_ranks_that_are_alike_are_packed_as_one(name: str, order: int) -> None:
+def test_ranks_that_are_alike_are_packed_as_one(name, order):
     pytest.importorskip("scipy")
     routes = Routes.of(load_network(name).topology(16))
     symmetry = symmetry_of(routes)
@@ -152,7 +150,7 @@ CHUNKS = st.integers(0, 11)
 
 @settings(max_examples=50)
 @given(st.dictionaries(CHUNKS, CHUNKS, min_size=1))
-def test_messages_move_each_chunk_once_and_lie_in_the_buffer_or_in_scratch(moved: dict[int, int]) -> None:
+def test_messages_move_each_chunk_once_and_lie_in_the_buffer_or_in_scratch(moved):
     messages = messages_of({(0, 1): list(moved.items())}, FIRST_SCRATCH)
 
     told = [
@@ -169,7 +167,7 @@ NBYTES = 4096
 
 @pytest.mark.parametrize("collective", ["broadcast", "reduce"])
 @pytest.mark.parametrize("seed", [28, 31])
-def test_a_program_is_right_and_takes_no_longer_than_the_solver_was_told(collective: str, seed: int) -> None:
+def test_a_program_is_right_and_takes_no_longer_than_the_solver_was_told(collective, seed):
     topology = random_graph(seed)
     assert topology.num_ranks <= MAX_RANKS
 
@@ -183,7 +181,7 @@ def test_a_program_is_right_and_takes_no_longer_than_the_solver_was_told(collect
 
 
 @pytest.mark.costly
-def test_few_steps_are_faster_where_latency_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_steps_are_faster_where_latency_counts(monkeypatch):
     topology = random_graph(28)
     best = synthesize(topology, "broadcast", NBYTES).best_seconds
     monkeypatch.setattr(search, "has_solver", lambda: False)
@@ -204,7 +202,7 @@ def graph_of(seed: int) -> Topology:
 
 @pytest.mark.parametrize("outward", [True, False])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_narrowest_cut_is_the_worst_of_all_sets(seed: int, outward: bool) -> None:
+def test_the_narrowest_cut_is_the_worst_of_all_sets(seed, outward):
     topology = graph_of(seed)
     wiring = topology.routing.wiring()
     worst = Fraction(0)
@@ -222,7 +220,7 @@ def test_the_narrowest_cut_is_the_worst_of_all_sets(seed: int, outward: bool) ->
 
 
 @pytest.mark.parametrize(("name", "algbw"), [("dgx-a100", 276.0), ("aws-p4d", 89.2)])
-def test_two_nodes_have_the_known_optimum_of_an_all_gather(name: str, algbw: float) -> None:
+def test_two_nodes_have_the_known_optimum_of_an_all_gather(name, algbw):
     cut = narrowest_cut(load_network(name).topology(16), [Fraction(1, 16)] * 16)
 
     assert float(1 / cut.seconds_per_byte) / 1e9 == pytest.approx(algbw, abs=0.05)

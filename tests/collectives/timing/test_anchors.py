@@ -1,7 +1,5 @@
 """Collectives whose time is known in closed form (`benchmarks.anchors`), in both engines, with ``==``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -25,13 +23,13 @@ SIZES = {
 }
 
 
-def test_every_anchor_is_tested() -> None:
+def test_every_anchor_is_tested():
     assert SIZES.keys() == ANCHORS.keys()
 
 
 @pytest.mark.parametrize("engine", ["makespan", "events"])
 @pytest.mark.parametrize(("name", "n"), [(name, n) for name, sizes in SIZES.items() for n in sizes])
-def test_a_collective_takes_the_time_of_its_closed_form(name: str, n: int, engine: Any) -> None:
+def test_a_collective_takes_the_time_of_its_closed_form(name, n, engine):
     anchor = ANCHORS[name]
     nbytes = anchor.nbytes(n)
     arguments: Any = {"nbytes": nbytes, "topology": anchor.topology(n), "engine": engine, **anchor.options}
@@ -46,14 +44,14 @@ def test_a_collective_takes_the_time_of_its_closed_form(name: str, n: int, engin
 
 
 @pytest.mark.parametrize("n", [8, 64, 128])
-def test_two_rings_at_once_share_every_link(n: int) -> None:
+def test_two_rings_at_once_share_every_link(n):
     first, second = simulate_jobs([ANCHORS["sw"].job(2**26)] * 2, topology=switch(n))
 
     assert first.time_ps == second.time_ps == two_rings_on_a_switch(n, 2**26)
 
 
 @pytest.mark.parametrize("n", [2, 64, 256])
-def test_messages_to_one_rank_share_its_link(n: int) -> None:
+def test_messages_to_one_rank_share_its_link(n):
     arrivals = transfer_times([(rank, 0, MIB, 0) for rank in range(1, n)], topology=switch(n))
 
     assert arrivals == [step(4000, (n - 1) * MIB, NIC) / 1e12] * (n - 1)
@@ -61,9 +59,7 @@ def test_messages_to_one_rank_share_its_link(n: int) -> None:
 
 @pytest.mark.parametrize("engine", ["makespan", "events"])
 @pytest.mark.parametrize(("compute_ms", "nanoseconds"), [(5, 44_632_768), (2, 39_062_144)])
-def test_a_training_step_takes_the_time_of_its_closed_form(
-    compute_ms: int, nanoseconds: int, engine: Any
-) -> None:
+def test_a_training_step_takes_the_time_of_its_closed_form(compute_ms, nanoseconds, engine):
     profile = Profile.uniform(num_buckets=8, bucket_bytes=25 * MIB, seconds_per_bucket=compute_ms / 1000)
 
     run = simulate_step(profile, topology=switch(64), bucket_cap_mb=25, algorithm="ring", engine=engine)
@@ -87,9 +83,7 @@ def test_a_training_step_takes_the_time_of_its_closed_form(
         ("H-hier", 4096, 21_081_940.7),
     ],
 )
-def test_rings_without_contention_take_what_other_simulators_say(
-    name: str, n: int, nanoseconds: float
-) -> None:
+def test_rings_without_contention_take_what_other_simulators_say(name, n, nanoseconds):
     anchor = ANCHORS[name]
 
     run = simulate(anchor.algorithm, nbytes=GIB, topology=anchor.topology(n), engine="makespan")
@@ -99,9 +93,7 @@ def test_rings_without_contention_take_what_other_simulators_say(
 
 
 @pytest.mark.parametrize(("n", "nbytes"), [(16_384, GIB), (1024, GIB + 7777), (4096, 10**9 + 7)])
-def test_large_rings_and_sizes_that_do_not_divide_take_the_time_of_their_closed_form(
-    n: int, nbytes: int
-) -> None:
+def test_large_rings_and_sizes_that_do_not_divide_take_the_time_of_their_closed_form(n, nbytes):
     run = simulate("ring", nbytes=nbytes, topology=switch(n), engine="makespan")
 
     assert run.time_ps == ring_on_a_switch(n, nbytes)

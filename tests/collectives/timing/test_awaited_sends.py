@@ -1,7 +1,5 @@
 """Engines: sends that are awaited, rows in a steady state, and their benchmark."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -142,9 +140,7 @@ def simulated(algorithm: Algorithm, rank: int, world_size: int, buffer: Buffer) 
 
 
 @given(st.sampled_from(ALGORITHMS), st.integers(2, 9), st.integers(0, 60), st.data())
-def test_a_send_is_awaited_for_the_same_step_as_over_gloo(
-    algorithm: Algorithm, world_size: int, count: int, data: st.DataObject
-) -> None:
+def test_a_send_is_awaited_for_the_same_step_as_over_gloo(algorithm, world_size, count, data):
     rank = data.draw(st.integers(0, world_size - 1))
     if CONTRACTS[algorithm.collective].equal_parts:
         count -= count % world_size
@@ -163,9 +159,7 @@ ALL_GATHER = resolve_algorithm("ring", "all_gather")
 @pytest.mark.parametrize("network", ["dgx-h100", "ethernet-10g"])
 @settings(max_examples=15, deadline=None)
 @given(data=st.data(), num_ranks=st.sampled_from([16, 24, 64]), channels=st.sampled_from([1, 2, 8]))
-def test_rows_that_are_skipped_take_what_they_would_have_taken(
-    network: str, data: st.DataObject, num_ranks: int, channels: int
-) -> None:
+def test_rows_that_are_skipped_take_what_they_would_have_taken(network, data, num_ranks, channels):
     algorithm = in_channels(ALL_GATHER, channels).with_parameters(ranks_per_node=8)
     topology = load_network(network).topology(num_ranks)
     nbytes = num_ranks * data.draw(st.integers(1, 100_000))
@@ -212,7 +206,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.costly
-def test_a_case_runs_in_a_process_of_its_own_and_says_what_it_took() -> None:
+def test_a_case_runs_in_a_process_of_its_own_and_says_what_it_took():
     command = [sys.executable, str(SCRIPT), "--case", "makespan: stride", "--json"]
 
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
@@ -223,7 +217,7 @@ def test_a_case_runs_in_a_process_of_its_own_and_says_what_it_took() -> None:
     assert 10**7 < taken["peak_bytes"] < 10**9
 
 
-def test_the_document_has_every_case_and_all_closed_forms_are_equal(engines: Any) -> None:
+def test_the_document_has_every_case_and_all_closed_forms_are_equal(engines):
     lines = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8").splitlines()
 
     for case in engines.CASES:
@@ -231,9 +225,7 @@ def test_the_document_has_every_case_and_all_closed_forms_are_equal(engines: Any
         assert ("| `==` |" in row) == (case.form is not None)
 
 
-def test_what_is_measured_goes_between_the_marks_of_a_document_and_into_no_other(
-    engines: Any, tmp_path: Path
-) -> None:
+def test_what_is_measured_goes_between_the_marks_of_a_document_and_into_no_other(engines, tmp_path):
     document = tmp_path / "engines.md"
     document.write_text(f"before\n{engines.BEGIN}\nold\n{engines.END}\nafter\n")
 

@@ -1,7 +1,5 @@
 """Collectives on a cluster that is not as its topology says."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 
@@ -48,7 +46,7 @@ def ring_ps(
 STEP_PS = 4_000_000 + transfer_ps(MIB, RATE)
 
 
-def test_a_ring_with_a_slow_rank_goes_at_its_pace() -> None:
+def test_a_ring_with_a_slow_rank_goes_at_its_pace():
     slow = ring_ps(Straggler(3, factor=4), overhead="1us", reduction_bandwidth="10GB/s")
 
     step = 2 * 4_000_000 + 4_000_000 + transfer_ps(MIB, RATE // 4)
@@ -58,16 +56,14 @@ def test_a_ring_with_a_slow_rank_goes_at_its_pace() -> None:
 
 @pytest.mark.parametrize("engine", ["makespan", "events"])
 @given(delay_us=st.integers(0, 10**6), rank=st.integers(0, 7))
-def test_a_ring_on_a_switch_ends_as_much_later_as_its_last_rank_begins(
-    engine: Any, delay_us: int, rank: int
-) -> None:
+def test_a_ring_on_a_switch_ends_as_much_later_as_its_last_rank_begins(engine, delay_us, rank):
     late = ring_ps(Straggler(rank, delay=f"{delay_us}us"), engine=engine)
 
     assert late == 14 * STEP_PS + delay_us * 10**6
 
 
 @pytest.mark.parametrize("name", ["ring", "halving_doubling", "direct"])
-def test_conditions_that_change_nothing_change_nothing(name: str) -> None:
+def test_conditions_that_change_nothing_change_nothing(name):
     tree = leaf_spine()
     usual = simulate(name, nbytes=MIB, topology=tree, engine="events")
     end = f"{usual.time_ps}ps"
@@ -85,14 +81,14 @@ def test_conditions_that_change_nothing_change_nothing(name: str) -> None:
     assert usual.conditions == ()
 
 
-def test_a_link_at_half_its_rate_takes_its_messages_twice_as_long_from_then_on() -> None:
+def test_a_link_at_half_its_rate_takes_its_messages_twice_as_long_from_then_on():
     half = 4_000_000 + transfer_ps(MIB, RATE // 2)
 
     assert ring_ps(LinkChange("rank 3 up", 0, 0.5)) == 14 * half
     assert ring_ps(LinkChange("rank 3 up", f"{7 * STEP_PS}ps", Fraction(1, 2))) == 7 * STEP_PS + 7 * half
 
 
-def test_the_floor_counts_what_links_carry_at_best() -> None:
+def test_the_floor_counts_what_links_carry_at_best():
     changes = [LinkChange(link, *change) for link in range(16) for change in ((0, 10), ("1s", 2))]
 
     run = simulate("ring", nbytes=8 * MIB, topology=switch(8), conditions=changes)
@@ -103,7 +99,7 @@ def test_the_floor_counts_what_links_carry_at_best() -> None:
     assert run.floor_seconds <= run.seconds < usual.floor_seconds
 
 
-def test_a_failed_link_is_named_with_the_collective_and_all_messages_that_were_lost() -> None:
+def test_a_failed_link_is_named_with_the_collective_and_all_messages_that_were_lost():
     at = f"{2 * STEP_PS + 5_000_000}ps"
 
     with pytest.raises(LinkFailedError) as failed:
@@ -117,7 +113,7 @@ def test_a_failed_link_is_named_with_the_collective_and_all_messages_that_were_l
         ring_ps(LinkFailure("rank 3 up", at, reroute=True))
 
 
-def test_messages_of_programs_that_run_rank_by_rank_or_are_posted_after_a_failure_are_named_as_well() -> None:
+def test_messages_of_programs_that_run_rank_by_rank_or_are_posted_after_a_failure_are_named_as_well():
     with pytest.raises(LinkFailedError, match="step 0: rank 3 sends 1048576 bytes to rank 4") as failed:
         ring_ps(LinkFailure("rank 3 up", "1us"), Straggler(3, delay="1ms"))
     assert failed.value.time_ps == 10**9
@@ -129,9 +125,7 @@ def test_messages_of_programs_that_run_rank_by_rank_or_are_posted_after_a_failur
 
 @pytest.mark.parametrize("name", ["ring", "halving_doubling", "direct", "tree"])
 @pytest.mark.parametrize("at", ["0s", "20us", "90us"])
-def test_with_another_way_a_collective_completes_no_earlier_than_without_a_failure(
-    name: str, at: str
-) -> None:
+def test_with_another_way_a_collective_completes_no_earlier_than_without_a_failure(name, at):
     tree = leaf_spine()
     failed = [f"leaf 0 to spine {spine}" for spine in (0, 1)]
     less = tree.without_links([tree.link_number(link) for link in failed])
@@ -145,7 +139,7 @@ def test_with_another_way_a_collective_completes_no_earlier_than_without_a_failu
         assert run.time_ps == simulate(name, nbytes=MIB, topology=less, engine="events").time_ps
 
 
-def test_other_traffic_takes_its_rate_of_a_link_and_does_not_keep_the_run_from_ending() -> None:
+def test_other_traffic_takes_its_rate_of_a_link_and_does_not_keep_the_run_from_ending():
     half = ring_ps(Background(0, 5, bandwidth=RATE // 2))
     greedy = ring_ps(Background(0, 5, bandwidth=RATE))
     short = ring_ps(Background(0, 5, nbytes=MIB))
@@ -158,7 +152,7 @@ def test_other_traffic_takes_its_rate_of_a_link_and_does_not_keep_the_run_from_e
     assert ring_ps(Background(0, 5, "1Gbps", start="1us", stop="3us")) == 14 * STEP_PS
 
 
-def test_only_events_follow_what_happens_to_links() -> None:
+def test_only_events_follow_what_happens_to_links():
     for condition in (LinkChange(0, 0, 2), LinkFailure(0, "1s"), Background(0, 1, 1)):
         with pytest.raises(NotExactError, match=type(condition).__name__):
             ring_ps(condition, engine="makespan")
@@ -167,7 +161,7 @@ def test_only_events_follow_what_happens_to_links() -> None:
     assert slow.engine == "makespan"
 
 
-def test_ranks_in_conditions_are_places() -> None:
+def test_ranks_in_conditions_are_places():
     order = [3, 1, 2, 0, 4, 5, 6, 7]
     reverse = [(rank + 1) % 8 for rank in range(8)]
     usual = ring_ps(Straggler(0, 3))
@@ -178,7 +172,7 @@ def test_ranks_in_conditions_are_places() -> None:
         ring_ps(Straggler(8))
 
 
-def test_conditions_hold_for_all_jobs_and_each_may_be_late() -> None:
+def test_conditions_hold_for_all_jobs_and_each_may_be_late():
     jobs = [
         Job("ring", 4 * MIB, placement=[0, 1, 2, 3]),
         Job("ring", 4 * MIB, placement=[7, 6, 5, 4], start="1ms"),
@@ -199,7 +193,7 @@ def test_conditions_hold_for_all_jobs_and_each_may_be_late() -> None:
         simulate_jobs(jobs, topology=switch(8), conditions=[LinkFailure("rank 6 up", "1001us")])
 
 
-def test_utilisation_is_of_what_a_link_could_carry_in_the_time_of_the_run() -> None:
+def test_utilisation_is_of_what_a_link_could_carry_in_the_time_of_the_run():
     half = ring_ps(LinkChange("rank 3 up", 0, 0.5))
     change = LinkChange("rank 3 up", f"{half // 4}ps", 0.5)
     run = simulate("ring", nbytes=8 * MIB, topology=switch(8), conditions=[change], observe=True)

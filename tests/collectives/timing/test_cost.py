@@ -1,7 +1,5 @@
 """Estimated and measured times."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -43,8 +41,8 @@ IN_STEP = ["ring", "halving_doubling", "naive", "tree"]
     chunk=st.integers(1, 10**6),
 )
 def test_where_ranks_keep_in_step_the_estimate_is_the_simulated_time(
-    name: str, exponent: int, bandwidth: int, latency: int, chunk: int
-) -> None:
+    name, exponent, bandwidth, latency, chunk
+):
     ranks = 2**exponent
     topology = Topology.switch(num_ranks=ranks, bandwidth=bandwidth * 10**9, latency=latency * 1e-6)
     nbytes = ranks * chunk
@@ -60,9 +58,7 @@ def test_where_ranks_keep_in_step_the_estimate_is_the_simulated_time(
 @given(
     topology=TOPOLOGIES, log_size=st.integers(8, 26), collective=st.sampled_from(["all_reduce", "all_gather"])
 )
-def test_the_cheapest_is_seldom_far_from_the_fastest(
-    topology: Topology, log_size: int, collective: str
-) -> None:
+def test_the_cheapest_is_seldom_far_from_the_fastest(topology, log_size, collective):
     nbytes = 2**log_size
     cheapest = Cheapest(topology)
     chosen = cheapest.select(collective, nbytes)
@@ -82,8 +78,8 @@ def test_the_cheapest_is_seldom_far_from_the_fastest(
 )
 @settings(max_examples=20, deadline=None)
 def test_the_least_of_those_reckoned_in_part_is_the_first_of_the_least_of_all(
-    topology: Topology, sizes: list[int], collective: str, kept: int
-) -> None:
+    topology, sizes, collective, kept
+):
     lazy = Cheapest(topology)
     whole = Cheapest(topology).costs(collective)
 
@@ -98,7 +94,7 @@ def test_the_least_of_those_reckoned_in_part_is_the_first_of_the_least_of_all(
     assert [(cost, str(own)) for cost, own in lazy.costs(collective)] == [(c, str(o)) for c, o in whole]
 
 
-def test_small_and_large_buffers_get_different_algorithms() -> None:
+def test_small_and_large_buffers_get_different_algorithms():
     cheapest = Cheapest(switch(16))
 
     small, large = cheapest.select("broadcast", 8), cheapest.select("broadcast", 2**28)
@@ -107,7 +103,7 @@ def test_small_and_large_buffers_get_different_algorithms() -> None:
     assert small.cost(16).max_bytes_sent_fraction > large.cost(16).max_bytes_sent_fraction  # type: ignore[union-attr]
 
 
-def test_reducing_costs_what_the_busiest_rank_reduces() -> None:
+def test_reducing_costs_what_the_busiest_rank_reduces():
     topology = switch(4)
     ring = resolve_algorithm("ring")
     free, slow = (
@@ -119,7 +115,7 @@ def test_reducing_costs_what_the_busiest_rank_reduces() -> None:
     assert slow.latency == free.latency == 6 * 4e-6
 
 
-def test_with_overhead_direct_no_longer_wins_with_small_messages() -> None:
+def test_with_overhead_direct_no_longer_wins_with_small_messages():
     topology = switch(64)
 
     free = simulate("auto", nbytes=4096, topology=topology)
@@ -130,7 +126,7 @@ def test_with_overhead_direct_no_longer_wins_with_small_messages() -> None:
     assert direct.time_ps > 2 * paid.time_ps
 
 
-def test_a_group_pays_for_the_links_between_its_own_hosts() -> None:
+def test_a_group_pays_for_the_links_between_its_own_hosts():
     topology = Topology.ring(num_ranks=8, bandwidth="1GB/s", latency="1us")
     near, far = (linear_cost(resolve_algorithm("ring"), topology, hosts) for hosts in ([0, 1], [0, 4]))
 
@@ -138,7 +134,7 @@ def test_a_group_pays_for_the_links_between_its_own_hosts() -> None:
     assert far.per_byte == near.per_byte
 
 
-def test_an_algorithm_that_sends_too_many_messages_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_algorithm_that_sends_too_many_messages_is_not_worked_out(monkeypatch):
     monkeypatch.setattr("collectives.timing.cost.MAX_MESSAGES", 100)
     topology = switch(16)
 
@@ -147,7 +143,7 @@ def test_an_algorithm_that_sends_too_many_messages_is_not_worked_out(monkeypatch
     assert "direct" not in {chosen.name for _, chosen in Cheapest(topology).costs("all_reduce")}
 
 
-def test_auto_simulates_the_cheapest_for_each_size() -> None:
+def test_auto_simulates_the_cheapest_for_each_size():
     topology = switch(16)
 
     for nbytes in (64, 2**28):
@@ -157,7 +153,7 @@ def test_auto_simulates_the_cheapest_for_each_size() -> None:
         assert run.time_ps == simulate(chosen, nbytes=nbytes, topology=topology).time_ps
 
 
-def test_a_name_is_wanted_where_one_algorithm_is_meant() -> None:
+def test_a_name_is_wanted_where_one_algorithm_is_meant():
     with pytest.raises(UnknownAlgorithmError, match="auto is a choice among algorithms by size"):
         verify("auto", 4)
 
@@ -250,9 +246,7 @@ def test_what_does_not_follow_from_measurements_is_refused(curves, arguments, sa
     st.sampled_from(["all_reduce", "reduce_scatter", "all_gather"]),
     st.integers(2**23, 2**30),
 )
-def test_over_tcp_not_all_ranks_send_to_one_at_once(
-    network: str, num_ranks: int, collective: str, nbytes: int
-) -> None:
+def test_over_tcp_not_all_ranks_send_to_one_at_once(network, num_ranks, collective, nbytes):
     def flows_into_a_port(ideal: bool) -> int:
         topology = load_network(network, ideal=ideal).topology(num_ranks)
         chosen = Cheapest(topology).select(collective, nbytes)

@@ -1,7 +1,5 @@
 """One answer from all engines: all ranks at once, rows of arrays, and rank by rank, with ``==``."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -138,7 +136,7 @@ def cases(draw: st.DrawFn, *, events_only: bool = False) -> Case:
 
 
 @given(cases())
-def test_all_engines_agree_to_the_picosecond(case: Case) -> None:
+def test_all_engines_agree_to_the_picosecond(case):
     scenario, chosen, calls, options = case
     try:
         expected = spans("ranks", scenario, chosen, calls, **options)
@@ -155,7 +153,7 @@ def test_all_engines_agree_to_the_picosecond(case: Case) -> None:
 
 
 @given(cases())
-def test_messages_that_are_numbers_take_what_messages_that_are_events_do(case: Case) -> None:
+def test_messages_that_are_numbers_take_what_messages_that_are_events_do(case):
     scenario, chosen, (nbytes, *_), options = case
     hosts, overhead = options["hosts"], replace(options["rank_overhead"], arrival_overhead_ps=0)
     bound = on_nodes(chosen, scenario.topology.ranks_per_node, hosts)
@@ -168,7 +166,7 @@ def test_messages_that_are_numbers_take_what_messages_that_are_events_do(case: C
 
 
 @given(cases(events_only=True))
-def test_rows_and_ranks_agree_whatever_happens_to_links(case: Case) -> None:
+def test_rows_and_ranks_agree_whatever_happens_to_links(case):
     scenario, chosen, calls, options = case
 
     def outcome(engine: str, min_messages: int | None = None) -> Any:
@@ -209,9 +207,7 @@ def programs(draw: st.DrawFn, num_ranks: int) -> Algorithm:
 
 
 @given(st.data(), st.sampled_from(MODELS), sharing_networks(max_ranks=6), st.integers(1, 10**5))
-def test_all_engines_agree_on_programs_that_nobody_would_write(
-    data: st.DataObject, model: TransportModel, topology: Topology, nbytes: int
-) -> None:
+def test_all_engines_agree_on_programs_that_nobody_would_write(data, model, topology, nbytes):
     drawn = data.draw(programs(topology.num_ranks))
     rank_overhead = RankOverhead.of(
         data.draw(st.sampled_from([0, "1us"])),
@@ -227,7 +223,7 @@ def test_all_engines_agree_on_programs_that_nobody_would_write(
 
 
 @pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
-def test_overhead_and_reduction_add_to_a_ring_what_they_say(engine: str) -> None:
+def test_overhead_and_reduction_add_to_a_ring_what_they_say(engine):
     rank_overhead = RankOverhead.of(overhead="1us", reduction_bandwidth="10GB/s")
 
     (span,) = spans(engine, switch(16), resolve_algorithm("ring"), [16 * 10**6], rank_overhead=rank_overhead)
@@ -236,7 +232,7 @@ def test_overhead_and_reduction_add_to_a_ring_what_they_say(engine: str) -> None
     assert span.end_ps == 30 * step + 15 * transfer_ps(10**6, 10**10)
 
 
-def test_programs_that_do_not_match_by_rows_run_rank_by_rank() -> None:
+def test_programs_that_do_not_match_by_rows_run_rank_by_rank():
     assert not matches_by_rows(shifted, 2, Chunking(10, 2))
     assert matches_by_rows(resolve_algorithm("ring"), 5, Chunking(12, 5))
     assert spans("events", switch(2), shifted, [1000]) == spans("ranks", switch(2), shifted, [1000])
@@ -250,7 +246,7 @@ def reduces_alone(rank: int, world_size: int) -> Any:
 
 
 @pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
-def test_a_step_without_messages_takes_as_long_as_it_reduces(engine: str) -> None:
+def test_a_step_without_messages_takes_as_long_as_it_reduces(engine):
     rank_overhead = RankOverhead.of(overhead="5us", reduction_bandwidth="1GB/s", jitter=Jitter("1us"))
 
     (span,) = spans(engine, switch(3), reduces_alone, [10**6], rank_overhead=rank_overhead)
@@ -267,13 +263,13 @@ def long_wait(rank: int, world_size: int) -> Any:
         yield Send(3 - rank, 1), RecvReduce(3 - rank, 1)
 
 
-def test_a_rank_that_waits_through_a_thousand_steps_is_carried_there() -> None:
+def test_a_rank_that_waits_through_a_thousand_steps_is_carried_there():
     (span,) = spans("events", switch(3), long_wait, [3])
 
     assert span.end_ps == 1201 * (4_000_000 + transfer_ps(1, 12_500_000_000))
 
 
-def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
+def test_the_same_seed_gives_the_same_run_and_another_one_another():
     def end(seed: int) -> int:
         rank_overhead = RankOverhead(jitter=Jitter("1us", seed=seed))
         return spans("makespan", switch(8), resolve_algorithm("ring"), [4096], rank_overhead=rank_overhead)[
@@ -283,7 +279,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
     assert end(1) == end(1) != end(2)
 
 
-def test_messages_that_set_out_together_and_end_apart_still_hold_up_later_ones() -> None:
+def test_messages_that_set_out_together_and_end_apart_still_hold_up_later_ones():
     tree = Topology.leaf_spine(num_ranks=6, hosts_per_leaf=3, bandwidth=2, uplink_bandwidth=1, latency="0s")
     swing = resolve_algorithm("swing", "reduce_scatter")
 
@@ -293,7 +289,7 @@ def test_messages_that_set_out_together_and_end_apart_still_hold_up_later_ones()
 
 
 @pytest.mark.parametrize("nbytes", [614_892, 2**60])
-def test_times_that_do_not_fit_into_arrays_go_message_by_message(nbytes: int) -> None:
+def test_times_that_do_not_fit_into_arrays_go_message_by_message(nbytes):
     slow = Topology.switch(num_ranks=16, bandwidth=1, latency=0)
     one_shot = resolve_algorithm("one_shot")
 

@@ -1,7 +1,5 @@
 """Floors agree with counting, part by part, what must cross each cut; no program goes below them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import NamedTuple

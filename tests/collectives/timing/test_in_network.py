@@ -1,7 +1,5 @@
 """In-network reduction: the formula, what it lies between, and what it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -42,8 +40,8 @@ def nodes(num_nodes: int, ranks_per_node: int, nics_per_node: int = 1, **fields:
 )
 @pytest.mark.parametrize(("hardware", "percent"), [(None, 100), (HOPPER, 85), (BLACKWELL, 74)])
 def test_on_one_switch_a_buffer_passes_once_and_in_an_all_reduce_a_part_more(
-    collective: str, passes: int, amount: int, hardware: Hardware | None, percent: int
-) -> None:
+    collective, passes, amount, hardware, percent
+):
     topology = switch(8, rate=10**9, hardware=hardware)
 
     assert in_network_ps(collective, 1001, topology, range(8)) == passes * 600_000 + transfer_ps(
@@ -52,7 +50,7 @@ def test_on_one_switch_a_buffer_passes_once_and_in_an_all_reduce_a_part_more(
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 10**9)), min_size=2, max_size=8))
-def test_the_slowest_link_and_the_longest_wires_up_and_down_count(links: list[tuple[int, int]]) -> None:
+def test_the_slowest_link_and_the_longest_wires_up_and_down_count(links):
     latency, rate = np.array(links * 2, dtype=np.int64).T
     latency[len(links) :] = latency[: len(links)][::-1] * 3
     topology = replace(switch(len(links)), link_latency=latency, link_bandwidth=rate)
@@ -63,7 +61,7 @@ def test_the_slowest_link_and_the_longest_wires_up_and_down_count(links: list[tu
     assert time == up + 3 * up + transfer_ps(10**6, int(min(rate)))
 
 
-def test_over_nodes_parts_are_scattered_in_the_node_go_round_by_the_cards_and_are_gathered() -> None:
+def test_over_nodes_parts_are_scattered_in_the_node_go_round_by_the_cards_and_are_gathered():
     topology = nodes(4, 8, nics_per_node=4, hardware=HOPPER)
     in_node = 600_000 + transfer_ps(2**30, 450 * 10**9 * 85 // 100)
     ring_step = 2_000_000 + transfer_ps(2 * 2**30 // 8 // 4, 50 * 10**9)  # two ranks share a card
@@ -76,7 +74,7 @@ def test_over_nodes_parts_are_scattered_in_the_node_go_round_by_the_cards_and_ar
 
 
 @given(st.sampled_from(SEVERAL_SWITCHES), st.integers(1, 10**9), st.integers(2, 9))
-def test_with_one_rank_in_each_node_it_is_our_ring(collective: str, nbytes: int, num_nodes: int) -> None:
+def test_with_one_rank_in_each_node_it_is_our_ring(collective, nbytes, num_nodes):
     topology = nodes(num_nodes, 1)
 
     time = in_network_ps(collective, nbytes, topology, range(num_nodes))
@@ -112,9 +110,7 @@ def groups(draw: st.DrawFn) -> tuple[Topology, list[int]]:
 
 
 @given(groups(), st.sampled_from(ONE_SWITCH), st.integers(0, 10**12), st.integers(0, 10**9))
-def test_it_is_never_below_the_floor_and_never_quicker_for_more_bytes(
-    group: tuple[Topology, list[int]], collective: str, nbytes: int, more: int
-) -> None:
+def test_it_is_never_below_the_floor_and_never_quicker_for_more_bytes(group, collective, nbytes, more):
     topology, hosts = group
     on_switches = len(set(neighbourhoods(topology)[hosts].tolist()))
     assume(collective in SEVERAL_SWITCHES or on_switches == 1)
@@ -134,8 +130,8 @@ def test_it_is_never_below_the_floor_and_never_quicker_for_more_bytes(
     ],
 )
 def test_on_the_presets_measured_all_reduces_of_one_nvlink_domain_are_met_within_five_percent(
-    preset: str, num_gpus: int, nbytes: int, microseconds: float
-) -> None:
+    preset, num_gpus, nbytes, microseconds
+):
     topology = load_network(preset).topology(num_gpus)
 
     time = in_network_ps("all_reduce", nbytes, topology, range(num_gpus))
@@ -143,7 +139,7 @@ def test_on_the_presets_measured_all_reduces_of_one_nvlink_domain_are_met_within
     assert time / 1e6 == pytest.approx(microseconds, rel=0.05)
 
 
-def test_one_rank_or_no_bytes_take_no_time_and_fewer_are_refused() -> None:
+def test_one_rank_or_no_bytes_take_no_time_and_fewer_are_refused():
     assert in_network_ps("all_reduce", 100, switch(8), [3]) == 0
     assert in_network_ps("all_reduce", 0, switch(8), range(8)) == 0
     with pytest.raises(ValueError, match="nbytes must be at least 0, got -1"):
@@ -167,8 +163,6 @@ RING = replace(Topology.ring(num_ranks=8, bandwidth=1, latency=0), in_network_re
         ("all_reduce", replace(RING, ranks_per_node=4), 8, "the ranks at places 0, 1, 2, 3 hang on no comm"),
     ],
 )
-def test_what_it_is_not_for_is_refused_by_name(
-    collective: str, topology: Topology, num_ranks: int, message: str
-) -> None:
+def test_what_it_is_not_for_is_refused_by_name(collective, topology, num_ranks, message):
     with pytest.raises(NotSupportedError, match=f"in-network {collective} on {topology.name}: {message}"):
         in_network_ps(collective, 1, topology, range(num_ranks))

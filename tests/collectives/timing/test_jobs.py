@@ -1,7 +1,5 @@
 """Jobs: who takes part, where, beside whom, and by which model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 
 from collectives import Job, NotSupportedError, resolve_algorithm, simulate, simulate_jobs
 from collectives.algorithms import ALGORITHMS
-from sim import Straggler, Topology, load_network
+from sim import Straggler, load_network
 from sim.topology.placement import places
 from tests.given import nodes, switch
 from tests.sim.networks import networks
@@ -25,9 +23,7 @@ ALL_REDUCE = [shipped.name for shipped in ALGORITHMS if shipped.collective == "a
     nbytes=st.integers(0, 10**6),
     start=st.integers(0, 5),
 )
-def test_a_job_alone_takes_what_it_takes_at_any_time(
-    topology: Topology, name: str, nbytes: int, start: int
-) -> None:
+def test_a_job_alone_takes_what_it_takes_at_any_time(topology, name, nbytes, start):
     (alone,) = simulate_jobs([Job(name, nbytes, start=f"{start}ms")], topology=topology)
 
     assert alone.start_ps == start * 10**9
@@ -35,7 +31,7 @@ def test_a_job_alone_takes_what_it_takes_at_any_time(
 
 
 @given(half=st.integers(1, 6), nbytes=st.integers(0, 10**6), name=st.sampled_from(ALL_REDUCE))
-def test_jobs_of_other_ranks_on_a_switch_do_not_disturb_each_other(half: int, nbytes: int, name: str) -> None:
+def test_jobs_of_other_ranks_on_a_switch_do_not_disturb_each_other(half, nbytes, name):
     jobs = [
         Job(name, nbytes, placement=range(half)),
         Job(name, nbytes // 2, placement=range(half, 2 * half)),
@@ -48,21 +44,21 @@ def test_jobs_of_other_ranks_on_a_switch_do_not_disturb_each_other(half: int, nb
 
 
 @given(topology=networks(max_ranks=10), data=st.data())
-def test_a_list_of_places_is_what_the_names_stand_for(topology: Topology, data: st.DataObject) -> None:
+def test_a_list_of_places_is_what_the_names_stand_for(topology, data):
     name: Any = data.draw(st.sampled_from(["packed", "round_robin"]))
     by_name = simulate("ring", nbytes=1000, topology=topology, placement=name)
 
     assert by_name == simulate("ring", nbytes=1000, topology=topology, placement=places(name, topology))
 
 
-def test_a_group_is_as_large_as_its_list_of_places() -> None:
+def test_a_group_is_as_large_as_its_list_of_places():
     run = simulate("ring", nbytes=3 * MIB, topology=nodes(4, 8, 8), placement=[0, 8, 16])
 
     assert run.num_ranks == 3
     assert run.time_ps == 4 * (4_000_000 + -(-MIB * 10**12 // 25_000_000_000))
 
 
-def test_what_nccl_and_switches_that_reduce_are_expected_to_take_is_no_simulation_and_says_so() -> None:
+def test_what_nccl_and_switches_that_reduce_are_expected_to_take_is_no_simulation_and_says_so():
     topology, node = (load_network("dgx-h100").topology(num_ranks) for num_ranks in (16, 8))
 
     chosen = simulate("auto", nbytes=256 * MIB, topology=topology, model="nccl")
@@ -77,7 +73,7 @@ def test_what_nccl_and_switches_that_reduce_are_expected_to_take_is_no_simulatio
     assert nvls.time_ps < simulate("ring", nbytes=256 * MIB, topology=node).time_ps
 
 
-def test_a_protocol_leaves_less_of_a_link() -> None:
+def test_a_protocol_leaves_less_of_a_link():
     topology = load_network("dgx-h100").topology(16)
 
     simple, low_latency = (
@@ -117,13 +113,13 @@ DGX, DGX_NODE = (load_network("dgx-h100").topology(num_ranks) for num_ranks in (
         ({"conditions": [Straggler(0, 2)], "model": "nccl"}, "knows no conditions; leave out Straggler"),
     ],
 )
-def test_what_does_not_go_together_is_refused_by_name(arguments: dict[str, Any], said: str) -> None:
+def test_what_does_not_go_together_is_refused_by_name(arguments, said):
     usual = {"algorithm": "auto", "nbytes": MIB, "topology": DGX}
 
     with pytest.raises((NotSupportedError, ValueError), match=said):
         simulate(**{**usual, **arguments})
 
 
-def test_jobs_without_one_are_refused() -> None:
+def test_jobs_without_one_are_refused():
     with pytest.raises(ValueError, match="expected at least one Job"):
         simulate_jobs([], topology=switch(2))

@@ -1,7 +1,5 @@
 """Bytes on each link, from program, sizes and routes; times it was full, from the rates."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -54,7 +52,7 @@ def cases(draw: st.DrawFn) -> tuple[Topology, Job, list[Condition]]:
 
 
 @given(cases())
-def test_who_is_observed_does_what_others_do_and_links_carry_what_the_network_does(case: Any) -> None:
+def test_who_is_observed_does_what_others_do_and_links_carry_what_the_network_does(case):
     topology, job, conditions = case
     try:
         run, seen = (simulate_one(job, topology, conditions, observe=observe) for observe in (False, True))
@@ -80,7 +78,7 @@ TREE = Topology.leaf_spine(
 
 
 @pytest.mark.parametrize("options", [{"engine": "events"}, {"observe": True}, {}])
-def test_the_bottleneck_of_a_tree_is_the_link_above_its_leaves(options: dict[str, Any]) -> None:
+def test_the_bottleneck_of_a_tree_is_the_link_above_its_leaves(options):
     run = simulate("halving_doubling", nbytes=2**26, topology=TREE, **options)
 
     assert run.links.bottleneck == run.links[32]
@@ -94,7 +92,7 @@ def test_the_bottleneck_of_a_tree_is_the_link_above_its_leaves(options: dict[str
     assert run.links[-1] == run.links[TREE.num_links - 1] == run.links[30:][-1]
 
 
-def test_a_ring_saturates_each_link_for_as_long_as_its_bytes_take() -> None:
+def test_a_ring_saturates_each_link_for_as_long_as_its_bytes_take():
     run = simulate("ring", nbytes=10**8, topology=switch(4), observe=True)
 
     for use in run.links:
@@ -102,7 +100,7 @@ def test_a_ring_saturates_each_link_for_as_long_as_its_bytes_take() -> None:
         assert use.nbytes == 1.5 * 10**8
 
 
-def test_nothing_sent_is_no_bottleneck() -> None:
+def test_nothing_sent_is_no_bottleneck():
     run = simulate("ring", nbytes=100, topology=switch(1))
 
     assert run.links.bottleneck is None
@@ -122,13 +120,13 @@ def shifted(rank: int, world_size: int) -> Any:
         yield (Recv(0, 1),)
 
 
-def test_programs_that_do_not_match_by_rows_are_counted_too() -> None:
+def test_programs_that_do_not_match_by_rows_are_counted_too():
     run = simulate(shifted, nbytes=1001, topology=switch(2))
 
     assert run.links.nbytes.tolist() == [1001, 1001, 1001, 1001]
 
 
-def test_jobs_count_their_own_bytes_and_share_what_saturates() -> None:
+def test_jobs_count_their_own_bytes_and_share_what_saturates():
     job = Job("ring", nbytes=10**8)
 
     alone = simulate("ring", nbytes=10**8, topology=switch(4), observe=True)
@@ -140,7 +138,7 @@ def test_jobs_count_their_own_bytes_and_share_what_saturates() -> None:
 
 
 @pytest.mark.parametrize("options", [{"model": "nccl"}, {"algorithm": "nvls"}])
-def test_a_closed_form_says_nothing_of_links(options: dict[str, Any]) -> None:
+def test_a_closed_form_says_nothing_of_links(options):
     run = simulate(
         **{"algorithm": "ring", "nbytes": 2**20, "topology": load_network("dgx-h100").topology(8)} | options
     )
@@ -149,7 +147,7 @@ def test_a_closed_form_says_nothing_of_links(options: dict[str, Any]) -> None:
         _ = run.links
 
 
-def test_a_slow_rank_is_the_bottleneck_by_links_of_its_own() -> None:
+def test_a_slow_rank_is_the_bottleneck_by_links_of_its_own():
     run = simulate(
         "ring", nbytes=2**26, topology=switch(8), conditions=[Straggler(3, factor=2)], observe=True
     )
@@ -171,7 +169,7 @@ SPINES = Topology.leaf_spine(
 )
 
 
-def test_messages_that_find_another_way_count_where_they_passed() -> None:
+def test_messages_that_find_another_way_count_where_they_passed():
     job = Job("ring", 2**26)
     failure = LinkFailure("leaf 0 to spine 0", "1ms", reroute=True)
 
@@ -188,7 +186,7 @@ def test_messages_that_find_another_way_count_where_they_passed() -> None:
 @pytest.mark.parametrize(
     "conditions", [[], [Background(0, 5, bandwidth="10Gbps")]], ids=["not observed", "other traffic"]
 )
-def test_where_messages_passed_is_not_guessed(conditions: list[Condition]) -> None:
+def test_where_messages_passed_is_not_guessed(conditions):
     failure = LinkFailure("leaf 0 to spine 0", "1ms", reroute=True)
 
     run = simulate_one(Job("ring", 2**26), SPINES, [failure, *conditions], observe=bool(conditions))
@@ -197,7 +195,7 @@ def test_where_messages_passed_is_not_guessed(conditions: list[Condition]) -> No
         _ = run.links
 
 
-def test_other_traffic_saturates_links_but_counts_in_no_bytes() -> None:
+def test_other_traffic_saturates_links_but_counts_in_no_bytes():
     job, other = Job("ring", 2**26), Background(0, 5, bandwidth="100Gbps")
 
     alone, beside = simulate_one(job, SPINES, []), simulate_one(job, SPINES, [other])

@@ -1,7 +1,5 @@
 """The trace of an observed run: nothing is missing, spans fit viewers, and bytes repeat everywhere."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -107,7 +105,7 @@ def counters_say_how_full_links_are(run: Run, events: Events) -> None:
 
 
 @given(runs())
-def test_a_trace_is_whole_its_spans_fit_and_its_bytes_are_those_of_links(run: Run) -> None:
+def test_a_trace_is_whole_its_spans_fit_and_its_bytes_are_those_of_links(run):
     events = events_of(run)
 
     every_message_is_drawn_on_both_sides_with_an_arrow_between(run, events)
@@ -116,7 +114,7 @@ def test_a_trace_is_whole_its_spans_fit_and_its_bytes_are_those_of_links(run: Ru
     counters_say_how_full_links_are(run, events)
 
 
-def test_what_takes_too_long_to_be_observed_is_refused() -> None:
+def test_what_takes_too_long_to_be_observed_is_refused():
     host = Topology.host(num_ranks=12, bandwidth=1, memory_bandwidth=1, latency=0)
     asked: Any = {"nbytes": 419_256, "topology": host, "engine": "events"}
 
@@ -125,7 +123,7 @@ def test_what_takes_too_long_to_be_observed_is_refused() -> None:
         simulate("naive", **asked, observe=True)
 
 
-def test_a_ring_step_says_for_whom_it_waits() -> None:
+def test_a_ring_step_says_for_whom_it_waits():
     run = simulate(
         "ring", nbytes=4 * 10**6, topology=switch(4), observe=True, conditions=[Jitter("50us", seed=1)]
     )
@@ -146,9 +144,7 @@ def test_a_ring_step_says_for_whom_it_waits() -> None:
     ],
     ids=["at once", "one after another"],
 )
-def test_only_messages_at_once_have_lanes_of_their_own(
-    algorithm: str, collective: str, lanes: list[str]
-) -> None:
+def test_only_messages_at_once_have_lanes_of_their_own(algorithm, collective, lanes):
     run = simulate(algorithm, nbytes=16, topology=switch(4), collective=collective, observe=True)
 
     tracks = [e["args"]["name"] for e in events_of(run) if e["name"] == "thread_name" and e["pid"] == 0]
@@ -168,7 +164,7 @@ print(hashlib.sha256(run.trace.to_json().encode()).hexdigest())
 
 
 @pytest.mark.costly
-def test_the_same_seed_gives_the_same_bytes_in_every_process() -> None:
+def test_the_same_seed_gives_the_same_bytes_in_every_process():
     printed = {
         subprocess.run(
             [sys.executable, "-c", SCRIPT],
@@ -183,7 +179,7 @@ def test_the_same_seed_gives_the_same_bytes_in_every_process() -> None:
     assert len(printed) == 1
 
 
-def test_jobs_have_a_trace_each_on_one_clock() -> None:
+def test_jobs_have_a_trace_each_on_one_clock():
     runs = simulate_jobs(
         [
             Job("ring", nbytes=4000, placement=(0, 1)),
@@ -200,12 +196,12 @@ def test_jobs_have_a_trace_each_on_one_clock() -> None:
 @pytest.mark.parametrize(
     "options", [{"engine": "makespan"}, {"model": "nccl"}, {"algorithm": "nvls"}], ids=lambda own: str(own)
 )
-def test_what_sends_no_messages_cannot_be_observed(options: dict[str, Any]) -> None:
+def test_what_sends_no_messages_cannot_be_observed(options):
     with pytest.raises(NotSupportedError, match="messages are seen by engine='events' and 'ranks' alone"):
         simulate(**{"algorithm": "ring", "nbytes": 8, "topology": switch(4), "observe": True} | options)
 
 
-def test_what_cannot_be_observed_is_refused_before_a_message_is_sent() -> None:
+def test_what_cannot_be_observed_is_refused_before_a_message_is_sent():
     with (
         mock.patch.object(Network, "transfer", side_effect=AssertionError),
         pytest.raises(NotSupportedError, match="ring on 256 ranks sends 130560, and at most 50000"),

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -61,7 +59,7 @@ def test_on_a_switch_a_program_takes_exactly_its_closed_form(
     assert run.engine == engine
 
 
-def test_messages_that_meet_one_after_another_are_refused_by_makespan_and_left_to_events() -> None:
+def test_messages_that_meet_one_after_another_are_refused_by_makespan_and_left_to_events():
     late_for_one = "double_binary_tree:segments=4"
 
     with pytest.raises(NotExactError, match="engine='events'"):
@@ -69,7 +67,7 @@ def test_messages_that_meet_one_after_another_are_refused_by_makespan_and_left_t
     assert simulate(late_for_one, nbytes=2**20, topology=switch(32)).engine == "events"
 
 
-def test_a_program_without_an_array_form_is_stacked() -> None:
+def test_a_program_without_an_array_form_is_stacked():
     ring = resolve_algorithm("ring")
 
     def plain(rank: int, world_size: int) -> Any:
@@ -88,17 +86,17 @@ def both_receive(rank: int, world_size: int) -> Any:
 
 
 @pytest.mark.parametrize("engine", ["auto", "events", "ranks"])
-def test_a_deadlock_is_an_error_not_a_hang(engine: Any) -> None:
+def test_a_deadlock_is_an_error_not_a_hang(engine):
     with pytest.raises(ProgramError, match="deadlock, 2 of 2 ranks wait"):
         simulate(both_receive, nbytes=8, topology=switch(2), engine=engine)
 
 
-def test_a_prediction_below_the_floor_is_an_internal_error() -> None:
+def test_a_prediction_below_the_floor_is_an_internal_error():
     with pytest.raises(BelowFloorError, match="please report"):
         check_floor(9, 10, "ring on nothing")
 
 
-def test_bandwidths_are_those_of_nccl_tests() -> None:
+def test_bandwidths_are_those_of_nccl_tests():
     run = simulate("ring", nbytes=2**26, topology=switch(64))
 
     assert run.algbw == 2**26 / run.seconds
@@ -112,7 +110,7 @@ def pauses(rank: int, world_size: int) -> Any:
 
 
 @pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
-def test_steps_without_messages_take_no_time(engine: Any) -> None:
+def test_steps_without_messages_take_no_time(engine):
     run = simulate(pauses, nbytes=1000, topology=switch(5), engine=engine)
 
     assert run.time_ps == simulate("ring", nbytes=1000, topology=switch(5)).time_ps

@@ -1,7 +1,5 @@
 """Thread blocks: what a file says of them, of channels and its protocol counts, or is named as left out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -54,9 +52,7 @@ def time_ps(algorithm: Algorithm, nbytes: int, bandwidth: str = "10000GB/s", **c
 
 
 @given(channels=st.integers(1, 4), protocol=st.sampled_from(sorted(PAYLOAD)), rate=st.sampled_from([1, 2, 4]))
-def test_a_thread_block_moves_what_it_sends_and_receives_at_its_own_rate(
-    channels: int, protocol: str, rate: int
-) -> None:
+def test_a_thread_block_moves_what_it_sends_and_receives_at_its_own_rate(channels, protocol, rate):
     algorithm = all_pairs(4, channels, protocol)
 
     found = time_ps(algorithm, 4 * channels * CHUNK, block_bandwidth=f"{rate}GB/s")
@@ -64,14 +60,14 @@ def test_a_thread_block_moves_what_it_sends_and_receives_at_its_own_rate(
     assert found - 2 * LATENCY_PS == 2 * CHUNK * 1000 * PAYLOAD[protocol] // rate
 
 
-def test_what_is_sent_on_in_the_step_in_which_it_is_received_counts_once() -> None:
+def test_what_is_sent_on_in_the_step_in_which_it_is_received_counts_once():
     found = time_ps(from_msccl_xml(fused_ring(4)), 4 * CHUNK, block_bandwidth="1GB/s")
 
     first = 1  # what a thread block sends besides what it receives
     assert found == 6 * 2 * LATENCY_PS + (6 + first) * CHUNK * 1000
 
 
-def test_thread_blocks_faster_than_links_change_nothing() -> None:
+def test_thread_blocks_faster_than_links_change_nothing():
     algorithm, slow = all_pairs(4, 2), "1GB/s"
 
     counted = time_ps(algorithm, 8 * CHUNK, slow, block_bandwidth="100GB/s")
@@ -79,7 +75,7 @@ def test_thread_blocks_faster_than_links_change_nothing() -> None:
     assert counted == time_ps(algorithm, 8 * CHUNK, slow)
 
 
-def test_a_result_names_what_is_counted_and_what_is_left_out() -> None:
+def test_a_result_names_what_is_counted_and_what_is_left_out():
     algorithm = all_pairs(4, 2, "LL")
 
     alone = simulate(algorithm, nbytes=CHUNK, topology=network(4))
@@ -95,7 +91,7 @@ def test_a_result_names_what_is_counted_and_what_is_left_out() -> None:
     assert "1 channel, 4 thread blocks; left out" in taken.thread_blocks
 
 
-def test_two_jobs_with_thread_blocks_on_one_network_are_refused() -> None:
+def test_two_jobs_with_thread_blocks_on_one_network_are_refused():
     jobs = [Job(all_pairs(4, 1), CHUNK, software=Software(transport_model="nccl"))] * 2
 
     with pytest.raises(NotSupportedError, match=r"one at most by FILE\.xml"):

@@ -1,7 +1,5 @@
 """Waits of a rank by the rule of each transport: for which step, and until when."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +38,7 @@ def forwarded(rank: int, world_size: int) -> Any:
         yield Recv(0, 0)
 
 
-def test_sends_that_are_awaited_late_share_the_link() -> None:
+def test_sends_that_are_awaited_late_share_the_link():
     assert time_of(forwarded, "ideal") == time_of(forwarded, "gloo") == 6 * US
 
     def end_of_rank_1(model: str) -> int:
@@ -74,7 +72,7 @@ def overwrites(rank: int, world_size: int, *, reduces: bool, begins: str) -> Any
 
 
 @pytest.mark.parametrize("engine", ["ranks", "events"])
-def test_a_plain_receive_is_posted_after_the_sends_that_read_its_memory(engine: Any) -> None:
+def test_a_plain_receive_is_posted_after_the_sends_that_read_its_memory(engine):
     """A reduction is received meanwhile, and written when they are over."""
 
     def time(reduces: bool, model: str) -> int:
@@ -87,7 +85,7 @@ def test_a_plain_receive_is_posted_after_the_sends_that_read_its_memory(engine: 
 
 
 @pytest.mark.parametrize("engine", ["ranks", "events"])
-def test_what_is_posted_before_a_rank_waits_is_received_meanwhile(engine: Any) -> None:
+def test_what_is_posted_before_a_rank_waits_is_received_meanwhile(engine):
     for reduces in (False, True):
         program = overwrites.with_parameters(reduces=reduces, begins="sending")
         assert time_of_steps(program, "ideal", engine) == 6 * US
@@ -96,14 +94,14 @@ def test_what_is_posted_before_a_rank_waits_is_received_meanwhile(engine: Any) -
 
 @pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
 @pytest.mark.parametrize("model", sorted(TRANSPORT_MODELS))
-def test_what_arrives_is_known_so_much_later_in_every_step(engine: Any, model: str) -> None:
+def test_what_arrives_is_known_so_much_later_in_every_step(engine, model):
     plain = time_of("ring", model, engine)
 
     assert time_of("ring", model, engine, arrival_overhead="5us") == plain + 4 * 5 * US
 
 
 @pytest.mark.parametrize("engine", ["events", "ranks"])
-def test_reducing_on_arrival_costs_what_it_takes_longer_than_the_wire(engine: Any) -> None:
+def test_reducing_on_arrival_costs_what_it_takes_longer_than_the_wire(engine):
     wire = time_of("ring", ARRIVING, engine)
 
     assert time_of("ring", ARRIVING, engine, reduction_bandwidth="1GB/s") == wire == 4 * US
@@ -113,7 +111,7 @@ def test_reducing_on_arrival_costs_what_it_takes_longer_than_the_wire(engine: An
         time_of("ring", ARRIVING, "makespan", reduction_bandwidth="1GB/s")
 
 
-def test_all_at_once_is_exact_while_ranks_keep_in_step_and_says_so_where_it_is_not() -> None:
+def test_all_at_once_is_exact_while_ranks_keep_in_step_and_says_so_where_it_is_not():
     many = Topology.switch(num_ranks=16, bandwidth="1GB/s", latency="1us")
     of_both = {time_of("ring", model, "makespan", topology=many, nbytes=16000) for model in ("gloo", "ideal")}
     assert len(of_both) == 1
@@ -122,13 +120,13 @@ def test_all_at_once_is_exact_while_ranks_keep_in_step_and_says_so_where_it_is_n
         time_of("halving_doubling", "gloo", "makespan", topology=many, nbytes=3001)
 
 
-def test_a_run_says_by_which_model() -> None:
+def test_a_run_says_by_which_model():
     assert simulate("ring", nbytes=3000, topology=SWITCH).transport_model == "ideal"
     assert simulate("ring", nbytes=3000, topology=SWITCH, transport_model="gloo").transport_model == "gloo"
     assert transport_model(ARRIVING) is ARRIVING
     assert Job("ring", 4).software.transport_model == "ideal"
 
 
-def test_a_network_that_names_its_hardware_runs_over_nccl() -> None:
+def test_a_network_that_names_its_hardware_runs_over_nccl():
     assert default_transport_model(load_network("dgx-h100").topology(8)) == "nccl"
     assert default_transport_model(load_network("ethernet-10g").topology(8)) == "gloo"

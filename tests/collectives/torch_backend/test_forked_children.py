@@ -1,7 +1,5 @@
 """Children that are forked from a rank after its group was made: they are no ranks, and may do all else."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +9,6 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 
-from tests.distributed.pool import WorkerPool
 from tests.distributed.threads import group_over
 
 pytestmark = pytest.mark.distributed
@@ -70,9 +67,7 @@ def calls_in_children(rank: int, world_size: int, carrier: str, is_used: bool) -
 
 @CARRIERS
 @pytest.mark.parametrize("is_used", [True, False])
-def test_calls_of_a_forked_child_are_refused_by_name_and_its_rank_goes_on(
-    pool: WorkerPool, carrier: str, is_used: bool
-) -> None:
+def test_calls_of_a_forked_child_are_refused_by_name_and_its_rank_goes_on(pool, carrier, is_used):
     (said, total), (_, others) = pool.run(calls_in_children, 2, carrier, is_used)
 
     assert total == others == [3.0] * 4
@@ -89,7 +84,7 @@ def groups_in_children(rank: int, world_size: int) -> str:
     return said
 
 
-def test_a_forked_child_makes_no_group_for_its_rank(pool: WorkerPool) -> None:
+def test_a_forked_child_makes_no_group_for_its_rank(pool):
     said, _ = pool.run(groups_in_children, 2, backend="testbed")
 
     assert said.startswith("NotSupportedError: process ")
@@ -106,5 +101,5 @@ def loaded_by_workers(rank: int, world_size: int, carrier: str) -> list[Any]:
 
 
 @CARRIERS
-def test_workers_of_a_data_loader_that_make_no_calls_load_as_ever(pool: WorkerPool, carrier: str) -> None:
+def test_workers_of_a_data_loader_that_make_no_calls_load_as_ever(pool, carrier):
     assert pool.run(loaded_by_workers, 2, carrier) == [[[1, 5], [9, 13]]] * 2

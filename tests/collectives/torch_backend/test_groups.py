@@ -1,10 +1,7 @@
 """Groups: the store that they meet in, options, and the scripts that make them."""
 
-from __future__ import annotations
-
 import sys
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,9 +41,7 @@ def meet(store: Any, world_size: int, seconds: float = 20.0, without: int | None
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(2, 5), st.integers(1, 3), st.integers(0, 4))
-def test_whatever_earlier_lives_have_left_ranks_meet_in_a_part_that_is_new(
-    world_size: int, lives: int, dead: int
-) -> None:
+def test_whatever_earlier_lives_have_left_ranks_meet_in_a_part_that_is_new(world_size, lives, dead):
     store = HashStore()
     for life in range(lives):
         stores = meet(store, world_size)
@@ -61,19 +56,19 @@ def test_whatever_earlier_lives_have_left_ranks_meet_in_a_part_that_is_new(
     assert not last[0].check(["here/0"])
 
 
-def test_a_rank_that_never_comes_is_named() -> None:
+def test_a_rank_that_never_comes_is_named():
     found = meet(HashStore(), 3, seconds=0.3, without=2)
 
     assert "rank 2 did not come" in str(found[0])
 
 
-def test_a_rank_that_is_alone_has_nobody_to_agree_with() -> None:
+def test_a_rank_that_is_alone_has_nobody_to_agree_with():
     store = HashStore()
 
     assert fresh_store(store, 0, 1, 1.0) is store
 
 
-def test_a_group_on_rank_threads_takes_them_and_shows_them() -> None:
+def test_a_group_on_rank_threads_takes_them_and_shows_them():
     def work(rank: int) -> Any:
         options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
         options.config.min_ctas, options.config.cga_cluster_size = 4, 2
@@ -87,7 +82,7 @@ def test_a_group_on_rank_threads_takes_them_and_shows_them() -> None:
     assert run(work, network=switch(2)).results == [(2.0, 4, False)] * 2
 
 
-def test_a_group_between_processes_takes_them_and_no_others() -> None:
+def test_a_group_between_processes_takes_them_and_no_others():
     options = NoNCCL.Options()
     options.config.max_ctas = 8
     store = dist.HashStore()
@@ -103,7 +98,7 @@ def test_a_group_between_processes_takes_them_and_no_others() -> None:
         create(place, {"is_high_priority_stream": True})
 
 
-def test_those_in_place_of_nccls_have_its_fields_and_no_others() -> None:
+def test_those_in_place_of_nccls_have_its_fields_and_no_others():
     options = NCCLOptions(is_high_priority_stream=True)
 
     assert is_of_nccl(options)
@@ -112,7 +107,7 @@ def test_those_in_place_of_nccls_have_its_fields_and_no_others() -> None:
         options.config.min_cta = 4  # type: ignore[attr-defined]
 
 
-def test_a_file_is_the_main_module_of_this_process_while_it_runs(tmp_path: Path) -> None:
+def test_a_file_is_the_main_module_of_this_process_while_it_runs(tmp_path):
     path = tmp_path / "script.py"
     (tmp_path / "neighbour.py").write_text("NAME = 'neighbour'\n")
     path.write_text(
@@ -132,7 +127,7 @@ def test_a_file_is_the_main_module_of_this_process_while_it_runs(tmp_path: Path)
     assert (sys.modules["__main__"], sys.argv, sys.path) == before
 
 
-def test_a_module_is_found_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_is_found_in_the_current_folder(tmp_path, monkeypatch):
     (tmp_path / "trainer_module.py").write_text("import sys\narguments = sys.argv\n")
     monkeypatch.chdir(tmp_path)
     script = Script(Module("trainer_module"), ["5"])
@@ -147,7 +142,7 @@ def test_a_module_is_found_in_the_current_folder(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(("ending", "code"), [("sys.exit(3)", 3), ("sys.exit('no data')", "no data")])
-def test_only_an_exit_that_is_a_failure_comes_out(tmp_path: Path, ending: str, code: object) -> None:
+def test_only_an_exit_that_is_a_failure_comes_out(tmp_path, ending, code):
     path = tmp_path / "script.py"
     path.write_text(f"import sys\nif len(sys.argv) > 1:\n    {ending}\nsys.exit(0)\n")
     well, failing = Script(path, []), Script(path, ["fail"])

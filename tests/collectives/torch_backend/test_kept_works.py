@@ -1,7 +1,5 @@
 """Works that C++ keeps when Python has dropped them: whoever waits in C++ gets an answer."""
 
-from __future__ import annotations
-
 import gc
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Shared memory: more messages than there is room for, in any order, and what it refuses."""
 
-from __future__ import annotations
-
 import platform
 import random
 import time
@@ -15,15 +13,12 @@ from collectives.communicators.connection import connect
 from collectives.program import Recv, Send
 from collectives.program.chunking import Buffer, Chunking
 from tests.distributed.hosts import as_if_on_host
-from tests.distributed.pool import WorkerPool
 
 pytestmark = pytest.mark.distributed
 
 
 @pytest.mark.parametrize(("num_messages", "count"), [(300, 3), (20, 1 << 20)])
-def test_messages_beyond_the_room_for_them_may_be_received_last_first(
-    num_messages: int, count: int, pool: WorkerPool
-) -> None:
+def test_messages_beyond_the_room_for_them_may_be_received_last_first(num_messages, count, pool):
     pool.run(_last_first, 2, num_messages, count)
 
 
@@ -42,7 +37,7 @@ def _last_first(rank: int, world_size: int, num_messages: int, count: int) -> No
 
 
 @pytest.mark.costly
-def test_steps_in_pieces_that_overwrite_what_they_send_keep_it(pool: WorkerPool) -> None:
+def test_steps_in_pieces_that_overwrite_what_they_send_keep_it(pool):
     for total in pool.run(_in_pieces, 3):
         assert total == [6.0] * 3
 
@@ -56,7 +51,7 @@ def _in_pieces(rank: int, world_size: int) -> list[float]:
     return totals
 
 
-def test_tensors_in_shared_memory_give_the_same_bits_as_others(pool: WorkerPool) -> None:
+def test_tensors_in_shared_memory_give_the_same_bits_as_others(pool):
     assert pool.run(_lent, 3) == [True] * 3
 
 
@@ -86,7 +81,7 @@ def _lent(rank: int, world_size: int) -> bool:
     return all(same)
 
 
-def test_what_is_lent_is_not_overwritten_before_it_is_read(pool: WorkerPool) -> None:
+def test_what_is_lent_is_not_overwritten_before_it_is_read(pool):
     assert pool.run(_overwritten_while_lent, 3) == [2.0, 0.0, 2.0]
 
 
@@ -109,7 +104,7 @@ def _overwritten_while_lent(rank: int, world_size: int) -> float:
     return float(data[0])
 
 
-def test_memory_is_given_back_with_the_tensor_that_has_it(pool: WorkerPool) -> None:
+def test_memory_is_given_back_with_the_tensor_that_has_it(pool):
     first, second, fits = pool.run(_twice_of_one_memory, 1)[0]
 
     assert first == second
@@ -126,7 +121,7 @@ def _twice_of_one_memory(rank: int, world_size: int) -> tuple[int, int, bool]:
     return first, second, communicator.launcher.memory(1 << 40) is not None  # type: ignore[attr-defined]
 
 
-def test_what_has_no_shared_memory_is_refused_by_name(pool: WorkerPool) -> None:
+def test_what_has_no_shared_memory_is_refused_by_name(pool):
     said = pool.run(_refusals, 2)[0]
 
     assert "there is no transport 'smh'; expected 'shm', or None" in said[0]
@@ -147,7 +142,7 @@ def _refusals(rank: int, world_size: int) -> list[str]:
     return said
 
 
-def test_what_one_rank_refuses_is_refused_on_all_at_once(pool: WorkerPool) -> None:
+def test_what_one_rank_refuses_is_refused_on_all_at_once(pool):
     first, second, third = pool.run(_one_refuses, 3)
 
     assert first == third == f"rank 1 refuses: {second}"
@@ -163,7 +158,7 @@ def _one_refuses(rank: int, world_size: int) -> str:
     return str(refusal.value)
 
 
-def test_ranks_of_several_hosts_take_programs_for_them(pool: WorkerPool) -> None:
+def test_ranks_of_several_hosts_take_programs_for_them(pool):
     chosen = pool.run(_chosen_on_hosts, 4)
 
     assert chosen[0] == ["hierarchical:ranks_per_node=2", "ring", "recursive_doubling"]
@@ -179,7 +174,7 @@ def _chosen_on_hosts(rank: int, world_size: int) -> list[str]:
     return chosen
 
 
-def test_ranks_that_are_all_on_hosts_of_their_own_are_refused(pool: WorkerPool) -> None:
+def test_ranks_that_are_all_on_hosts_of_their_own_are_refused(pool):
     assert all("these are on 3 hosts: use gloo" in said for said in pool.run(_alone_on_hosts, 3))
 
 

@@ -1,7 +1,5 @@
 """Threads beside a rank's calls: those of Gloo, and that the process they are in ends as it should."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -50,7 +48,7 @@ asks.wait()
 
 @pytest.mark.costly
 @pytest.mark.parametrize("thread", [ASKS_ALL_THE_TIME, WAITS_FOR_LONG, WAITS_UNDER_A_WATCHDOG])
-def test_a_process_ends_well_while_a_thread_is_at_the_store(thread: str) -> None:
+def test_a_process_ends_well_while_a_thread_is_at_the_store(thread):
     ended = subprocess.run(
         [sys.executable, "-c", OPEN_STORE + thread], capture_output=True, text=True, check=False
     )
@@ -67,7 +65,7 @@ def test_a_process_ends_well_while_a_thread_is_at_the_store(thread: str) -> None
         ("another", "SCHED_OTHER", "SCHED_OTHER"),
     ],
 )
-def test_policy(name: str, before: str, after: str) -> None:
+def test_policy(name, before, after):
     """Those of Gloo that have the usual policy get the one that interrupts nobody."""
     ready, over = threading.Event(), threading.Event()
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -118,9 +116,7 @@ ALGORITHMS = (
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 @pytest.mark.parametrize("over", TRANSPORTS)
-def test_a_transport_keeps_the_contract(
-    over: Over, world_size: int, algorithm: str, pool: WorkerPool
-) -> None:
+def test_a_transport_keeps_the_contract(over, world_size, algorithm, pool):
     try:
         verify(algorithm, world_size)
     except NotSupportedError as refusal:
@@ -133,13 +129,13 @@ def test_a_transport_keeps_the_contract(
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 @pytest.mark.parametrize("over", [*TRANSPORTS, NATIVE])
-def test_a_transport_takes_any_tensors(over: Over, world_size: int, pool: WorkerPool) -> None:
+def test_a_transport_takes_any_tensors(over, world_size, pool):
     over([*SCENARIOS, *tensor_contract.SCENARIOS], world_size, "ring", pool)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 @pytest.mark.parametrize("over", [*TRANSPORTS, NATIVE])
-def test_a_transport_brings_messages(over: Over, world_size: int, pool: WorkerPool) -> None:
+def test_a_transport_brings_messages(over, world_size, pool):
     scenarios = list(message_contract.SCENARIOS)
     if over is not STREAMS:  # on the CPU its streams wait for every operation
         scenarios += message_contract.SCENARIOS_WITHOUT_WAITING
@@ -152,7 +148,7 @@ def test_a_transport_brings_messages(over: Over, world_size: int, pool: WorkerPo
 @pytest.mark.costly
 @pytest.mark.distributed
 @pytest.mark.parametrize("algorithm", ["direct", "hierarchical:ranks_per_node=2,outer=tree", "ring"])
-def test_memory_and_gloo_together_keep_the_contract(algorithm: str, pool: WorkerPool) -> None:
+def test_memory_and_gloo_together_keep_the_contract(algorithm, pool):
     assert pool.run(_on_two_hosts, 4, SCENARIOS, algorithm) == over_threads(SCENARIOS, 4, algorithm)
     if algorithm == "ring":
         pool.run(_on_two_hosts, 4, [*tensor_contract.SCENARIOS, *message_contract.SCENARIOS], algorithm)
@@ -160,9 +156,7 @@ def test_memory_and_gloo_together_keep_the_contract(algorithm: str, pool: Worker
 
 @pytest.mark.distributed
 @pytest.mark.parametrize("transports", [(None, None), ("shm", "shm"), (None, "shm"), ("shm", None)])
-def test_communicators_on_one_group_do_not_mix_and_a_wait_for_one_lets_the_other_go_on(
-    transports: Any, pool: WorkerPool
-) -> None:
+def test_communicators_on_one_group_do_not_mix_and_a_wait_for_one_lets_the_other_go_on(transports, pool):
     assert pool.run(_crosswise, 3, transports) == [(3.0, 6.0)] * 3
 
 

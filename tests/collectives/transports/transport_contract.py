@@ -4,8 +4,6 @@ A scenario asserts on its own rank and returns what shall be the same on every t
 collective does to any tensor is `tensor_contract`.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Scripts and runs that several tests of virtual runs have in common."""
 
-from __future__ import annotations
-
 import functools
 import textwrap
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Scripts of stock systems that are none of a drawn `TrainingScript`, by name."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Properties of virtual times: data change none, and neither does folding, whatever a script trains."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -43,7 +41,7 @@ def check_without_data(script: TrainingScript | StockScript) -> None:
     "name",
     [pytest.param(name, marks=() if name in SHORT else pytest.mark.costly) for name in STOCK_SCRIPTS],
 )
-def test_a_stock_script_takes_as_long_without_data_as_with_data(name: str) -> None:
+def test_a_stock_script_takes_as_long_without_data_as_with_data(name):
     check_without_data(STOCK_SCRIPTS[name])
 
 
@@ -54,7 +52,7 @@ def test_a_stock_script_takes_as_long_without_data_as_with_data(name: str) -> No
 @example(IN_SIXTEEN_BITS["fsdp1"])
 @example(IN_SIXTEEN_BITS["fsdp2"])
 @example(StockScript(lambda: every_collective(torch.cuda.current_device(), "cuda"), 3))
-def test_a_script_takes_as_long_without_data_as_with_data(script: TrainingScript | StockScript) -> None:
+def test_a_script_takes_as_long_without_data_as_with_data(script):
     check_without_data(script)
 
 
@@ -66,7 +64,7 @@ def test_a_script_takes_as_long_without_data_as_with_data(script: TrainingScript
 @example(OWN_SHARES)
 @example(UNEVEN_ROWS)
 @example(TENSOR_PARALLEL)
-def test_a_script_takes_as_long_folded_as_with_a_thread_for_each_rank(script: TrainingScript) -> None:
+def test_a_script_takes_as_long_folded_as_with_a_thread_for_each_rank(script):
     check_folded(script, script.ranks, fake=True)
 
 
@@ -74,7 +72,7 @@ def test_a_script_takes_as_long_folded_as_with_a_thread_for_each_rank(script: Tr
 @pytest.mark.timeout(900)
 @settings(max_examples=5)
 @given(training_scripts((2, 4, 8)))
-def test_many_scripts_take_as_long_without_data_as_with_data(script: TrainingScript) -> None:
+def test_many_scripts_take_as_long_without_data_as_with_data(script):
     check_without_data(script)
 
 
@@ -82,5 +80,5 @@ def test_many_scripts_take_as_long_without_data_as_with_data(script: TrainingScr
 @pytest.mark.timeout(900)
 @settings(max_examples=2)
 @given(training_scripts((32, 64)))
-def test_a_script_on_many_ranks_takes_as_long_folded(script: TrainingScript) -> None:
+def test_a_script_on_many_ranks_takes_as_long_folded(script):
     check_folded(script, script.ranks, fake=True)

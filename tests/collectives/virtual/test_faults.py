@@ -1,7 +1,5 @@
 """In virtual time a rank that does wrong is named at once, with what every rank was doing."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -79,7 +77,7 @@ def make_calls(scenario: Scenario, rank: int) -> None:
 @pytest.mark.costly
 @settings(max_examples=40)
 @given(scenario=scenarios(MISMATCHES, min_size=3))
-def test_a_rank_that_calls_another_is_named_with_both_calls(scenario: Scenario) -> None:
+def test_a_rank_that_calls_another_is_named_with_both_calls(scenario):
     with pytest.raises(DeadlockError) as caught:
         go_through(scenario)
 
@@ -93,9 +91,7 @@ def test_a_rank_that_calls_another_is_named_with_both_calls(scenario: Scenario) 
 
 @settings(max_examples=20)
 @given(scenario=scenarios(("returns",), min_size=2))
-def test_a_rank_that_ends_early_is_named_with_the_collective_of_the_others(
-    scenario: Scenario,
-) -> None:
+def test_a_rank_that_ends_early_is_named_with_the_collective_of_the_others(scenario):
     with pytest.raises(DeadlockError) as caught:
         go_through(scenario)
 
@@ -109,7 +105,7 @@ def test_a_rank_that_ends_early_is_named_with_the_collective_of_the_others(
 @pytest.mark.costly
 @settings(max_examples=20)
 @given(scenario=scenarios(("raises",), min_size=2))
-def test_a_rank_that_raises_ends_the_run_with_its_error_and_what_the_others_did(scenario: Scenario) -> None:
+def test_a_rank_that_raises_ends_the_run_with_its_error_and_what_the_others_did(scenario):
     with pytest.raises(RankError, match=f"rank {scenario.culprit} raised OwnError") as caught:
         go_through(scenario)
 

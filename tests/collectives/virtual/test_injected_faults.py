@@ -1,12 +1,9 @@
 """Injected faults: ranks that die or do wrong, messages and stores that are late, clocks that are set."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,9 +43,7 @@ def make_calls(rank: int) -> list[float]:
 @pytest.mark.costly
 @settings(max_examples=15)
 @given(seeds=st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), world_size=st.integers(2, 5))
-def test_delays_of_messages_follow_their_seed_and_change_times_but_never_results(
-    seeds: tuple[int, int], world_size: int
-) -> None:
+def test_delays_of_messages_follow_their_seed_and_change_times_but_never_results(seeds, world_size):
     plain = run(make_calls, network=switch(world_size))
     first, again, other = (
         run(make_calls, network=switch(world_size), conditions=[MessageDelay("50us", seed)])
@@ -63,9 +58,7 @@ def test_delays_of_messages_follow_their_seed_and_change_times_but_never_results
 
 @settings(max_examples=settings.default.max_examples // 4)
 @given(death_ps=st.integers(0, 300_000_000), victim=st.integers(0, 3), slow=st.booleans())
-def test_a_rank_killed_at_any_time_is_named_with_that_time_or_was_through_by_then(
-    death_ps: int, victim: int, slow: bool
-) -> None:
+def test_a_rank_killed_at_any_time_is_named_with_that_time_or_was_through_by_then(death_ps, victim, slow):
     slowness = [Straggler(victim, factor=2, delay="15us")] if slow else []
     death = DeadRank(victim, at=death_ps / 1e12)
     whole = run(make_calls, network=switch(4), conditions=slowness)
@@ -82,7 +75,7 @@ def test_a_rank_killed_at_any_time_is_named_with_that_time_or_was_through_by_the
             assert any(f"rank {victim} did not take part: killed at " in line for line in lines[5:])
 
 
-def test_a_rank_that_dies_while_it_computes_has_lived_until_then_and_not_longer() -> None:
+def test_a_rank_that_dies_while_it_computes_has_lived_until_then_and_not_longer():
     lived = []
 
     def work(rank: int) -> str:
@@ -103,7 +96,7 @@ def test_a_rank_that_dies_while_it_computes_has_lived_until_then_and_not_longer(
 
 @settings(max_examples=settings.default.max_examples // 4)
 @given(death_ns=st.integers(1, 40_000).filter(lambda death_ns: death_ns % 8000), victim=st.integers(0, 2))
-def test_of_what_a_dead_rank_had_posted_only_messages_under_way_arrive(death_ns: int, victim: int) -> None:
+def test_of_what_a_dead_rank_had_posted_only_messages_under_way_arrive(death_ns, victim):
     def work(rank: int) -> int:
         dist.init_process_group()
         handle = dist.all_reduce(torch.ones(3 * 12_500), async_op=True)
@@ -145,9 +138,7 @@ SCRIPT = """
 """
 
 
-def test_a_death_in_training_says_in_which_collective_iteration_and_line_the_others_wait(
-    tmp_path: Path,
-) -> None:
+def test_a_death_in_training_says_in_which_collective_iteration_and_line_the_others_wait(tmp_path):
     with pytest.raises(DeadlockError) as caught:
         run(script(tmp_path, SCRIPT), network=switch(3), conditions=[DeadRank(2, iteration=3)])
 
@@ -165,7 +156,7 @@ def test_a_death_in_training_says_in_which_collective_iteration_and_line_the_oth
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
 
 
-def test_a_link_that_fails_is_told_with_what_every_rank_does_and_where(tmp_path: Path) -> None:
+def test_a_link_that_fails_is_told_with_what_every_rank_does_and_where(tmp_path):
     with pytest.raises(
         LinkFailedError, match=r"link rank 0 up has failed; lost at .*: all_reduce #"
     ) as caught:
@@ -178,7 +169,7 @@ def test_a_link_that_fails_is_told_with_what_every_rank_does_and_where(tmp_path:
     assert place == "ranks 0, 1, 2 at script.py:6 in step: model(torch.ones(4, 8)).sum().backward()"
 
 
-def test_of_very_many_ranks_the_report_shows_the_first_the_dead_and_who_waits_where() -> None:
+def test_of_very_many_ranks_the_report_shows_the_first_the_dead_and_who_waits_where():
     def work(rank: int) -> None:
         dist.init_process_group()
         for _ in range(2):
@@ -197,7 +188,7 @@ def test_of_very_many_ranks_the_report_shows_the_first_the_dead_and_who_waits_wh
 
 
 @pytest.mark.parametrize("inside", ["a collective", "a computation"])
-def test_an_interrupt_stops_a_run_with_faults_at_once(inside: str) -> None:
+def test_an_interrupt_stops_a_run_with_faults_at_once(inside):
     def work(rank: int) -> None:
         dist.init_process_group()
         if rank == 0:
@@ -239,7 +230,7 @@ def meet(rank: int) -> bytes:
     return met
 
 
-def test_a_slow_store_changes_times_and_no_results() -> None:
+def test_a_slow_store_changes_times_and_no_results():
     calm, slow = run(meet, 3), run(meet, 3, conditions=[SlowStore("1ms", seed=3)])
 
     assert calm.results == slow.results
@@ -248,24 +239,24 @@ def test_a_slow_store_changes_times_and_no_results() -> None:
 
 
 @pytest.mark.parametrize("where", ["rank", "hook"])
-def test_code_that_fails_fails_on_its_rank(where: Any) -> None:
+def test_code_that_fails_fails_on_its_rank(where):
     with pytest.raises(RankError, match="rank 1 raised InjectedError: FailingCode") as caught:
         trained(FailingCode(1, iteration=2, where=where))
 
     assert caught.value.rank == 1
 
 
-def test_a_rank_that_has_aborted_its_groups_is_told_so() -> None:
+def test_a_rank_that_has_aborted_its_groups_is_told_so():
     with pytest.raises(RankError, match="rank 2: its process group was aborted"):
         trained(AbortedGroup(2, iteration=1))
 
 
-def test_groups_made_in_another_order_are_named() -> None:
+def test_groups_made_in_another_order_are_named():
     with pytest.raises(DeadlockError, match="rank 0 called something else"):
         trained(CrossedGroups(0, iteration=2))
 
 
-def test_a_clock_that_is_set_tells_another_time_and_changes_nothing_else() -> None:
+def test_a_clock_that_is_set_tells_another_time_and_changes_nothing_else():
     calm, set_back = trained(), trained(ClockJump(1, by=-60.0, iteration=2))
 
     assert set_back.times_ps == calm.times_ps
@@ -298,7 +289,7 @@ def on_two(*conditions: Any) -> None:
         (lambda: on_two("slow"), "got 'slow'"),
     ],
 )
-def test_a_fault_that_cannot_be_is_refused_in_one_line(make: Any, words: str) -> None:
+def test_a_fault_that_cannot_be_is_refused_in_one_line(make, words):
     with pytest.raises((ConditionError, ValueError)) as caught:
         make()
 

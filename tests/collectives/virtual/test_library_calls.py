@@ -1,7 +1,5 @@
 """A run's collectives by NCCL's choice take what NCCL's own take, and longer where they share links."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -41,9 +39,7 @@ def call(collective: str, count: int, device: str = "cpu", times: int = 1) -> No
     st.integers(1, 400_000),
 )
 @settings(max_examples=12, deadline=None)
-def test_alone_a_collective_takes_what_the_library_does(
-    network: str, num_ranks: int, collective: str, count: int
-) -> None:
+def test_alone_a_collective_takes_what_the_library_does(network, num_ranks, collective, count):
     count *= num_ranks
     topology = NETWORKS[network].topology(num_ranks)
 
@@ -58,7 +54,7 @@ def test_alone_a_collective_takes_what_the_library_does(
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("megabytes", [1, 256])
-def test_so_it_does_on_the_streams_of_a_gpu(collective: str, megabytes: int) -> None:
+def test_so_it_does_on_the_streams_of_a_gpu(collective, megabytes):
     topology = NETWORKS["dgx-h100"].topology(16)
     nbytes = megabytes * 2**20
 
@@ -74,7 +70,7 @@ def test_so_it_does_on_the_streams_of_a_gpu(collective: str, megabytes: int) -> 
     assert seconds(9) - seconds(8) == pytest.approx(expected.seconds, rel=1e-9)
 
 
-def test_two_at_once_that_share_cards_take_longer_than_one() -> None:
+def test_two_at_once_that_share_cards_take_longer_than_one():
     topology = NETWORKS["dgx-h100"].topology(16)
 
     def seconds(groups: list[list[int]]) -> float:
@@ -107,8 +103,6 @@ def test_two_at_once_that_share_cards_take_longer_than_one() -> None:
         ("dgx-h100", {"model": "library", "overhead": "1us"}, "leave out protocol, overheads"),
     ],
 )
-def test_what_a_run_cannot_be_timed_by_is_refused(
-    network: str, counted: dict[str, str], message: str
-) -> None:
+def test_what_a_run_cannot_be_timed_by_is_refused(network, counted, message):
     with pytest.raises(NotSupportedError, match=message):
         run(lambda rank: None, 8, network, **counted)  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """Backends that a script names: what they refuse or get wrong does not pass in virtual time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -55,15 +53,15 @@ def on_two_ranks(backend: str, call: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize(("backend", "call", "said"), REFUSED.values(), ids=REFUSED)
 def test_what_the_named_backend_refuses_or_gets_wrong_is_refused_unless_the_run_is_lenient(
-    backend: str, call: Any, said: str
-) -> None:
+    backend, call, said
+):
     with pytest.raises(RankError, match=said):
         on_two_ranks(backend, call)
     on_two_ranks(backend, call, lenient=True)
 
 
 @pytest.mark.parametrize(("backend", "lenient"), [("gloo", False), ("gloo", True), ("nccl", False)])
-def test_whoever_waits_for_a_message_over_gloo_by_looking_waits_for_ever(backend: str, lenient: bool) -> None:
+def test_whoever_waits_for_a_message_over_gloo_by_looking_waits_for_ever(backend, lenient):
     def work(rank: int) -> bool:
         dist.init_process_group(backend)
         call = dist.irecv(torch.ones(3), 1) if rank == 0 else dist.isend(torch.ones(3), 0)
@@ -78,7 +76,7 @@ def test_whoever_waits_for_a_message_over_gloo_by_looking_waits_for_ever(backend
         assert run(work, 2, network=switch(2), lenient=lenient).results == [True, True]
 
 
-def test_what_nccl_moves_otherwise_or_does_not_know_is_named() -> None:
+def test_what_nccl_moves_otherwise_or_does_not_know_is_named():
     def call() -> None:
         tensor = torch.ones(4, 6, device="cuda").t()
         dist.send(tensor, 1) if dist.get_rank() == 0 else dist.recv(tensor, 0)

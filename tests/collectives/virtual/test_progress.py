@@ -1,7 +1,5 @@
 """Progress on calls: a rank that computes advances nothing; one that calls, polls or waits does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -56,7 +54,7 @@ def communicator(algorithm: Any = "ring") -> Communicator:
 
 @pytest.mark.parametrize("model", ["ideal", "gloo"])
 @pytest.mark.parametrize("algorithm", ["ring", "tree", "recursive_doubling", "direct", "double_binary_tree"])
-def test_ranks_that_wait_at_once_take_what_is_simulated(algorithm: str, model: str) -> None:
+def test_ranks_that_wait_at_once_take_what_is_simulated(algorithm, model):
     options: dict[str, Any] = {"transport_model": model, **OPTIONS}
 
     expected = simulate(algorithm, nbytes=BYTES, itemsize=4, topology=switch(4), **options)
@@ -96,13 +94,13 @@ HALF, WHOLE = (STEP + transfer_ps(nbytes, 12_500_000_000) for nbytes in (BYTES /
     ],
 )
 def test_a_rank_that_computes_advances_nothing_but_by_polls_and_tests(
-    ranks: int, meanwhile: Callable[[Any, Any], None], algorithm: str, model: str, expected: int
-) -> None:
+    ranks, meanwhile, algorithm, model, expected
+):
     assert waited(ranks, meanwhile, algorithm, transport_model=model) == {expected}
 
 
 @pytest.mark.parametrize(("model", "expected"), [("ideal", 4 * HALF), ("gloo", 4 * HALF - STEP)])
-def test_what_is_posted_beside_shares_the_link(model: str, expected: int) -> None:
+def test_what_is_posted_beside_shares_the_link(model, expected):
     def work(rank: int) -> int:
         own, thread = communicator(), rank_thread()
         began_ps = thread.now_ps()
@@ -114,7 +112,7 @@ def test_what_is_posted_beside_shares_the_link(model: str, expected: int) -> Non
     assert set(run(work, 2, switch(2), transport_model=model).results) == {expected}
 
 
-def test_what_collectives_reduce_is_not_computed_by_the_script() -> None:
+def test_what_collectives_reduce_is_not_computed_by_the_script():
     def work(rank: int) -> None:
         summed = communicator().all_reduce(torch.ones(1200), async_op=True)
         summed.is_completed()
@@ -132,9 +130,7 @@ def test_what_collectives_reduce_is_not_computed_by_the_script() -> None:
     st.integers(0, 10**6),
     st.sampled_from(["ring", "recursive_doubling", "tree", "direct"]),
 )
-def test_results_are_the_same_whatever_ranks_compute_meanwhile(
-    ranks: int, counts: list[int], seed: int, algorithm: str
-) -> None:
+def test_results_are_the_same_whatever_ranks_compute_meanwhile(ranks, counts, seed, algorithm):
     def work(rank: int) -> list[float]:
         own, thread = communicator(algorithm), rank_thread()
         draw = torch.Generator().manual_seed(seed + rank)
@@ -153,7 +149,7 @@ def test_results_are_the_same_whatever_ranks_compute_meanwhile(
         assert result == expected
 
 
-def test_the_report_says_which_model_and_what_software_costs() -> None:
+def test_the_report_says_which_model_and_what_software_costs():
     def work(rank: int) -> None:
         communicator()
 
@@ -166,9 +162,7 @@ def test_the_report_says_which_model_and_what_software_costs() -> None:
 
 
 @pytest.mark.parametrize(("nbytes", "ranks"), [(4, 2), (2**20, 4), (5 * 2**20, 3)])
-def test_what_gloo_runs_takes_as_long_as_simulated_and_goes_on_while_its_rank_computes(
-    nbytes: int, ranks: int
-) -> None:
+def test_what_gloo_runs_takes_as_long_as_simulated_and_goes_on_while_its_rank_computes(nbytes, ranks):
     topology = switch(ranks)
 
     def work(rank: int, busy_ps: int) -> Any:

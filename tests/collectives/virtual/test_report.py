@@ -1,7 +1,5 @@
 """A virtual run repeats, and its report says where each rank's time has gone, iteration by iteration."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any
@@ -21,7 +19,7 @@ from sim import Straggler, load_device, load_network
 from sim.errors import NetworkFileError, TopologyError
 from sim.trace import Trace
 from sim.units import SECOND
-from tests.collectives.virtual.clusters import Work, rank_thread
+from tests.collectives.virtual.clusters import rank_thread
 from tests.given import switch
 
 MICROSECOND = 10**6  # picoseconds
@@ -34,7 +32,7 @@ def all_reduce_ps(num_ranks: int, nbytes: int) -> int:
 
 @given(charges=st.lists(st.lists(st.integers(0, 10**7), min_size=4, max_size=4), max_size=4))
 @settings(max_examples=20)
-def test_each_iteration_is_what_was_computed_and_what_was_waited(charges: list[list[int]]) -> None:
+def test_each_iteration_is_what_was_computed_and_what_was_waited(charges):
     def train(rank: int) -> None:
         dist.init_process_group("nccl")
         parameter = torch.nn.Parameter(torch.zeros(100))
@@ -58,7 +56,7 @@ def test_each_iteration_is_what_was_computed_and_what_was_waited(charges: list[l
     assert json.loads(json.dumps(report.to_json()))["num_ranks"] == 4
 
 
-def test_the_steady_iteration_is_the_median_of_all_but_the_first() -> None:
+def test_the_steady_iteration_is_the_median_of_all_but_the_first():
     def work(rank: int) -> None:
         for charge in (900, 5, 7, 3, 6):
             rank_thread().charge_ps(charge)
@@ -93,16 +91,14 @@ def optimizer_that_is_made_later(rank: int) -> None:
     ("work", "iterations"),
     [(marked_by_the_script, 2), (optimizer_that_is_made_later, 3 + 4 - 1), (lambda rank: step(), 1)],
 )
-def test_iterations_end_with_steps_of_optimizers_unless_the_script_marks_them(
-    work: Work, iterations: int
-) -> None:
+def test_iterations_end_with_steps_of_optimizers_unless_the_script_marks_them(work, iterations):
     end_iteration()  # outside of a run it means nothing
 
     assert len(run(work, 2).report.iterations) == iterations
     step()
 
 
-def test_what_no_iteration_is_has_no_iterations() -> None:
+def test_what_no_iteration_is_has_no_iterations():
     report = run(lambda rank: None, 2).report
 
     assert (report.iterations, report.steady(), report.seconds) == ((), None, 0.0)
@@ -113,7 +109,7 @@ def reduce_once(rank: int) -> None:
     dist.all_reduce(torch.ones(100))
 
 
-def test_the_report_says_what_it_rests_on() -> None:
+def test_the_report_says_what_it_rests_on():
     slow = Straggler(1, delay="1ms")
 
     report = run(reduce_once, 4, "switch-100g", algorithm={"all_reduce": "tree"}, conditions=[slow]).report
@@ -129,9 +125,7 @@ def test_the_report_says_what_it_rests_on() -> None:
 
 
 @pytest.mark.parametrize(("network", "asked"), [("dgx-h100", "nccl"), ("ethernet-25g", "auto")])
-def test_a_network_by_its_name_brings_what_a_real_run_uses_and_a_topology_its_links(
-    network: str, asked: str
-) -> None:
+def test_a_network_by_its_name_brings_what_a_real_run_uses_and_a_topology_its_links(network, asked):
     topology = load_network(network).topology(4)
     named, bare = (run(reduce_once, 4, one) for one in (network, topology))
 
@@ -139,7 +133,7 @@ def test_a_network_by_its_name_brings_what_a_real_run_uses_and_a_topology_its_li
     assert max(bare.times_ps) == simulate("ring", nbytes=400, topology=topology, itemsize=4).time_ps
 
 
-def test_a_network_is_a_name_or_a_topology_and_must_have_so_many_ranks() -> None:
+def test_a_network_is_a_name_or_a_topology_and_must_have_so_many_ranks():
     with pytest.raises(NetworkFileError, match="switch-100g"):
         run(lambda rank: None, 2, "switch-100gg")
     with pytest.raises(TopologyError, match="say how many"):
@@ -149,7 +143,7 @@ def test_a_network_is_a_name_or_a_topology_and_must_have_so_many_ranks() -> None
     assert run(lambda rank: rank, network=switch(2)).results == [0, 1]
 
 
-def test_conditions_given_under_their_older_names_are_the_same_conditions() -> None:
+def test_conditions_given_under_their_older_names_are_the_same_conditions():
     slow = Straggler(1, delay="1ms")
     now = run(reduce_once, 3, conditions=[slow])
 
@@ -157,7 +151,7 @@ def test_conditions_given_under_their_older_names_are_the_same_conditions() -> N
     assert run_virtual(reduce_once, now.cluster.topology, conditions=[slow]).times_ps == now.times_ps
 
 
-def test_an_unknown_algorithm_is_refused_before_anything_runs() -> None:
+def test_an_unknown_algorithm_is_refused_before_anything_runs():
     with pytest.raises(UnknownAlgorithmError, match="ring"):
         run(reduce_once, 2, algorithm="rign")
 
@@ -169,9 +163,7 @@ def test_an_unknown_algorithm_is_refused_before_anything_runs() -> None:
     charges=st.lists(st.integers(0, 10**7), min_size=5, max_size=5),
 )
 @settings(max_examples=25)
-def test_runs_repeat_bit_for_bit_and_picosecond_for_picosecond(
-    world_size: int, numel: int, charges: list[int]
-) -> None:
+def test_runs_repeat_bit_for_bit_and_picosecond_for_picosecond(world_size, numel, charges):
     def work(rank: int) -> Any:
         dist.init_process_group()
         torch.manual_seed(rank)
@@ -190,7 +182,7 @@ def test_runs_repeat_bit_for_bit_and_picosecond_for_picosecond(
     assert all(result[:2] == first.results[0][:2] for result in first.results)
 
 
-def test_a_trace_holds_what_was_charged_and_every_collective() -> None:
+def test_a_trace_holds_what_was_charged_and_every_collective():
     trace = Trace()
 
     def work(rank: int) -> None:
@@ -226,7 +218,7 @@ def train_perceptron(rank: int, evaluations: int = 0) -> None:
 
 
 @pytest.mark.parametrize("evaluations", [0, 2])
-def test_model_flops_are_three_times_those_of_the_forward_pass(evaluations: int) -> None:
+def test_model_flops_are_three_times_those_of_the_forward_pass(evaluations):
     report = run(lambda rank: train_perceptron(rank, evaluations), 2, compute=Roofline(GPU)).report
 
     utilization, steady = report.utilization, report.steady()
@@ -240,14 +232,14 @@ def test_model_flops_are_three_times_those_of_the_forward_pass(evaluations: int)
     assert utilization.hfu == pytest.approx(utilization.mfu * utilization.flops / utilization.model_flops)
 
 
-def test_without_a_gpu_nothing_is_said_of_its_utilization() -> None:
+def test_without_a_gpu_nothing_is_said_of_its_utilization():
     report = run(train_perceptron, 2, compute=Roofline("laptop-cpu")).report
 
     assert report.utilization is None
     assert "utilization" not in report.to_json()
 
 
-def test_iterations_begin_again_where_a_script_says_where_they_end() -> None:
+def test_iterations_begin_again_where_a_script_says_where_they_end():
     totals = Totals()
 
     for finished in (1, 2, 1):

@@ -1,7 +1,5 @@
 """Clock of a script: the virtual time of its rank, for the script alone."""
 
-from __future__ import annotations
-
 import queue
 import time
 

@@ -1,9 +1,6 @@
 """The key-value store of the rank threads is one for all; waits for keys and calls end in virtual time."""
 
-from __future__ import annotations
-
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +16,7 @@ from tests.collectives.virtual.clusters import in_group, rank_thread
 from tests.given import switch
 
 
-def test_a_store_that_the_script_makes_is_one_for_all_ranks(tmp_path: Path) -> None:
+def test_a_store_that_the_script_makes_is_one_for_all_ranks(tmp_path):
     def work(rank: int) -> Any:
         stores = [
             dist.TCPStore("localhost", 29501, 3, rank == 0),
@@ -39,7 +36,7 @@ def test_a_store_that_the_script_makes_is_one_for_all_ranks(tmp_path: Path) -> N
     assert type(store) is dist.TCPStore
 
 
-def test_a_rendezvous_of_the_script_and_groups_made_by_hand_are_those_of_the_run() -> None:
+def test_a_rendezvous_of_the_script_and_groups_made_by_hand_are_those_of_the_run():
     def work(rank: int) -> Any:
         store, own, size = next(dist.rendezvous("env://", rank, 2))
         store.set(f"key {own}", "value")
@@ -62,7 +59,7 @@ def test_a_rendezvous_of_the_script_and_groups_made_by_hand_are_those_of_the_run
     assert dist.ProcessGroupGloo is kind
 
 
-def test_waiting_for_a_key_of_the_store_takes_until_it_is_set() -> None:
+def test_waiting_for_a_key_of_the_store_takes_until_it_is_set():
     def work(rank: int) -> Any:
         store = c10d._get_default_store()
         if rank == 0:
@@ -74,7 +71,7 @@ def test_waiting_for_a_key_of_the_store_takes_until_it_is_set() -> None:
     assert in_group(work, 2).results == [(1, 3), (b"value", 12_345, True, False)]
 
 
-def test_ranks_that_add_to_a_number_of_the_store_at_one_time_lose_nothing() -> None:
+def test_ranks_that_add_to_a_number_of_the_store_at_one_time_lose_nothing():
     def work(rank: int) -> Any:
         store = dist.TCPStore("localhost", 29501, 3, rank == 0)
         store.compare_set("winner", "", str(rank))
@@ -87,7 +84,7 @@ def test_ranks_that_add_to_a_number_of_the_store_at_one_time_lose_nothing() -> N
 
 
 @pytest.mark.parametrize("transport_model", ["ideal", "gloo"])
-def test_a_rank_waits_for_a_collective_as_long_as_its_group_wants_to(transport_model: str) -> None:
+def test_a_rank_waits_for_a_collective_as_long_as_its_group_wants_to(transport_model):
     def work(rank: int) -> Any:
         dist.init_process_group("gloo", timeout=timedelta(seconds=3))
         if rank == 1:
@@ -100,7 +97,7 @@ def test_a_rank_waits_for_a_collective_as_long_as_its_group_wants_to(transport_m
     assert run(work, network=switch(2), transport_model=transport_model).results == [3 * SECOND, None]
 
 
-def test_a_wait_may_have_a_time_of_its_own_and_the_call_goes_on_after_it() -> None:
+def test_a_wait_may_have_a_time_of_its_own_and_the_call_goes_on_after_it():
     def work(rank: int) -> Any:
         if rank == 1:
             rank_thread().charge_ps(2 * SECOND)
@@ -115,7 +112,7 @@ def test_a_wait_may_have_a_time_of_its_own_and_the_call_goes_on_after_it() -> No
     assert in_group(work, 2).results == [(None, 0), (None, 1)]
 
 
-def test_whoever_gives_up_in_a_standstill_gets_the_deadlock_if_nobody_catches_it() -> None:
+def test_whoever_gives_up_in_a_standstill_gets_the_deadlock_if_nobody_catches_it():
     def work(rank: int) -> None:
         dist.init_process_group("gloo", timeout=timedelta(seconds=3))
         if rank == 0:
@@ -127,7 +124,7 @@ def test_whoever_gives_up_in_a_standstill_gets_the_deadlock_if_nobody_catches_it
     assert isinstance(caught.value.__cause__, CollectiveTimeoutError)
 
 
-def test_waiting_for_keys_of_the_store_ends_after_the_time_that_is_given() -> None:
+def test_waiting_for_keys_of_the_store_ends_after_the_time_that_is_given():
     def work(rank: int) -> Any:
         store = c10d._get_default_store()
         if rank == 1:

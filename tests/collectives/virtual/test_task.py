@@ -1,9 +1,6 @@
 """Scripts as the ranks of a run: each rank has its own main module, arguments and modules."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +10,7 @@ from tests.collectives.virtual.clusters import script
 from tests.given import switch
 
 
-def test_a_script_sees_its_own_main_arguments_and_neighbours(tmp_path: Path) -> None:
+def test_a_script_sees_its_own_main_arguments_and_neighbours(tmp_path):
     (tmp_path / "neighbour_of_the_script.py").write_text("NAME = 'neighbour'\n")
     path = script(
         tmp_path,
@@ -51,16 +48,16 @@ def test_a_script_sees_its_own_main_arguments_and_neighbours(tmp_path: Path) -> 
     ],
     ids=["inherits no future import of ours", "may exit with success"],
 )
-def test_a_script_has_its_own_rules(tmp_path: Path, text: str, value: object) -> None:
+def test_a_script_has_its_own_rules(tmp_path, text, value):
     assert run(script(tmp_path, text), network=switch(1)).results[0]["value"] == value
 
 
-def test_a_script_that_does_not_exist_is_an_error_of_its_path(tmp_path: Path) -> None:
+def test_a_script_that_does_not_exist_is_an_error_of_its_path(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"missing\.py"):
         run(tmp_path / "missing.py", network=switch(2))
 
 
-def test_modules_next_to_a_script_are_imported_by_each_rank_for_itself(tmp_path: Path) -> None:
+def test_modules_next_to_a_script_are_imported_by_each_rank_for_itself(tmp_path):
     package = tmp_path / "own_package"
     package.mkdir()
     (package / "__init__.py").write_text("from own_package import part\ncount = 0\n")
@@ -99,7 +96,7 @@ def test_modules_next_to_a_script_are_imported_by_each_rank_for_itself(tmp_path:
     assert not any(type(finder).__name__ == "OwnModules" for finder in sys.meta_path)
 
 
-def test_a_script_can_be_named_as_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_can_be_named_as_a_module(tmp_path, monkeypatch):
     package = tmp_path / "trainer"
     package.mkdir()
     (package / "__init__.py").write_text("")

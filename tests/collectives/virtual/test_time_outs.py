@@ -1,7 +1,5 @@
 """Time-outs that a run reaches: ranks that come later than their group waits."""
 
-from __future__ import annotations
-
 import time
 from datetime import timedelta
 from typing import Any
@@ -47,9 +45,7 @@ LIMITS = {
 @pytest.mark.parametrize("message", [False, True])
 @pytest.mark.parametrize("conditions", [(), (MessageDelay("1us"),)], ids=["calm", "late messages"])
 @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
-def test_a_rank_that_is_later_than_its_group_waits_ends_the_run(
-    limit: tuple[str, timedelta | None, int], conditions: tuple[Any, ...], message: bool
-) -> None:
+def test_a_rank_that_is_later_than_its_group_waits_ends_the_run(limit, conditions, message):
     backend, given, seconds = limit
     compute = Roofline("h100") if backend == "nccl" else None
 
@@ -67,9 +63,7 @@ def test_a_rank_that_is_later_than_its_group_waits_ends_the_run(
 
 @pytest.mark.parametrize("compute", [None, Roofline("h100")], ids=["CPU", "GPU"])
 @pytest.mark.parametrize("posted", ["irecv", "isend"])
-def test_over_gloo_a_message_may_be_posted_long_before_its_rank_waits_for_it(
-    posted: str, compute: Roofline | None
-) -> None:
+def test_over_gloo_a_message_may_be_posted_long_before_its_rank_waits_for_it(posted, compute):
     def work(rank: int) -> None:
         dist.init_process_group("gloo")
         tensor = torch.ones(4)
@@ -84,7 +78,7 @@ def test_over_gloo_a_message_may_be_posted_long_before_its_rank_waits_for_it(
     run(work, 2, network=switch(2), compute=compute)
 
 
-def test_over_gloo_a_rank_that_waits_for_a_message_too_long_ends_the_run() -> None:
+def test_over_gloo_a_rank_that_waits_for_a_message_too_long_ends_the_run():
     def work(rank: int) -> None:
         dist.init_process_group("gloo")
         if rank == 0:
@@ -100,7 +94,7 @@ def test_over_gloo_a_rank_that_waits_for_a_message_too_long_ends_the_run() -> No
         run(work, 2, network=switch(2))
 
 
-def test_over_nccl_a_message_counts_from_its_call() -> None:
+def test_over_nccl_a_message_counts_from_its_call():
     def work(rank: int) -> None:
         dist.init_process_group("nccl")
         tensor = torch.ones(4, device="cuda")

@@ -1,7 +1,5 @@
 """Integers of a run without data: unknown on the device, and so in copies on the CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -35,7 +33,7 @@ def _run(work: Callable[[], Any]) -> Any:
 
 @pytest.mark.parametrize("copy", _COPIES)
 @pytest.mark.parametrize("read", _READS)
-def test_what_steers_by_an_unknown_integer_is_refused_by_name(copy: str, read: str) -> None:
+def test_what_steers_by_an_unknown_integer_is_refused_by_name(copy, read):
     def work() -> Any:
         tokens = torch.randn(8, 4, device="cuda")
         counts = torch.stack([(tokens.sum(1) > 0).sum(), (tokens.sum(1) <= 0).sum()])
@@ -46,7 +44,7 @@ def test_what_steers_by_an_unknown_integer_is_refused_by_name(copy: str, read: s
     assert isinstance(caught.value.__cause__, NotSupportedError)
 
 
-def test_integers_that_are_known_are_known_in_copies() -> None:
+def test_integers_that_are_known_are_known_in_copies():
     def work() -> Any:
         counts = torch.tensor([3, 5], device="cuda") + 1
         return counts.cpu().tolist(), counts.cpu().numpy().tolist(), int(counts.to("cpu")[0])
@@ -54,7 +52,7 @@ def test_integers_that_are_known_are_known_in_copies() -> None:
     assert _run(work) == ([4, 6], [4, 6], 4)
 
 
-def test_unknown_numbers_are_nan_in_copies() -> None:
+def test_unknown_numbers_are_nan_in_copies():
     def work() -> Any:
         return torch.randn(64, device="cuda").cpu().isnan().all().item()
 

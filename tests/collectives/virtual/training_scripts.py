@@ -1,7 +1,5 @@
 """Training scripts of stock systems, drawn at random: pieces of a model, and how ranks train it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Gradients are said to have come when they have, each once, whatever they were before."""
 
-from __future__ import annotations
-
 import weakref
 from typing import Any
 
@@ -41,9 +39,7 @@ def groups_of(parameters: Any, buckets: Any, order: Any, whole: bool = False) ->
 
 
 @given(model=models(), whole=st.booleans())
-def test_in_the_usual_order_each_gradient_comes_once_with_the_last_of_a_group_of_its_bucket(
-    model: Any, whole: bool
-) -> None:
+def test_in_the_usual_order_each_gradient_comes_once_with_the_last_of_a_group_of_its_bucket(model, whole):
     parameters, buckets, order = model
     groups = groups_of(parameters, buckets, order, whole)
     groups.begin()
@@ -63,9 +59,7 @@ def test_in_the_usual_order_each_gradient_comes_once_with_the_last_of_a_group_of
 
 
 @given(model=models(), data=st.data())
-def test_in_another_order_nothing_is_said_to_come_early_and_nothing_is_lost(
-    model: Any, data: st.DataObject
-) -> None:
+def test_in_another_order_nothing_is_said_to_come_early_and_nothing_is_lost(model, data):
     parameters, buckets, order = model
     groups = groups_of(parameters, buckets, order)
     groups.begin()
@@ -84,7 +78,7 @@ def test_in_another_order_nothing_is_said_to_come_early_and_nothing_is_lost(
 
 
 @given(model=models(), data=st.data())
-def test_a_gradient_that_comes_again_is_found_at_the_end(model: Any, data: st.DataObject) -> None:
+def test_a_gradient_that_comes_again_is_found_at_the_end(model, data):
     parameters, buckets, order = model
     groups = groups_of(parameters, buckets, order)
     groups.begin()
@@ -97,7 +91,7 @@ def test_a_gradient_that_comes_again_is_found_at_the_end(model: Any, data: st.Da
     assert groups.end() == [again]
 
 
-def test_no_gradient_is_kept_alive_after_its_pass() -> None:
+def test_no_gradient_is_kept_alive_after_its_pass():
     parameter = nn.Parameter(torch.zeros(3))
     groups = groups_of([parameter], [[0]], [0])
     groups.begin()

@@ -1,11 +1,9 @@
 """Times that DDP logs, of a clock that counts."""
 
-from __future__ import annotations
-
 from ddp.autograd.observation.iteration_times import IterationTimes
 
 
-def test_times_are_those_of_the_latest_iteration_that_was_looked_at_and_over_at_a_forward_pass() -> None:
+def test_times_are_those_of_the_latest_iteration_that_was_looked_at_and_over_at_a_forward_pass():
     clock = iter(range(0, 10**9, 1000))
     times = IterationTimes(lambda: next(clock))
     times.rate = 4

@@ -1,7 +1,5 @@
 """Gradients of strategies that update parameters themselves: exact, clipped, and out of reach meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -61,8 +59,8 @@ class Sum(nn.Module):
 )
 @settings(max_examples=settings.default.max_examples // 3, deadline=None)
 def test_every_gradient_is_reduced_once_and_in_one_order_whatever_the_delays_of_ranks(
-    sizes: list[int], num_ranks: int, strategy: str, cap_bytes: int, data: st.DataObject
-) -> None:
+    sizes, num_ranks, strategy, cap_bytes, data
+):
     delays = st.lists(st.integers(0, 200), min_size=3 * len(sizes), max_size=3 * len(sizes))
     delays_us = [data.draw(delays) for _ in range(num_ranks)]
     numbers = torch.randint(-9, 9, (3, num_ranks, len(sizes), 40), generator=torch.Generator().manual_seed(1))
@@ -105,7 +103,7 @@ class ChargesEveryOperation(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("strategy", OVERLAPPED)
-def test_what_completes_in_the_midst_of_an_operation_changes_no_bit(strategy: str) -> None:
+def test_what_completes_in_the_midst_of_an_operation_changes_no_bit(strategy):
     def one(rank: int, name: str) -> tuple[list[torch.Tensor], list[tuple[Any, ...]]]:
         model, own = overlapped(layers([6, 12, 9, 4]), name, "adam", bucket_cap_mb=0.0002)
         data = torch.Generator().manual_seed(rank)
@@ -148,7 +146,7 @@ USES: dict[str, tuple[Use, str]] = {
 
 @pytest.mark.parametrize("strategy", ["dear", "zero1", "priority", "data_parallel"])
 @pytest.mark.parametrize("use", USES)
-def test_a_gradient_on_its_way_cannot_be_used_unnoticed(strategy: str, use: str) -> None:
+def test_a_gradient_on_its_way_cannot_be_used_unnoticed(strategy, use):
     function, message = USES[use]
 
     def one(rank: int) -> None:
@@ -163,7 +161,7 @@ def test_a_gradient_on_its_way_cannot_be_used_unnoticed(strategy: str, use: str)
 
 
 @pytest.mark.parametrize("strategy", ["dear", "zero1"])
-def test_a_grad_scaler_is_told_that_it_finds_no_gradients(strategy: str) -> None:
+def test_a_grad_scaler_is_told_that_it_finds_no_gradients(strategy):
     def one(rank: int) -> None:
         model, own = overlapped(layers([3, 2]), strategy)
         scaler = torch.amp.GradScaler("cpu")
@@ -176,9 +174,7 @@ def test_a_grad_scaler_is_told_that_it_finds_no_gradients(strategy: str) -> None
 
 @pytest.mark.parametrize("set_to_none", [True, False])
 @pytest.mark.parametrize("strategy", [*OVERLAPPED, "wait_free"])
-def test_what_was_accumulated_is_forgotten_when_the_optimizer_is_told_so(
-    strategy: str, set_to_none: bool
-) -> None:
+def test_what_was_accumulated_is_forgotten_when_the_optimizer_is_told_so(strategy, set_to_none):
     def one(rank: int, wastes: bool) -> list[torch.Tensor]:
         model, own = overlapped(layers([3, 4, 2]), strategy)
         for _ in range(2):
@@ -194,7 +190,7 @@ def test_what_was_accumulated_is_forgotten_when_the_optimizer_is_told_so(
 
 
 @pytest.mark.parametrize("strategy", OVERLAPPED)
-def test_a_backward_pass_that_raised_leaves_nothing_behind(strategy: str) -> None:
+def test_a_backward_pass_that_raised_leaves_nothing_behind(strategy):
     def one(rank: int, fails: bool) -> list[torch.Tensor]:
         model, own = overlapped(layers([3, 4, 2]), strategy, bucket_cap_mb=1e-5)
         data = torch.Generator().manual_seed(rank)
@@ -217,7 +213,7 @@ def raise_key_error(gradient: torch.Tensor) -> None:
     raise KeyError
 
 
-def test_clipping_without_gradients_or_by_no_norm_is_refused() -> None:
+def test_clipping_without_gradients_or_by_no_norm_is_refused():
     def one(rank: int) -> None:
         _, own = overlapped(layers([3, 2]), "dear")
         with pytest.raises(
@@ -230,7 +226,7 @@ def test_clipping_without_gradients_or_by_no_norm_is_refused() -> None:
         on_ranks(one)
 
 
-def test_a_grad_scaler_works_with_strategies_that_leave_gradients_in_place() -> None:
+def test_a_grad_scaler_works_with_strategies_that_leave_gradients_in_place():
     def one(rank: int, scales: bool) -> list[torch.Tensor]:
         model, own = overlapped(layers([3, 2]), "wait_free")
         scaler = torch.amp.GradScaler("cpu", init_scale=8.0, enabled=scales)

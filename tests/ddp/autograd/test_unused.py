@@ -1,12 +1,10 @@
-from __future__ import annotations
-
 import torch
 from torch.nn import Parameter
 
 from ddp.autograd.unused import FindUnused
 
 
-def test_what_the_graph_does_not_reach_is_surely_unused_unless_another_forward_pass_may_use_it() -> None:
+def test_what_the_graph_does_not_reach_is_surely_unused_unless_another_forward_pass_may_use_it():
     used, unused = Parameter(torch.ones(2)), Parameter(torch.ones(2))
     readiness = FindUnused([used, unused])
 

@@ -1,7 +1,5 @@
 """Communication hooks that take turns, with futures that are ready when the test says so."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -29,9 +27,7 @@ class HookError(Exception):
 
 
 @given(fails=st.lists(st.booleans(), min_size=1, max_size=5), data=st.data())
-def test_a_hook_in_turn_is_called_in_the_order_of_buckets_and_each_wait_has_its_own_error(
-    fails: list[bool], data: st.DataObject
-) -> None:
+def test_a_hook_in_turn_is_called_in_the_order_of_buckets_and_each_wait_has_its_own_error(fails, data):
     called: list[int] = []
     futures: list[Any] = [Future() for _ in fails]
 

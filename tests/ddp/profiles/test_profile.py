@@ -1,9 +1,6 @@
 """Profiles survive a round trip, and say what is wrong with a file."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,7 +52,7 @@ def as_dict(**changes: Any) -> dict[str, Any]:
 
 
 @given(profiles())
-def test_the_charges_of_a_step_add_up_to_its_compute(profile: Profile) -> None:
+def test_the_charges_of_a_step_add_up_to_its_compute(profile):
     charges = profile.compute_charges()
 
     assert sum(charges.values()) == profile.compute_ps
@@ -63,7 +60,7 @@ def test_the_charges_of_a_step_add_up_to_its_compute(profile: Profile) -> None:
 
 
 @given(profiles())
-def test_charging_in_ready_order_meets_every_ready_time(profile: Profile) -> None:
+def test_charging_in_ready_order_meets_every_ready_time(profile):
     charges = profile.compute_charges()
 
     now = 0
@@ -72,7 +69,7 @@ def test_charging_in_ready_order_meets_every_ready_time(profile: Profile) -> Non
         assert now == profile.gradients[index].ready_ps
 
 
-def test_uniform_buckets_become_ready_at_equal_intervals_in_reverse_of_registration() -> None:
+def test_uniform_buckets_become_ready_at_equal_intervals_in_reverse_of_registration():
     profile = Profile.uniform(num_buckets=4, bucket_bytes=100, seconds_per_bucket=0.005)
 
     assert profile.ready_order() == [3, 2, 1, 0]
@@ -87,7 +84,7 @@ def test_uniform_buckets_become_ready_at_equal_intervals_in_reverse_of_registrat
 
 
 @pytest.mark.parametrize(("num_buckets", "nbytes", "seconds"), [(0, 4, 1.0), (1, 3, 1.0), (1, 4, -1.0)])
-def test_an_impossible_uniform_profile_is_refused(num_buckets: int, nbytes: int, seconds: float) -> None:
+def test_an_impossible_uniform_profile_is_refused(num_buckets, nbytes, seconds):
     with pytest.raises(ProfileError, match="expected at least one bucket"):
         Profile.uniform(num_buckets, nbytes, seconds)
 
@@ -120,9 +117,7 @@ def test_an_impossible_uniform_profile_is_refused(num_buckets: int, nbytes: int,
         ({"backward_seconds": 0.5}, "gradients: a becomes ready after 1.0 s, later than .*, 0.5"),
     ],
 )
-def test_a_file_with_a_wrong_field_is_refused_by_file_and_field(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_a_file_with_a_wrong_field_is_refused_by_file_and_field(tmp_path, changes, message):
     path = tmp_path / "wrong.json"
     path.write_text(json.dumps(as_dict(**changes)))
 
@@ -141,7 +136,7 @@ def test_a_file_with_a_wrong_field_is_refused_by_file_and_field(
         ("9" * 5000, "Exceeds the limit"),
     ],
 )
-def test_a_file_that_is_no_json_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_file_that_is_no_json_is_refused(tmp_path, text, problem):
     path = tmp_path / "wrong.json"
     path.write_bytes(text.encode("latin-1"))
 
@@ -149,7 +144,7 @@ def test_a_file_that_is_no_json_is_refused(tmp_path: Path, text: str, problem: s
         Profile.load(path)
 
 
-def test_equal_buckets_beyond_a_profile_s_bounds_are_refused() -> None:
+def test_equal_buckets_beyond_a_profile_s_bounds_are_refused():
     with pytest.raises(ProfileError, match=r"2 equal buckets: numel: .* less than or equal to"):
         Profile.uniform(2, 2**50, 1.0)
 
@@ -174,9 +169,7 @@ def test_equal_buckets_beyond_a_profile_s_bounds_are_refused() -> None:
         ("llama3-8b", 291, 8_030_261_248, "bfloat16"),
     ],
 )
-def test_a_bundled_profile_has_the_parameters_of_its_reference_model(
-    name: str, num_tensors: int, num_elements: int, dtype: str
-) -> None:
+def test_a_bundled_profile_has_the_parameters_of_its_reference_model(name, num_tensors, num_elements, dtype):
     profile = load_profile(name)
 
     assert len(profile.gradients) == num_tensors
@@ -187,14 +180,14 @@ def test_a_bundled_profile_has_the_parameters_of_its_reference_model(
     }
 
 
-def test_the_bundled_profiles_are_what_their_script_derives() -> None:
+def test_the_bundled_profiles_are_what_their_script_derives():
     assert sorted(MODELS) == sorted(bundled_profiles())
     for name, model in MODELS.items():
         assert load_profile(name) == derive(model)
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-def test_gradients_of_a_bundled_profile_are_ready_from_the_last_layer_to_the_first(name: str) -> None:
+def test_gradients_of_a_bundled_profile_are_ready_from_the_last_layer_to_the_first(name):
     profile, model = load_profile(name), MODELS[name]
 
     ready = {gradient.name: gradient.ready_ps for gradient in profile.gradients}
@@ -213,13 +206,13 @@ def test_gradients_of_a_bundled_profile_are_ready_from_the_last_layer_to_the_fir
         ("mpt-7b", "transformer"),
     ],
 )
-def test_a_tied_head_makes_the_gradient_of_the_embedding_ready_last(name: str, embedding: str) -> None:
+def test_a_tied_head_makes_the_gradient_of_the_embedding_ready_last(name, embedding):
     profile = load_profile(name)
 
     assert profile.gradients[profile.ready_order()[-1]].name == embedding
 
 
-def test_the_buffers_of_a_model_are_those_of_its_batch_norms() -> None:
+def test_the_buffers_of_a_model_are_those_of_its_batch_norms():
     """Of each a mean, a variance and a number; a batch norm has a bias, torchvision's convolutions none."""
     profile = load_profile("resnet50")
 
@@ -232,7 +225,7 @@ def test_the_buffers_of_a_model_are_those_of_its_batch_norms() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["float32", "int64"]), st.integers(0, 2**27).map(lambda n: 8 * n))))
-def test_buffers_of_a_type_travel_together_in_messages_of_250_mib(buffers: list[tuple[str, int]]) -> None:
+def test_buffers_of_a_type_travel_together_in_messages_of_250_mib(buffers):
     own = Buffers.by_type(buffers)
     profile = Profile.uniform(1, 4, 1.0).model_copy(update={"buffers": own})
 

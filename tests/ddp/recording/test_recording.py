@@ -1,7 +1,5 @@
 """A recorded profile says when each gradient of a real backward pass became ready."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import partial
@@ -86,9 +84,7 @@ def by_loop_of(wrapper: Callable[..., nn.Module]) -> Callable[[nn.Module], Profi
     ],
     ids=["step", "loop", "torch's DDP", "our DDP"],
 )
-def test_a_profile_has_the_sizes_of_gradients_and_when_they_became_ready_and_leaves_no_hooks(
-    record: Callable[[nn.Module], Profile], source: str
-) -> None:
+def test_a_profile_has_the_sizes_of_gradients_and_when_they_became_ready_and_leaves_no_hooks(record, source):
     net = Net()
 
     profile = record(net)
@@ -124,7 +120,7 @@ def with_one_that_is_not_used() -> Net:
         (Net(), False, 0, "num_iterations=0"),
     ],
 )
-def test_a_step_that_shows_nothing_is_refused(net: Net, trains: bool, iterations: int, message: str) -> None:
+def test_a_step_that_shows_nothing_is_refused(net, trains, iterations, message):
     step = train(net) if trains else lambda: None
 
     with pytest.raises(ProfileError, match=message):
@@ -133,7 +129,7 @@ def test_a_step_that_shows_nothing_is_refused(net: Net, trains: bool, iterations
 
 @pytest.mark.parametrize("wrapper", [nn.parallel.DistributedDataParallel, ddp.DistributedDataParallel])
 @pytest.mark.parametrize("sent", [True, False])
-def test_buffers_are_recorded_where_they_are_sent(wrapper: Callable[..., nn.Module], sent: bool) -> None:
+def test_buffers_are_recorded_where_they_are_sent(wrapper, sent):
     net = Net()
     net.register_buffer("mean", torch.zeros(5))
 
@@ -142,7 +138,7 @@ def test_buffers_are_recorded_where_they_are_sent(wrapper: Callable[..., nn.Modu
     assert profile.broadcasts() == [20] * sent
 
 
-def test_a_compiled_module_is_recorded_under_its_own_names() -> None:
+def test_a_compiled_module_is_recorded_under_its_own_names():
     net = nn.Sequential(nn.Linear(2, 2, dtype=torch.float64))
 
     with ddp.record() as recording:
@@ -151,7 +147,7 @@ def test_a_compiled_module_is_recorded_under_its_own_names() -> None:
     assert [g.name for g in recording.profile.gradients] == ["0.weight", "0.bias"]
 
 
-def test_recording_ends_after_the_iterations_asked_for() -> None:
+def test_recording_ends_after_the_iterations_asked_for():
     calls: list[int] = []
     net = Net()
 
@@ -164,7 +160,7 @@ def test_recording_ends_after_the_iterations_asked_for() -> None:
     assert calls == [1]
 
 
-def test_what_was_recorded_before_an_exception_is_kept() -> None:
+def test_what_was_recorded_before_an_exception_is_kept():
     def interrupted() -> None:
         with recording:
             loop(Net(), 4)
@@ -178,7 +174,7 @@ def test_what_was_recorded_before_an_exception_is_kept() -> None:
     assert len(recording.profile.gradients) == 6
 
 
-def test_modules_called_without_gradients_or_without_parameters_are_not_taken_for_the_one_trained() -> None:
+def test_modules_called_without_gradients_or_without_parameters_are_not_taken_for_the_one_trained():
     net, other, criterion = Net(), Net(), nn.MSELoss()
 
     with ddp.record() as recording:
@@ -190,7 +186,7 @@ def test_modules_called_without_gradients_or_without_parameters_are_not_taken_fo
     assert recording.trained == {"Net": 4}
 
 
-def test_several_trained_modules_are_listed_and_one_can_be_named() -> None:
+def test_several_trained_modules_are_listed_and_one_can_be_named():
     first, second, linear = Net(), Net(), nn.Linear(2, 2)
 
     def both() -> ddp.recording.recording.Recording:
@@ -213,7 +209,7 @@ def test_several_trained_modules_are_listed_and_one_can_be_named() -> None:
         _ = recording.profile
 
 
-def test_a_gradient_that_never_comes_is_left_out_and_named() -> None:
+def test_a_gradient_that_never_comes_is_left_out_and_named():
     with ddp.record() as recording:
         loop(with_one_that_is_not_used(), 3)
 
@@ -221,7 +217,7 @@ def test_a_gradient_that_never_comes_is_left_out_and_named() -> None:
     assert "without extra, which got no gradient" in recording.profile.source
 
 
-def test_several_forward_calls_before_one_backward_pass_are_one_pass() -> None:
+def test_several_forward_calls_before_one_backward_pass_are_one_pass():
     net, x = Net(), torch.ones(1, 2, dtype=torch.float64)
 
     with ddp.record() as recording:

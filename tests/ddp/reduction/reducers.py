@@ -1,7 +1,5 @@
 """Reducers of several ranks in one order of events: what completes is what all ranks have launched."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Buckets are those of torch, the oracle."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -34,8 +32,8 @@ def torchs(tensors: list[torch.Tensor], limits: list[int], order: list[int] | No
     data=st.data(),
 )
 def test_buckets_are_those_of_torch_but_for_the_order_of_the_last_one_of_each_dtype(
-    sizes: list[int], num_dtypes: int, limits: list[int], data: st.DataObject
-) -> None:
+    sizes, num_dtypes, limits, data
+):
     dtypes = st.sampled_from(DTYPES[:num_dtypes])
     tensors = [torch.empty(size, dtype=data.draw(dtypes)) for size in sizes]
     order = data.draw(st.none() | st.permutations(range(len(sizes))))
@@ -48,19 +46,19 @@ def test_buckets_are_those_of_torch_but_for_the_order_of_the_last_one_of_each_dt
     assert sorted(buckets) == sorted(expected)
 
 
-def test_the_first_bucket_is_small_only_by_default() -> None:
+def test_the_first_bucket_is_small_only_by_default():
     assert bucket_limits(None) == (MIB, 25 * MIB)
     assert bucket_limits(10) == (10 * MIB,)
     assert bucket_limits(0.5) == (MIB // 2,)
 
 
-def test_a_list_of_caps_wins_over_the_one_cap() -> None:
+def test_a_list_of_caps_wins_over_the_one_cap():
     assert bucket_limits(10, [4, 0.5, 64]) == (4 * MIB, MIB // 2, 64 * MIB)
     assert bucket_limits(10, []) == (10 * MIB,)
 
 
 @pytest.mark.parametrize("cap", [0, -1, float("nan"), float("inf"), 1e-9])
-def test_a_cap_that_is_not_a_positive_number_is_refused(cap: float) -> None:
+def test_a_cap_that_is_not_a_positive_number_is_refused(cap):
     with pytest.raises(BucketingError, match="bucket_cap_mb must be a positive number"):
         bucket_limits(cap)
     with pytest.raises(BucketingError, match="bucket_cap_mb_list must be a positive number"):
@@ -77,8 +75,6 @@ def test_a_cap_that_is_not_a_positive_number_is_refused(cap: float) -> None:
         ([4, 4], ["f", "f"], [1], [0, 0], "each of the 2 parameters once"),
     ],
 )
-def test_arguments_that_do_not_fit_together_are_refused(
-    nbytes: list[int], keys: list[str], limits: list[int], order: list[int] | None, message: str
-) -> None:
+def test_arguments_that_do_not_fit_together_are_refused(nbytes, keys, limits, order, message):
     with pytest.raises(BucketingError, match=message):
         assign_buckets(nbytes, keys, limits, order)

@@ -1,7 +1,5 @@
 """The reducers of all ranks in every order of events: no rank waits for ever, and all launch alike."""
 
-from __future__ import annotations
-
 import pytest
 
 from collectives.virtual.exploration import explore
@@ -33,7 +31,7 @@ def num_orders(strategy: str, num_buckets: int, num_ranks: int, apart: int = 0) 
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_two_buckets_of_two_ranks_come_through_in_every_order(strategy: str) -> None:
+def test_two_buckets_of_two_ranks_come_through_in_every_order(strategy):
     assert num_orders(strategy, 2, 2) >= num_orders(strategy, 2, 2, apart=1) >= 1
 
 
@@ -46,5 +44,5 @@ def test_two_buckets_of_two_ranks_come_through_in_every_order(strategy: str) -> 
         pytest.param("wait_free", 4, 0, 6829, marks=pytest.mark.slow),
     ],
 )
-def test_the_orders_of_three_ranks_are_so_many(strategy: str, buckets: int, apart: int, orders: int) -> None:
+def test_the_orders_of_three_ranks_are_so_many(strategy, buckets, apart, orders):
     assert num_orders(strategy, buckets, 3, apart) == orders

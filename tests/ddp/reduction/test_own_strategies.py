@@ -1,7 +1,5 @@
 """Strategies in users' files: FILE.py:CLASS wherever a strategy is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -37,7 +35,7 @@ def mine(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_strategy_of_a_file_has_its_name_and_parameters(mine: Path) -> None:
+def test_a_strategy_of_a_file_has_its_name_and_parameters(mine):
     strategy = resolve_strategy(f"{mine}:AtMost:credits=3")
 
     assert strategy.credits == 3
@@ -46,7 +44,7 @@ def test_a_strategy_of_a_file_has_its_name_and_parameters(mine: Path) -> None:
     assert resolve_strategy(f"{mine}:AtMost").name == f"{mine}:AtMost"
 
 
-def test_it_is_simulated_as_what_it_is(mine: Path) -> None:
+def test_it_is_simulated_as_what_it_is(mine):
     def step(strategy: str) -> int:
         return simulate_step(
             load_profile("resnet50"), topology=switch(4), strategy=strategy, algorithm="ring"
@@ -56,7 +54,7 @@ def test_it_is_simulated_as_what_it_is(mine: Path) -> None:
     assert step(f"{mine}:AtMost") >= step("wait_free")
 
 
-def test_it_trains_as_the_same_buckets_do_without_it(mine: Path) -> None:
+def test_it_trains_as_the_same_buckets_do_without_it(mine):
     def gradients(rank: int, strategy: str) -> list[torch.Tensor]:
         module = layers([4, 4, 1])
         model = DistributedDataParallel(module, strategy=strategy, algorithm="ring", bucket_cap_mb=1e-5)
@@ -76,6 +74,6 @@ def test_it_trains_as_the_same_buckets_do_without_it(mine: Path) -> None:
         ("nothing", UnknownStrategyError, "or FILE.py:CLASS"),
     ],
 )
-def test_what_is_no_strategy_is_refused(mine: Path, name: str, error: type[Exception], said: str) -> None:
+def test_what_is_no_strategy_is_refused(mine, name, error, said):
     with pytest.raises(error, match=said):
         resolve_strategy(name.format(mine=mine))

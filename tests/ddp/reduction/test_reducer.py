@@ -1,7 +1,5 @@
 """The reducer against a model of a pass, and what it refuses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
 
@@ -270,8 +268,8 @@ TestReducerMachine.settings = settings(
 @given(layouts(), st.sampled_from(NAMES), st.integers(1, 5), st.integers(0, 2**32))
 @settings(max_examples=120)
 def test_ranks_launch_alike_whatever_order_their_gradients_become_ready_in_and_never_deadlock(
-    layout: Layout, name: str, world_size: int, seed: int
-) -> None:
+    layout, name, world_size, seed
+):
     strategy, chance = resolve_strategy(name), Random(seed)
     plan = strategy.plan(layout)
     parameters = range(len(layout.nbytes))
@@ -283,7 +281,7 @@ def test_ranks_launch_alike_whatever_order_their_gradients_become_ready_in_and_n
     assert all(rank.num_finished == 1 for rank in ranks)
 
 
-def test_unused_parameters_are_named() -> None:
+def test_unused_parameters_are_named():
     reducer = reducer_of([[0, 1], [2]], WAIT_FREE, names=["a.weight", "a.bias", "b.weight"])
     feed(reducer, BackwardBegan(), GradReady(1))
 
@@ -300,7 +298,7 @@ def test_unused_parameters_are_named() -> None:
     )
 
 
-def test_a_long_history_is_cut_short() -> None:
+def test_a_long_history_is_cut_short():
     reducer = reducer_of([list(range(20))], WAIT_FREE)
     feed(reducer, BackwardBegan(), *map(GradReady, range(12)))
 
@@ -308,7 +306,7 @@ def test_a_long_history_is_cut_short() -> None:
         reducer.handle(GradReady(0))
 
 
-def test_a_new_pass_begins_a_new_history() -> None:
+def test_a_new_pass_begins_a_new_history():
     reducer = reducer_of([[0]], WAIT_FREE)
     feed(reducer, BackwardBegan(), GradReady(0), BackwardEnded(), BucketReduced(0), BackwardBegan())
 
@@ -329,7 +327,7 @@ def test_a_new_pass_begins_a_new_history() -> None:
         ([BackwardBegan()], BucketReduced(0), "bucket 0 cannot have been reduced: it is incomplete"),
     ],
 )
-def test_an_event_that_cannot_happen_now_is_refused(before: list[Event], event: Event, message: str) -> None:
+def test_an_event_that_cannot_happen_now_is_refused(before, event, message):
     reducer = reducer_of([[0]], WAIT_FREE)
     feed(reducer, *before)
 
@@ -358,7 +356,7 @@ class Never(Strategy):
         (Never(), r"never left buckets \[0, 1\] behind"),
     ],
 )
-def test_a_strategy_that_breaks_the_rules_is_named(strategy: Strategy, message: str) -> None:
+def test_a_strategy_that_breaks_the_rules_is_named(strategy, message):
     reducer = reducer_of([[0], [1]], strategy)
 
     with pytest.raises(ReducerError, match=message):
@@ -375,7 +373,7 @@ def test_a_strategy_that_breaks_the_rules_is_named(strategy: Strategy, message: 
         (Plan(((0,),), (Bucket((0,), 0),), (PlannedLaunch(1),)), "every bucket must be launched"),
     ],
 )
-def test_plans_that_do_not_hold_together_are_refused(plan: Plan, message: str) -> None:
+def test_plans_that_do_not_hold_together_are_refused(plan, message):
     with pytest.raises(ReducerError, match=message):
         Reducer(plan, WAIT_FREE)
 
@@ -393,13 +391,13 @@ def test_plans_that_do_not_hold_together_are_refused(plan: Plan, message: str) -
         ("zero1:prefetch=2", "prefetch must be True or False, got 2"),
     ],
 )
-def test_a_strategy_that_does_not_exist_is_refused_with_the_nearest_name(name: str, message: str) -> None:
+def test_a_strategy_that_does_not_exist_is_refused_with_the_nearest_name(name, message):
     with pytest.raises(UnknownStrategyError, match=message):
         resolve_strategy(name)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_strategy_is_found_by_its_own_name(name: str) -> None:
+def test_a_strategy_is_found_by_its_own_name(name):
     strategy = resolve_strategy(name)
 
     assert strategy.name == name

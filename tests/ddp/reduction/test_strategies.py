@@ -1,9 +1,6 @@
 """Promises of overlap strategies: of their plans, and of simulated steps."""
 
-from __future__ import annotations
-
 from itertools import accumulate, pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -42,8 +39,8 @@ GBPS = st.integers(10**8, 10**10)
 @given(profiles(), networks(GBPS, max_ranks=6), CAPS, st.sampled_from(["ring", "tree", "naive"]))
 @settings(max_examples=60)
 def test_wait_free_is_never_slower_than_after_backward_with_the_same_buckets(
-    profile: Profile, topology: Topology, cap: float, algorithm: str
-) -> None:
+    profile, topology, cap, algorithm
+):
     early, late = (
         simulate_step(profile, topology=topology, strategy=name, bucket_cap_mb=cap, algorithm=algorithm)
         for name in ("wait_free", "after_backward")
@@ -58,9 +55,7 @@ def test_wait_free_is_never_slower_than_after_backward_with_the_same_buckets(
 
 @given(profiles(unit=DIVISIBLE), st.sampled_from([2, 3, 4, 5, 6]), CAPS)
 @settings(max_examples=40)
-def test_decoupling_never_loses_where_the_halves_take_no_longer_than_the_whole(
-    profile: Profile, num_ranks: int, cap: float
-) -> None:
+def test_decoupling_never_loses_where_the_halves_take_no_longer_than_the_whole(profile, num_ranks, cap):
     topology = switch(num_ranks)
     after, dear, zero1 = (
         simulate_step(profile, topology=topology, strategy=name, bucket_cap_mb=cap).time_ps
@@ -97,9 +92,7 @@ SMALL_STEPS = {"bucket_cap_mb": 1e-6, "algorithm": "recursive_doubling"}
         ),
     ],
 )
-def test_a_cleverer_strategy_loses_where(
-    better: str, worse: str, num_ranks: int, profile: Profile, options: dict[str, Any]
-) -> None:
+def test_a_cleverer_strategy_loses_where(better, worse, num_ranks, profile, options):
     first, second = (
         simulate_step(profile, topology=switch(num_ranks), strategy=name, **options).time_ps
         for name in (better, worse)
@@ -111,9 +104,7 @@ def test_a_cleverer_strategy_loses_where(
 
 @given(profiles(), networks(GBPS, max_ranks=5), CAPS, st.sampled_from(NAMES))
 @settings(max_examples=80)
-def test_a_step_is_its_compute_and_the_waits_for_its_buckets(
-    profile: Profile, topology: Topology, cap: float, name: str
-) -> None:
+def test_a_step_is_its_compute_and_the_waits_for_its_buckets(profile, topology, cap, name):
     step = simulate_step(profile, topology=topology, strategy=name, bucket_cap_mb=cap)
 
     strategy = resolve_strategy(name)
@@ -130,9 +121,7 @@ def test_a_step_is_its_compute_and_the_waits_for_its_buckets(
 
 @given(profiles(), st.integers(1, 5), st.integers(1, 4), st.sampled_from(LAST_OVERLAPPED))
 @settings(max_examples=20)
-def test_accumulation_adds_passes_that_only_compute(
-    profile: Profile, num_ranks: int, k: int, last: str
-) -> None:
+def test_accumulation_adds_passes_that_only_compute(profile, num_ranks, k, last):
     once = simulate_step(profile, topology=switch(num_ranks), strategy=last)
     more = simulate_step(profile, topology=switch(num_ranks), strategy=f"accumulate:k={k},last={last}")
 
@@ -141,9 +130,7 @@ def test_accumulation_adds_passes_that_only_compute(
 
 @given(profiles(), st.integers(2, 6))
 @settings(max_examples=20)
-def test_data_parallel_pays_a_reduction_and_a_broadcast_in_every_step(
-    profile: Profile, num_ranks: int
-) -> None:
+def test_data_parallel_pays_a_reduction_and_a_broadcast_in_every_step(profile, num_ranks):
     topology = switch(num_ranks)
     reduce, broadcast = (
         simulate("tree", nbytes=profile.nbytes, topology=topology, collective=collective, itemsize=4).time_ps
@@ -155,7 +142,7 @@ def test_data_parallel_pays_a_reduction_and_a_broadcast_in_every_step(
     assert step.time_ps == profile.compute_ps + reduce + broadcast
 
 
-def test_zero1_without_prefetching_waits_for_its_all_gathers() -> None:
+def test_zero1_without_prefetching_waits_for_its_all_gathers():
     profile = Profile.uniform(num_buckets=2, bucket_bytes=MIB, seconds_per_bucket=0.1)
     gather = simulate("ring", nbytes=MIB, topology=switch(4), collective="all_gather", itemsize=4).time_ps
     scatter = simulate(
@@ -167,7 +154,7 @@ def test_zero1_without_prefetching_waits_for_its_all_gathers() -> None:
     assert step.time_ps == profile.compute_ps + scatter + 2 * gather
 
 
-def test_priority_lets_the_first_layer_overtake_and_hides_the_rest_in_the_next_forward_pass() -> None:
+def test_priority_lets_the_first_layer_overtake_and_hides_the_rest_in_the_next_forward_pass():
     profile = profile_of([MIB, 8 * MIB, 8 * MIB], [3, 2, 1], forward_ms=20)
 
     plain, priority = (
@@ -181,7 +168,7 @@ def test_priority_lets_the_first_layer_overtake_and_hides_the_rest_in_the_next_f
     assert place < len(priority.buckets) / 2
 
 
-def test_resnet50_gains_by_merging_what_the_model_says() -> None:
+def test_resnet50_gains_by_merging_what_the_model_says():
     profile, topology = load_profile("resnet50"), switch(64, "100Gbps")
     merged = simulate_step(profile, topology=topology, strategy="mg_wfbp")
     others = [
@@ -210,7 +197,7 @@ def end_of(buckets: list[list[int]], layout: Layout, timing: PassTiming) -> int:
 
 
 @given(merges())
-def test_merging_equals_the_best_of_all_ways_to_cut(case: tuple[Layout, PassTiming]) -> None:
+def test_merging_equals_the_best_of_all_ways_to_cut(case):
     layout, timing = case
     count = len(layout.nbytes)
     ways = []
@@ -227,7 +214,7 @@ def test_merging_equals_the_best_of_all_ways_to_cut(case: tuple[Layout, PassTimi
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.integers(1, 12))
-def test_parts_cover_every_byte_once_and_name_whom_they_touch(sizes: list[int], size: int) -> None:
+def test_parts_cover_every_byte_once_and_name_whom_they_touch(sizes, size):
     cut = parts(range(len(sizes)), 0, sizes, size)
 
     owner = [parameter for parameter, nbytes in enumerate(sizes) for _ in range(nbytes)]
@@ -243,7 +230,7 @@ def test_parts_cover_every_byte_once_and_name_whom_they_touch(sizes: list[int], 
 
 
 @given(st.data(), st.integers(1, 8), st.integers(1, 4))
-def test_the_most_urgent_of_those_ready_is_launched(data: st.DataObject, count: int, credits: int) -> None:
+def test_the_most_urgent_of_those_ready_is_launched(data, count, credits):
     ready = [data.draw(st.integers(0, 30)) for _ in range(count)]
     urgency = list(data.draw(st.permutations(range(count))))
     sizes = [data.draw(st.integers(0, 5)) for _ in range(count)]
@@ -262,7 +249,7 @@ def test_the_most_urgent_of_those_ready_is_launched(data: st.DataObject, count: 
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**9))
-def test_a_line_of_costs_goes_through_its_points(latency_ps: int, per_byte_fs: int, nbytes: int) -> None:
+def test_a_line_of_costs_goes_through_its_points(latency_ps, per_byte_fs, nbytes):
     cost = LinearCost(latency_ps, per_byte_fs)
     small, large = 1000, 4_000_000
 
@@ -271,7 +258,7 @@ def test_a_line_of_costs_goes_through_its_points(latency_ps: int, per_byte_fs: i
     assert abs(fitted.ps(nbytes) - cost.ps(nbytes)) <= 2 + nbytes // 10**6
 
 
-def test_before_anything_is_known_every_strategy_plans_torchs_buckets() -> None:
+def test_before_anything_is_known_every_strategy_plans_torchs_buckets():
     layout = Layout([4, 8, 12], ["float32"] * 3, (2**62,))
 
     for strategy in STRATEGIES.values():
@@ -280,7 +267,7 @@ def test_before_anything_is_known_every_strategy_plans_torchs_buckets() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if resolve_strategy(name).whole_buckets])
-def test_strategies_of_whole_buckets_reduce_each_of_them_once(name: str) -> None:
+def test_strategies_of_whole_buckets_reduce_each_of_them_once(name):
     strategy = resolve_strategy(name)
     timing = PassTiming((3, 2, 1), LinearCost(1, 1))
 

@@ -1,7 +1,5 @@
 """Software, protocol, transport and closed forms in a training step count as they do in a collective."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -35,9 +33,7 @@ IN_NODES: list[dict[str, Any]] = [
 @pytest.mark.parametrize(
     ("topology", "counted"), [*((SWITCH, one) for one in COUNTED), *((DGX, one) for one in IN_NODES)]
 )
-def test_a_bucket_takes_what_a_collective_takes_of_which_as_much_is_counted(
-    topology: Topology, counted: dict[str, Any]
-) -> None:
+def test_a_bucket_takes_what_a_collective_takes_of_which_as_much_is_counted(topology, counted):
     one = simulate("ring", nbytes=MIB, topology=topology, itemsize=4, **counted)
 
     step = simulate_step(PROFILE, topology=topology, bucket_cap_mb=1, strategy="after_backward", **counted)
@@ -47,7 +43,7 @@ def test_a_bucket_takes_what_a_collective_takes_of_which_as_much_is_counted(
     assert (step.model, step.transport_model) == (one.model, one.transport_model)
 
 
-def test_nccl_chooses_for_each_bucket_by_itself() -> None:
+def test_nccl_chooses_for_each_bucket_by_itself():
     alone = simulate("auto", nbytes=MIB, topology=DGX, model="nccl")
 
     step = simulate_step(PROFILE, topology=DGX, bucket_cap_mb=1, algorithm="auto", model="nccl")
@@ -56,7 +52,7 @@ def test_nccl_chooses_for_each_bucket_by_itself() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["zero1", "mg_wfbp", "dear", "data_parallel"])
-def test_every_strategy_goes_by_nccls_times(strategy: str) -> None:
+def test_every_strategy_goes_by_nccls_times(strategy):
     step = simulate_step(PROFILE, topology=DGX, strategy=strategy, model="nccl", algorithm="auto")
 
     assert step.time_ps >= step.floor_ps
@@ -74,8 +70,6 @@ def test_every_strategy_goes_by_nccls_times(strategy: str) -> None:
         ({"protocol": "LL64"}, ValueError, "LL128"),
     ],
 )
-def test_what_does_not_go_together_is_refused_by_name(
-    counted: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_what_does_not_go_together_is_refused_by_name(counted, error, message):
     with pytest.raises(error, match=message):
         simulate_step(PROFILE, topology=DGX, **counted)

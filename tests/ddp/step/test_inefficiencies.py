@@ -1,7 +1,5 @@
 """Inefficiencies of a step besides the time of its messages: each term equals its closed form."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -31,7 +29,7 @@ PROFILE = Profile.uniform(num_buckets=4, bucket_bytes=MIB, seconds_per_bucket=0.
 DEVICE = Device("test", {}, memory_bandwidth=MIB * 1000)
 
 
-def test_computation_beside_communication_takes_longer_by_the_table() -> None:
+def test_computation_beside_communication_takes_longer_by_the_table():
     slower = inefficiency_table().contention
     profile = Profile.uniform(num_buckets=2, bucket_bytes=100 * MIB, seconds_per_bucket=0.001)
 
@@ -44,7 +42,7 @@ def test_computation_beside_communication_takes_longer_by_the_table() -> None:
 
 
 @given(st.integers(1, 64), st.sampled_from(["a100", "h100", "b200"]))
-def test_beside_channels_computation_has_the_other_multiprocessors(channels: int, device: str) -> None:
+def test_beside_channels_computation_has_the_other_multiprocessors(channels, device):
     have = load_device(device).multiprocessors
     assert have is not None
     profile = Profile.uniform(num_buckets=2, bucket_bytes=100 * MIB, seconds_per_bucket=0.001)
@@ -64,7 +62,7 @@ def test_beside_channels_computation_has_the_other_multiprocessors(channels: int
     assert first.end_ps - first.start_ps == alone.time_ps  # collectives are not slowed down by computation
 
 
-def test_what_is_computed_before_or_after_communication_is_not_slowed_down() -> None:
+def test_what_is_computed_before_or_after_communication_is_not_slowed_down():
     with_it = simulate_step(
         PROFILE, topology=SWITCH, strategy="after_backward", inefficiencies=["contention"]
     )
@@ -73,7 +71,7 @@ def test_what_is_computed_before_or_after_communication_is_not_slowed_down() -> 
     assert with_it.time_ps == without.time_ps
 
 
-def test_the_slowest_of_p_ranks_sets_the_pace() -> None:
+def test_the_slowest_of_p_ranks_sets_the_pace():
     step = simulate_step(PROFILE, topology=SWITCH, strategy="after_backward", inefficiencies=["late"])
     ideal = simulate_step(PROFILE, topology=SWITCH, strategy="after_backward")
 
@@ -83,7 +81,7 @@ def test_the_slowest_of_p_ranks_sets_the_pace() -> None:
     assert step.efficiency == PROFILE.compute_ps / step.time_ps
 
 
-def test_gradients_are_copied_into_buckets_and_back() -> None:
+def test_gradients_are_copied_into_buckets_and_back():
     step = simulate_step(
         PROFILE, topology=SWITCH, strategy="after_backward", inefficiencies=["copies"], device=DEVICE
     )
@@ -94,7 +92,7 @@ def test_gradients_are_copied_into_buckets_and_back() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_gradients_are_copied_back_where_a_strategy_hands_them_to_the_optimizer(strategy: str) -> None:
+def test_gradients_are_copied_back_where_a_strategy_hands_them_to_the_optimizer(strategy):
     step = simulate_step(
         PROFILE, topology=SWITCH, strategy=strategy, inefficiencies=["copies"], device=DEVICE
     )
@@ -104,9 +102,7 @@ def test_gradients_are_copied_back_where_a_strategy_hands_them_to_the_optimizer(
 
 
 @pytest.mark.parametrize("network", preset_names())
-def test_a_step_computes_on_the_device_of_its_network_and_says_where_another_stands_for_it(
-    network: str,
-) -> None:
+def test_a_step_computes_on_the_device_of_its_network_and_says_where_another_stands_for_it(network):
     topology = load_network(network).topology(8)
     assumed = Assumptions.of_a_real_run(topology)
 
@@ -128,7 +124,7 @@ def test_a_step_computes_on_the_device_of_its_network_and_says_where_another_sta
     assert "nearest" not in named.in_words(assumed.with_(device=assumed.device))
 
 
-def test_gpus_that_nobody_names_have_the_device_of_their_generation() -> None:
+def test_gpus_that_nobody_names_have_the_device_of_their_generation():
     assert DGX.hardware is not None
     unnamed = replace(DGX, hardware=replace(DGX.hardware, gpu=""))
 
@@ -137,7 +133,7 @@ def test_gpus_that_nobody_names_have_the_device_of_their_generation() -> None:
     assert unnamed.digest() == DGX.digest()
 
 
-def test_an_optimizer_follows_the_last_bucket_on_one_rank_and_on_many() -> None:
+def test_an_optimizer_follows_the_last_bucket_on_one_rank_and_on_many():
     alone = simulate_step(
         PROFILE,
         topology=Topology.switch(num_ranks=1, bandwidth="1Gbps", latency="1us"),
@@ -152,7 +148,7 @@ def test_an_optimizer_follows_the_last_bucket_on_one_rank_and_on_many() -> None:
     assert step.efficiency == alone.time_ps / step.time_ps
 
 
-def test_a_step_ends_no_sooner_than_the_next_batches_are_ready() -> None:
+def test_a_step_ends_no_sooner_than_the_next_batches_are_ready():
     busy = simulate_step(PROFILE, topology=DGX, inefficiencies=["input:time=80ms"])
     idle = simulate_step(PROFILE, topology=DGX, inefficiencies=["input:time=1us"])
 
@@ -161,7 +157,7 @@ def test_a_step_ends_no_sooner_than_the_next_batches_are_ready() -> None:
     assert idle.time_ps == simulate_step(PROFILE, topology=DGX).time_ps
 
 
-def test_a_collective_begins_when_its_kernel_has_been_launched() -> None:
+def test_a_collective_begins_when_its_kernel_has_been_launched():
     step = simulate_step(PROFILE, topology=DGX, strategy="after_backward", inefficiencies=["launches"])
 
     assert step.buckets[0].start_ps - step.buckets[0].launched_ps == 8_400_000
@@ -173,7 +169,7 @@ def test_a_collective_begins_when_its_kernel_has_been_launched() -> None:
     st.sampled_from([1, 8, 16]),
 )
 @settings(max_examples=30, deadline=None)
-def test_a_loss_never_shortens_a_step_of_programs(names: list[str], strategy: str, num_ranks: int) -> None:
+def test_a_loss_never_shortens_a_step_of_programs(names, strategy, num_ranks):
     topology = load_network("dgx-h100").topology(num_ranks)
 
     lost = simulate_step(PROFILE, topology=topology, strategy=strategy, inefficiencies=names, bucket_cap_mb=1)
@@ -185,7 +181,7 @@ def test_a_loss_never_shortens_a_step_of_programs(names: list[str], strategy: st
         assert lost.efficiency == 1
 
 
-def test_all_is_what_applies() -> None:
+def test_all_is_what_applies():
     on_gpus = simulate_step(PROFILE, topology=DGX, inefficiencies="all")
     over_gloo = simulate_step(PROFILE, topology=SWITCH, inefficiencies="all", transport_model="gloo")
     with_a_late_rank = simulate_step(
@@ -216,29 +212,27 @@ def test_all_is_what_applies() -> None:
         ),
     ],
 )
-def test_a_term_that_was_named_and_does_not_apply_is_refused(
-    inefficiencies: str, options: dict[str, str], message: str
-) -> None:
+def test_a_term_that_was_named_and_does_not_apply_is_refused(inefficiencies, options, message):
     with pytest.raises(NotSupportedError, match=f"inefficiencies: .*{message}"):
         simulate_step(PROFILE, topology=SWITCH, inefficiencies=inefficiencies, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("inefficiencies", ["lat", "late:sigma=2", "input:seconds=1"])
-def test_unknown_terms_and_parameters_are_named(inefficiencies: str) -> None:
+def test_unknown_terms_and_parameters_are_named(inefficiencies):
     with pytest.raises(
         UnknownInefficiencyError, match=f"inefficiencies: .*{inefficiencies.partition(':')[0]}"
     ):
         simulate_step(PROFILE, topology=SWITCH, inefficiencies=inefficiencies)
 
 
-def test_the_expected_maximum_is_that_of_the_textbook() -> None:
+def test_the_expected_maximum_is_that_of_the_textbook():
     assert expected_maximum(1) == pytest.approx(0, abs=1e-9)
     assert expected_maximum(2) == pytest.approx(1 / sqrt(pi), abs=1e-6)
     assert expected_maximum(3) == pytest.approx(3 / (2 * sqrt(pi)), abs=1e-6)
     assert all(a < b for a, b in pairwise(map(expected_maximum, (4, 8, 64, 1024))))
 
 
-def test_every_constant_has_a_source() -> None:
+def test_every_constant_has_a_source():
     table = inefficiency_table()
 
     assert table.sources.keys() == {"contention", "late", "copies", "optimizer"}

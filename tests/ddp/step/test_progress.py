@@ -1,7 +1,5 @@
 """Over a transport that makes progress on calls, buckets advance at hooks, launches and waits alone."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +24,7 @@ def profile_of(ready_ms: list[int], nbytes: int = MIB) -> Profile:
     return given_profile([nbytes] * len(ready_ms), ready_ms[::-1])
 
 
-def test_the_second_step_of_a_ring_is_posted_at_the_next_hook() -> None:
+def test_the_second_step_of_a_ring_is_posted_at_the_next_hook():
     step_ps = simulate("ring", nbytes=MIB, topology=switch(2)).time_ps // 2
 
     step = simulate_step(profile_of([1, 3]), topology=switch(2), bucket_cap_mb=1, transport_model=ON_CALLS)
@@ -37,7 +35,7 @@ def test_the_second_step_of_a_ring_is_posted_at_the_next_hook() -> None:
     assert step.time_ps == second.end_ps
 
 
-def test_the_end_of_a_collective_is_noticed_at_a_hook() -> None:
+def test_the_end_of_a_collective_is_noticed_at_a_hook():
     step_ps = simulate("ring", nbytes=MIB, topology=switch(2)).time_ps // 2
     profile = profile_of([1, 2, 3, 9])
 
@@ -46,7 +44,7 @@ def test_the_end_of_a_collective_is_noticed_at_a_hook() -> None:
     assert [run.end_ps for run in step.buckets[:2]] == [4 * MS, 10 * MS + step_ps]
 
 
-def test_while_a_rank_waits_everything_goes_on() -> None:
+def test_while_a_rank_waits_everything_goes_on():
     profile = profile_of([1, 2, 3])
     alike = {"topology": switch(4), "bucket_cap_mb": 1, "strategy": "after_backward"}
 
@@ -67,13 +65,8 @@ def test_while_a_rank_waits_everything_goes_on() -> None:
 )
 @settings(max_examples=40, deadline=None)
 def test_all_engines_notice_what_is_complete_at_the_same_times(
-    ready_ms: list[int],
-    nbytes: int,
-    num_ranks: int,
-    algorithm: str,
-    strategy: str,
-    transport: str | TransportModel,
-) -> None:
+    ready_ms, nbytes, num_ranks, algorithm, strategy, transport
+):
     def step(engine: str) -> StepRun:
         return simulate_step(
             profile_of(sorted(ready_ms), nbytes),
@@ -95,7 +88,7 @@ def test_all_engines_notice_what_is_complete_at_the_same_times(
     assert (makespan.time_ps, makespan.buckets) == (ranks.time_ps, ranks.buckets)
 
 
-def test_calls_that_touch_are_one_period_and_the_last_does_not_end() -> None:
+def test_calls_that_touch_are_one_period_and_the_last_does_not_end():
     attention = Attention.of([(1, 1), (3, 5), (5, 7), (9, 12)], 12)
 
     assert attention == Attention(((1, 1), (3, 7)), 9)
@@ -107,9 +100,7 @@ def test_calls_that_touch_are_one_period_and_the_last_does_not_end() -> None:
     from_ps=st.integers(0, 40),
     ends=st.tuples(st.integers(0, 45), st.integers(0, 45)).map(sorted),
 )
-def test_what_is_within_says_when_a_rank_looks(
-    calls: list[tuple[int, int]], from_ps: int, ends: list[int]
-) -> None:
+def test_what_is_within_says_when_a_rank_looks(calls, from_ps, ends):
     attention = Attention.of(sorted((since, since + length) for since, length in calls), from_ps)
     since, until = ends
 
@@ -119,13 +110,13 @@ def test_what_is_within_says_when_a_rank_looks(
 
 
 @pytest.mark.parametrize("transport", ["gloo", "ideal"])
-def test_on_one_rank_calls_change_nothing(transport: str) -> None:
+def test_on_one_rank_calls_change_nothing(transport):
     step = simulate_step(profile_of([1, 2]), topology=switch(1), transport_model=transport)
 
     assert step.time_ps == 3 * MS
 
 
-def test_late_ranks_call_at_other_times_and_are_refused() -> None:
+def test_late_ranks_call_at_other_times_and_are_refused():
     with pytest.raises(NotSupportedError, match="must call at the same times"):
         simulate_step(
             profile_of([1, 2]),
@@ -135,7 +126,7 @@ def test_late_ranks_call_at_other_times_and_are_refused() -> None:
         )
 
 
-def test_over_gloo_a_bucket_sets_out_beside_the_one_before_it() -> None:
+def test_over_gloo_a_bucket_sets_out_beside_the_one_before_it():
     profile, alike = profile_of([1, 1]), {"topology": switch(2), "bucket_cap_mb": 1}
 
     together = simulate_step(profile, transport_model="gloo", **alike)

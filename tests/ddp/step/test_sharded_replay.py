@@ -1,7 +1,5 @@
 """Fully sharded steps: exact where nothing overlaps, and what sharding sends."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +22,7 @@ def half_a_ring_ps(nbytes: int) -> int:
     return (RANKS - 1) * (LATENCY_PS + -(-nbytes // RANKS * 10**12 // BANDWIDTH))
 
 
-def test_without_prefetch_every_gather_waits_for_the_scatter_before_it() -> None:
+def test_without_prefetch_every_gather_waits_for_the_scatter_before_it():
     """But for the scatter behind which the first unit computes, which stays gathered."""
     gather_ps, scatter_ps = half_a_ring_ps(2 * MIB), half_a_ring_ps(4 * MIB)
 
@@ -33,7 +31,7 @@ def test_without_prefetch_every_gather_waits_for_the_scatter_before_it() -> None
     assert run.time_ps == PROFILE.compute_ps + (2 * UNITS - 1) * gather_ps + (UNITS - 1) * scatter_ps
 
 
-def test_on_a_fast_network_a_step_waits_for_the_first_gather_of_each_pass_and_the_last_scatter() -> None:
+def test_on_a_fast_network_a_step_waits_for_the_first_gather_of_each_pass_and_the_last_scatter():
     fast = Topology.switch(num_ranks=RANKS, bandwidth="1TB/s", latency=0)
     profile = PROFILE.model_copy(update={"forward_seconds": 0.05})
 
@@ -46,7 +44,7 @@ def test_on_a_fast_network_a_step_waits_for_the_first_gather_of_each_pass_and_th
     assert run.time_ps == profile.compute_ps + sum(bucket.exposed_ps for bucket in exposed)
 
 
-def test_units_are_gathered_twice_but_for_the_first_and_scattered_once() -> None:
+def test_units_are_gathered_twice_but_for_the_first_and_scattered_once():
     run = simulate_step(PROFILE, topology=SWITCH, strategy="fsdp")
 
     sent = [(bucket.collective, bucket.nbytes) for bucket in run.buckets]
@@ -55,14 +53,14 @@ def test_units_are_gathered_twice_but_for_the_first_and_scattered_once() -> None
     assert len(sent) == 3 * UNITS - 1
 
 
-def test_units_that_stay_are_gathered_once() -> None:
+def test_units_that_stay_are_gathered_once():
     run = simulate_step(PROFILE, topology=SWITCH, strategy="fsdp:reshard=False,gathered_bits=32")
 
     sent = [(bucket.collective, bucket.nbytes) for bucket in run.buckets]
     assert sent == [*[("all_gather", 4 * MIB)] * UNITS, *[("reduce_scatter", 4 * MIB)] * UNITS]
 
 
-def test_copies_are_waited_for_by_the_collective_or_by_the_computation() -> None:
+def test_copies_are_waited_for_by_the_collective_or_by_the_computation():
     """Shards into a gather, gradients into a scatter; parameters out of what was gathered."""
     copied = {"inefficiencies": ["copies"], "device": "a100"}
     each_way = load_device("a100").memory_bandwidth // 2
@@ -81,9 +79,7 @@ def test_copies_are_waited_for_by_the_collective_or_by_the_computation() -> None
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(0, 3), st.booleans())
-def test_parameters_of_a_block_travel_and_compute_as_the_block_does(
-    parts: list[int], prefetch: int, reshard: bool
-) -> None:
+def test_parameters_of_a_block_travel_and_compute_as_the_block_does(parts, prefetch, reshard):
     """Whether a profile has whole blocks, or the parameters of each, and however many of the root."""
     whole = Profile.uniform(num_buckets=len(parts) + 1, bucket_bytes=4 * MIB, seconds_per_bucket=0.01)
     names = ["model", *(f"model.layers.{place}" for place in range(len(parts)))]
@@ -115,7 +111,7 @@ def test_parameters_of_a_block_travel_and_compute_as_the_block_does(
     assert runs[0].buckets == runs[1].buckets
 
 
-def test_a_model_of_many_parameters_has_a_unit_for_each_block_and_the_root() -> None:
+def test_a_model_of_many_parameters_has_a_unit_for_each_block_and_the_root():
     run = simulate_step(load_profile("llama3-8b"), topology=SWITCH, strategy="fsdp")
 
     assert run.num_buckets == 32 + 1
@@ -125,8 +121,8 @@ def test_a_model_of_many_parameters_has_a_unit_for_each_block_and_the_root() -> 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(1, 8), st.integers(0, 3), st.booleans(), st.integers(10**8, 10**11))
 def test_a_step_takes_its_computation_and_at_most_all_of_its_communication_besides(
-    ranks: int, prefetch: int, reshard: bool, bandwidth: int
-) -> None:
+    ranks, prefetch, reshard, bandwidth
+):
     topology = Topology.switch(num_ranks=ranks, bandwidth=bandwidth, latency="1us")
 
     run = simulate_step(PROFILE, topology=topology, strategy=f"fsdp:prefetch={prefetch},reshard={reshard}")
@@ -137,7 +133,7 @@ def test_a_step_takes_its_computation_and_at_most_all_of_its_communication_besid
 
 
 @pytest.mark.parametrize("engine", ["events", "ranks"])
-def test_engines_agree(engine: str) -> None:
+def test_engines_agree(engine):
     runs = [
         simulate_step(PROFILE, topology=SWITCH, strategy="fsdp", engine=name)  # type: ignore[arg-type]
         for name in ("auto", engine)
@@ -146,7 +142,7 @@ def test_engines_agree(engine: str) -> None:
     assert runs[0].time_ps == runs[1].time_ps
 
 
-def test_contention_makes_the_step_longer_and_the_optimizer_is_divided() -> None:
+def test_contention_makes_the_step_longer_and_the_optimizer_is_divided():
     inefficiencies = {"inefficiencies": ["contention", "optimizer"], "device": "a100"}
 
     ideal, lossy = (
@@ -157,7 +153,7 @@ def test_contention_makes_the_step_longer_and_the_optimizer_is_divided() -> None
     assert ideal.time_ps < lossy.time_ps
 
 
-def test_a_model_of_seventy_billion_parameters_scales_on_its_network() -> None:
+def test_a_model_of_seventy_billion_parameters_scales_on_its_network():
     from sim import load_network
 
     topology = load_network("dgx-h100").topology(64)
@@ -169,7 +165,7 @@ def test_a_model_of_seventy_billion_parameters_scales_on_its_network() -> None:
     assert 0.9 < run.efficiency < 1
 
 
-def test_progress_on_calls_is_refused() -> None:
+def test_progress_on_calls_is_refused():
     with pytest.raises(NotSupportedError, match="transport_model='nccl'"):
         simulate_step(PROFILE, topology=SWITCH, strategy="fsdp", transport_model="gloo")
 
@@ -182,12 +178,12 @@ def test_progress_on_calls_is_refused() -> None:
         ("fsdp:gathered_bits=12", "gathered_bits must be 8, 16, 32 or 64"),
     ],
 )
-def test_impossible_parameters_are_refused(name: str, message: str) -> None:
+def test_impossible_parameters_are_refused(name, message):
     with pytest.raises(UnknownStrategyError, match=message):
         resolve_strategy(name)
 
 
-def test_what_is_simulated_only_is_not_among_the_strategies_that_train() -> None:
+def test_what_is_simulated_only_is_not_among_the_strategies_that_train():
     assert resolve_strategy("fsdp").simulated_only
     assert not any(strategy.simulated_only for strategy in STRATEGIES.values())
 

@@ -1,7 +1,5 @@
 """A simulated step equals its closed form, and what the reducer's rules imply."""
 
-from __future__ import annotations
-
 import json
 from unittest.mock import patch
 
@@ -28,9 +26,7 @@ SWITCH_64 = Topology.switch(num_ranks=64, bandwidth="100Gbps", latency="2us")
 
 
 @pytest.mark.parametrize(("compute_seconds", "nanoseconds"), [(0.005, 44_632_768), (0.002, 39_062_144)])
-def test_equal_buckets_on_a_switch_take_the_time_of_the_closed_form(
-    compute_seconds: float, nanoseconds: int
-) -> None:
+def test_equal_buckets_on_a_switch_take_the_time_of_the_closed_form(compute_seconds, nanoseconds):
     profile = Profile.uniform(num_buckets=8, bucket_bytes=25 * MIB, seconds_per_bucket=compute_seconds)
 
     step = simulate_step(profile, topology=SWITCH_64, bucket_cap_mb=25, algorithm="ring")
@@ -50,8 +46,8 @@ def test_equal_buckets_on_a_switch_take_the_time_of_the_closed_form(
 )
 @settings(max_examples=40)
 def test_each_bucket_starts_when_it_is_complete_and_the_one_before_it_is_done(
-    num_buckets: int, num_elements: int, compute_us: int, num_ranks: int
-) -> None:
+    num_buckets, num_elements, compute_us, num_ranks
+):
     nbytes = 4 * num_elements * num_ranks
     profile = Profile.uniform(num_buckets, nbytes, compute_us / 1e6)
     one = simulate("ring", nbytes=nbytes, topology=switch(num_ranks)).time_ps
@@ -66,7 +62,7 @@ def test_each_bucket_starts_when_it_is_complete_and_the_one_before_it_is_done(
     assert step.num_buckets == (num_buckets if nbytes else 1)
 
 
-def test_chunks_hold_whole_elements() -> None:
+def test_chunks_hold_whole_elements():
     profile = Profile.uniform(num_buckets=1, bucket_bytes=4 * 1_000_003, seconds_per_bucket=0.0)
     alone = simulate("ring", nbytes=profile.nbytes, topology=switch(6), itemsize=4)
 
@@ -75,7 +71,7 @@ def test_chunks_hold_whole_elements() -> None:
 
 @given(profiles())
 @settings(max_examples=20)
-def test_without_overlap_the_step_is_its_compute_and_then_its_communication(profile: Profile) -> None:
+def test_without_overlap_the_step_is_its_compute_and_then_its_communication(profile):
     step = simulate_step(profile, topology=switch(4), strategy="after_backward")
 
     communication = sum(bucket.end_ps - bucket.start_ps for bucket in step.buckets)
@@ -84,7 +80,7 @@ def test_without_overlap_the_step_is_its_compute_and_then_its_communication(prof
 
 @given(profiles())
 @settings(max_examples=20)
-def test_on_one_rank_a_step_takes_its_compute(profile: Profile) -> None:
+def test_on_one_rank_a_step_takes_its_compute(profile):
     step = simulate_step(profile, topology=switch(1))
 
     assert step.time_ps == profile.compute_ps
@@ -93,7 +89,7 @@ def test_on_one_rank_a_step_takes_its_compute(profile: Profile) -> None:
 
 
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "mg_wfbp"])
-def test_a_step_waits_for_its_buffers_before_each_forward_pass(strategy: str) -> None:
+def test_a_step_waits_for_its_buffers_before_each_forward_pass(strategy):
     profile = Profile.uniform(num_buckets=2, bucket_bytes=MIB, seconds_per_bucket=0.001)
     kept = Buffers.by_type([("float32", MIB), ("int64", 80), ("float32", MIB), ("float64", 0)])
 
@@ -111,7 +107,7 @@ def test_a_step_waits_for_its_buffers_before_each_forward_pass(strategy: str) ->
         assert with_buffers.time_ps == without.time_ps + sent_ps > without.time_ps
 
 
-def test_a_trace_holds_compute_and_communication_of_the_whole_step() -> None:
+def test_a_trace_holds_compute_and_communication_of_the_whole_step():
     profile = Profile.uniform(num_buckets=2, bucket_bytes=MIB, seconds_per_bucket=0.001)
 
     step = simulate_step(profile, topology=switch(4), bucket_cap_mb=1)
@@ -128,7 +124,7 @@ def test_a_trace_holds_compute_and_communication_of_the_whole_step() -> None:
     assert json.loads(step.trace.to_json())["otherData"]["algorithm"] == "ring"
 
 
-def test_a_network_on_which_messages_share_links_is_simulated_by_events() -> None:
+def test_a_network_on_which_messages_share_links_is_simulated_by_events():
     shared = nodes(2, 4, nic_bandwidth="100Gbps")
     profile = Profile.uniform(num_buckets=2, bucket_bytes=MIB, seconds_per_bucket=0.0001)
 
@@ -138,9 +134,7 @@ def test_a_network_on_which_messages_share_links_is_simulated_by_events() -> Non
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.sampled_from(["ring", "recursive_doubling", "direct"]))
-def test_each_size_once_is_the_same_where_all_ranks_are_done_together(
-    buckets: int, milliseconds: int, algorithm: str
-) -> None:
+def test_each_size_once_is_the_same_where_all_ranks_are_done_together(buckets, milliseconds, algorithm):
     profile = Profile.uniform(buckets, 4 * MIB, milliseconds / 1000)
     options = {"topology": switch(4), "bucket_cap_mb": 8, "algorithm": algorithm}
 
@@ -154,9 +148,7 @@ def test_each_size_once_is_the_same_where_all_ranks_are_done_together(
 
 @given(st.integers(1, 9), st.integers(4, 40), st.sampled_from(["ring", "halving_doubling"]))
 @settings(max_examples=10, deadline=None)
-def test_between_powers_of_two_a_bucket_takes_what_it_takes(
-    buckets: int, quarters: int, algorithm: str
-) -> None:
+def test_between_powers_of_two_a_bucket_takes_what_it_takes(buckets, quarters, algorithm):
     profile = Profile.uniform(buckets, quarters * MIB // 4, 0.001)
     options = {"topology": switch(4), "bucket_cap_mb": quarters / 4, "algorithm": algorithm}
     exact = simulate_step(profile, **options)
@@ -172,7 +164,7 @@ def test_between_powers_of_two_a_bucket_takes_what_it_takes(
     assert drawn.time_ps == pytest.approx(exact.time_ps, abs=8 * buckets)
 
 
-def test_each_size_is_simulated_every_time_where_collectives_depend_on_when_they_begin() -> None:
+def test_each_size_is_simulated_every_time_where_collectives_depend_on_when_they_begin():
     late = Straggler(1, delay="1ms")
 
     with patch.object(fidelity, "MAX_FOLLOWED", 0):
@@ -182,7 +174,7 @@ def test_each_size_is_simulated_every_time_where_collectives_depend_on_when_they
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "auto"])
-def test_a_step_of_months_is_exact_or_refused(algorithm: str) -> None:
+def test_a_step_of_months_is_exact_or_refused(algorithm):
     topology = Topology.switch(num_ranks=4, bandwidth=1, latency="9000000s")
     profile = Profile.uniform(1, 2**20, 1.0)
 

@@ -1,7 +1,5 @@
 """A training step on a cluster that is not as its topology says: rank threads and the replay agree."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -57,9 +55,7 @@ def assert_same(results: list[Any], step: StepRun) -> None:
 
 @given(STRATEGIES, st.tuples(*[st.integers(0, 10**9)] * 4), st.integers(0, 100))
 @settings(max_examples=8, deadline=None)
-def test_late_ranks_delay_a_step_on_rank_threads_and_in_the_replay_alike(
-    strategy: str, delays: tuple[int, ...], gradient_us: int
-) -> None:
+def test_late_ranks_delay_a_step_on_rank_threads_and_in_the_replay_alike(strategy, delays, gradient_us):
     late = [Straggler(rank, delay=f"{delay}ps") for rank, delay in enumerate(delays)]
 
     run = run_virtual(
@@ -83,9 +79,7 @@ def what_happens(after_ps: int) -> list[list[Condition]]:
 
 @pytest.mark.parametrize("strategy", ["wait_free", "after_backward"])
 @pytest.mark.parametrize("which", range(3))
-def test_what_happens_to_links_changes_a_step_on_rank_threads_and_in_the_replay_alike(
-    which: int, strategy: str
-) -> None:
+def test_what_happens_to_links_changes_a_step_on_rank_threads_and_in_the_replay_alike(which, strategy):
     run = run_virtual(
         lambda rank: steady_step(WIDTHS, strategy, CAP, "ring"),
         LEAF_SPINE,
@@ -98,7 +92,7 @@ def test_what_happens_to_links_changes_a_step_on_rank_threads_and_in_the_replay_
     assert step.time_ps > replayed(40, strategy, topology=LEAF_SPINE).time_ps
 
 
-def test_ranks_that_compute_at_different_speeds_are_refused_by_the_replay() -> None:
+def test_ranks_that_compute_at_different_speeds_are_refused_by_the_replay():
     with pytest.raises(NotSupportedError, match=r"leave out the factor of Straggler\(rank=2, factor=3"):
         replayed(10, "wait_free", Straggler(1, 2), Straggler(2, 3))
     with pytest.raises(NotExactError, match="LinkChange"):
@@ -126,7 +120,7 @@ def all_reduce(count: int) -> int:
         [Straggler(0, 2, "1us"), LinkChange(1, "50us", 0.5), Background(2, 3, "300Mbps")],
     ],
 )
-def test_a_script_takes_what_the_simulation_of_its_collective_takes(conditions: list[Condition]) -> None:
+def test_a_script_takes_what_the_simulation_of_its_collective_takes(conditions):
     run = run_virtual(lambda rank: all_reduce(4000), SWITCH, conditions=conditions)
     expected = simulate("ring", nbytes=16000, itemsize=4, topology=SWITCH, conditions=conditions)
 

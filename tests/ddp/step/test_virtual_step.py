@@ -1,7 +1,5 @@
 """One reducer, two drivers, one time: autograd on rank threads, and the replay of a profile."""
 
-from __future__ import annotations
-
 from itertools import accumulate, cycle, islice, pairwise
 from typing import Any
 
@@ -165,7 +163,7 @@ def steps(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]
     )
 )
 @settings(max_examples=25, deadline=None)
-def test_a_real_step_in_virtual_time_takes_what_the_replay_of_its_profile_takes(step: dict[str, Any]) -> None:
+def test_a_real_step_in_virtual_time_takes_what_the_replay_of_its_profile_takes(step):
     if resolve_strategy(step["strategy"]).needs_timing:
         step["algorithm"] = "ring"  # whose ranks all end at the same time, so rank 0 measures what it takes
 
@@ -184,7 +182,7 @@ def test_a_real_step_in_virtual_time_takes_what_the_replay_of_its_profile_takes(
     {"widths": [12] * 4, "forward_us": 0, "gradient_us": [11], "num_ranks": 2, "strategy": "wait_free",
      "cap": 1e-6, "arrival_overhead": "0us"}
 )  # fmt: skip
-def test_over_gloo_a_real_step_advances_when_its_replay_does(step: dict[str, Any]) -> None:
+def test_over_gloo_a_real_step_advances_when_its_replay_does(step):
     check_agreement(**step, transport_model="gloo")
 
 
@@ -196,7 +194,7 @@ def test_over_gloo_a_real_step_advances_when_its_replay_does(step: dict[str, Any
     )
 )
 @settings(max_examples=settings.default.max_examples // 4, deadline=None)
-def test_a_forward_pass_begins_when_buffers_have_reached_all(step: dict[str, Any]) -> None:
+def test_a_forward_pass_begins_when_buffers_have_reached_all(step):
     assume(step["transport_model"] == "ideal" or step["num_ranks"] <= 2)  # see below
 
     check_agreement(**step, cap=0.002)
@@ -205,7 +203,7 @@ def test_a_forward_pass_begins_when_buffers_have_reached_all(step: dict[str, Any
 @pytest.mark.xfail(
     reason="over Gloo a broadcast reaches more than two ranks one after another; the replay does not follow"
 )
-def test_so_it_does_on_four_ranks_that_buffers_reach_one_after_another() -> None:
+def test_so_it_does_on_four_ranks_that_buffers_reach_one_after_another():
     check_agreement([12, 12], 0, [0], 4, "accumulate:k=2", cap=0.002, buffered=12, transport_model="gloo")
 
 
@@ -218,5 +216,5 @@ def test_so_it_does_on_four_ranks_that_buffers_reach_one_after_another() -> None
     )
 )
 @settings(max_examples=8, deadline=None)
-def test_credit_that_is_free_again_is_used_at_once(step: dict[str, Any]) -> None:
+def test_credit_that_is_free_again_is_used_at_once(step):
     check_agreement(**step)

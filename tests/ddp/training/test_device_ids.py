@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch.distributed as dist
 from torch import nn
@@ -12,7 +8,7 @@ from sim import RankError
 
 
 @pytest.mark.parametrize("wrong", [{"device_ids": [1]}, {"device_ids": ["cuda:0"], "output_device": 1}])
-def test_devices_other_than_the_modules_are_refused(wrong: dict[str, Any]) -> None:
+def test_devices_other_than_the_modules_are_refused(wrong):
     def work(rank: int) -> None:
         dist.init_process_group("nccl")
         DistributedDataParallel(nn.Linear(2, 2).to("cuda:0"), **wrong)

@@ -1,7 +1,5 @@
 """Strategies that update parameters themselves train as plain DDP does, on rank threads in virtual time."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import pickle
@@ -57,9 +55,7 @@ def train(
     delay=st.integers(0, 50),
 )
 @settings(max_examples=15, deadline=None)
-def test_training_ends_with_the_bits_of_training_without_overlap(
-    widths: list[int], strategy: str, optimizer: str, seed: int, delay: int
-) -> None:
+def test_training_ends_with_the_bits_of_training_without_overlap(widths, strategy, optimizer, seed, delay):
     assert_alike(
         lambda rank, name: train(rank, widths, name, optimizer, seed=seed, delay=delay),
         "after_backward",
@@ -69,7 +65,7 @@ def test_training_ends_with_the_bits_of_training_without_overlap(
 
 @pytest.mark.costly
 @pytest.mark.parametrize("strategy", OVERLAPPED)
-def test_a_module_can_be_copied_pickled_and_loaded_while_updates_are_due(strategy: str) -> None:
+def test_a_module_can_be_copied_pickled_and_loaded_while_updates_are_due(strategy):
     def one(rank: int) -> list[bool]:
         model, own = overlapped(layers([3, 4, 2]), strategy, bucket_cap_mb=1e-5, algorithm="native")
         start = {name: value.clone() for name, value in model.state_dict().items()}
@@ -86,7 +82,7 @@ def test_a_module_can_be_copied_pickled_and_loaded_while_updates_are_due(strateg
     assert all(all(results) for results in on_ranks(one))
 
 
-def test_the_optimizers_state_is_divided_among_the_ranks() -> None:
+def test_the_optimizers_state_is_divided_among_the_ranks():
     def one(rank: int) -> tuple[int, int]:
         model, own = overlapped(
             layers([30, 40, 50]), "zero1", "adam", bucket_cap_mb=0.002, algorithm="native"
@@ -135,14 +131,14 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("strategy", ["dear", "priority", "zero1"])
-def test_a_mistake_with_the_optimizer_is_named(mistake: str, strategy: str) -> None:
+def test_a_mistake_with_the_optimizer_is_named(mistake, strategy):
     make, message = MISTAKES[mistake]
 
     with pytest.raises(RankError, match=message):
         on_ranks(lambda rank: make(*overlapped(nn.Linear(2, 2), strategy)))
 
 
-def test_a_strategy_that_updates_parameters_itself_needs_its_optimizer() -> None:
+def test_a_strategy_that_updates_parameters_itself_needs_its_optimizer():
     with pytest.raises(RankError, match=r"strategy dear updates .* itself: .* make .*OverlappedOptimizer"):
         on_ranks(lambda rank: wrapped("dear")(torch.ones(1, 2)))
 
@@ -157,14 +153,12 @@ def test_a_strategy_that_updates_parameters_itself_needs_its_optimizer() -> None
         ("fsdp", {}, "strategy 'fsdp' can be simulated only"),
     ],
 )
-def test_what_a_strategy_cannot_do_is_refused_by_name(
-    strategy: str, options: dict[str, Any], message: str
-) -> None:
+def test_what_a_strategy_cannot_do_is_refused_by_name(strategy, options, message):
     with pytest.raises(RankError, match=message):
         on_ranks(lambda rank: wrapped(strategy, **options))
 
 
-def test_rank_zero_logs_what_became_of_the_buckets(caplog: pytest.LogCaptureFixture) -> None:
+def test_rank_zero_logs_what_became_of_the_buckets(caplog):
     def one(rank: int) -> str:
         model = DistributedDataParallel(layers([3, 4, 2]), strategy="wait_free", algorithm="ring")
         model(torch.ones(1, 3)).sum().backward()
@@ -190,7 +184,7 @@ def test_rank_zero_logs_what_became_of_the_buckets(caplog: pytest.LogCaptureFixt
     assert total.split()[:4] == ["all", "0.0%", "hidden", "104"]
 
 
-def test_accumulation_reduces_every_kth_pass() -> None:
+def test_accumulation_reduces_every_kth_pass():
     def one(rank: int) -> list[float]:
         module = nn.Linear(1, 1, bias=False)
         model = DistributedDataParallel(module, strategy="accumulate:k=3", algorithm="ring")

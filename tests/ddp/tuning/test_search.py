@@ -1,7 +1,5 @@
 """Tuning: never worse than the default, the best of all where few choices exist, and what torch then does."""
 
-from __future__ import annotations
-
 import copy
 from itertools import combinations, pairwise
 from typing import Any
@@ -53,7 +51,7 @@ def simulated(profile: Profile, topology: Topology, trial: Trial, **counted: Any
     ).time_ps
 
 
-def test_a_search_counts_what_a_step_counts() -> None:
+def test_a_search_counts_what_a_step_counts():
     profile = Profile.uniform(num_buckets=3, bucket_bytes=MIB, seconds_per_bucket=0.001)
     topology = Topology.switch(num_ranks=8, bandwidth="100Gbps", latency="2us")
     counted = {"overhead": "50us", "reduction_bandwidth": "5GB/s"}
@@ -67,9 +65,7 @@ def test_a_search_counts_what_a_step_counts() -> None:
 @pytest.mark.costly
 @settings(max_examples=settings.default.max_examples // 3, deadline=None)
 @given(profiles(most=12, kinds=("float32", "float64")), switches(), st.sampled_from((1, 4, 128)))
-def test_what_is_found_is_never_worse_than_the_default(
-    profile: Profile, topology: Topology, max_exact: int
-) -> None:
+def test_what_is_found_is_never_worse_than_the_default(profile, topology, max_exact):
     found = tune(profile, topology, strategies=STRATEGIES, max_exact=max_exact, max_descent=8)
 
     default = simulate_step(profile, topology=topology, bucket_cap_mb=None).time_ps
@@ -82,9 +78,7 @@ def test_what_is_found_is_never_worse_than_the_default(
 @pytest.mark.costly
 @settings(max_examples=settings.default.max_examples // 8, deadline=None)
 @given(profiles(most=5, least=1), switches())
-def test_on_small_profiles_the_best_is_that_of_all_divisions_strategies_and_algorithms(
-    profile: Profile, topology: Topology
-) -> None:
+def test_on_small_profiles_the_best_is_that_of_all_divisions_strategies_and_algorithms(profile, topology):
     algorithms = ("ring", "tree")
     found = tune(profile, topology, strategies=STRATEGIES, algorithms=algorithms)
 
@@ -102,7 +96,7 @@ def test_on_small_profiles_the_best_is_that_of_all_divisions_strategies_and_algo
     assert found.best.time_ps == min(times)
 
 
-def test_every_cap_on_a_plateau_gives_its_step() -> None:
+def test_every_cap_on_a_plateau_gives_its_step():
     profile = profile_of([MIB, 3 * MIB, 2 * MIB, MIB, 5 * MIB, MIB // 2], [6, 5, 4, 3, 2, 1])
     topology = Topology.switch(num_ranks=8, bandwidth="25Gbps", latency="300us")
 
@@ -122,13 +116,13 @@ def test_every_cap_on_a_plateau_gives_its_step() -> None:
 
 @settings(max_examples=settings.default.max_examples // 4, deadline=None)
 @given(profiles(most=9), switches())
-def test_a_search_is_repeated_exactly(profile: Profile, topology: Topology) -> None:
+def test_a_search_is_repeated_exactly(profile, topology):
     options: dict[str, Any] = {"strategies": STRATEGIES, "max_exact": 4, "max_descent": 10}
 
     assert tune(profile, topology, **options) == tune(profile, topology, **options)
 
 
-def test_a_search_that_is_interrupted_keeps_the_best_so_far() -> None:
+def test_a_search_that_is_interrupted_keeps_the_best_so_far():
     def interrupt(trial: Trial) -> None:
         seen.append(trial)
         if len(seen) == 5:
@@ -152,7 +146,7 @@ def test_a_search_that_is_interrupted_keeps_the_best_so_far() -> None:
     assert found.best.time_ps == min(trial.time_ps for trial in seen)
 
 
-def test_an_algorithm_that_refuses_the_ranks_is_left_out_with_its_reason() -> None:
+def test_an_algorithm_that_refuses_the_ranks_is_left_out_with_its_reason():
     profile = Profile.uniform(num_buckets=2, bucket_bytes=MIB, seconds_per_bucket=0.001)
     topology = Topology.switch(num_ranks=6, bandwidth="10Gbps", latency="50us")
 
@@ -173,7 +167,7 @@ def one_rank() -> Any:
 
 
 @pytest.mark.parametrize("by_list", [False, True])
-def test_stock_ddp_builds_the_buckets_that_were_found(one_rank: None, by_list: bool) -> None:
+def test_stock_ddp_builds_the_buckets_that_were_found(one_rank, by_list):
     widths = [300, 200, 400, 100, 250, 300]
     layers = [nn.Linear(a, b, bias=False) for a, b in pairwise(widths)]
     sizes = [layer.weight.numel() for layer in layers]
@@ -195,7 +189,7 @@ def test_stock_ddp_builds_the_buckets_that_were_found(one_rank: None, by_list: b
         assert tuple(int(size) for size in rebuilt.split(",")) == trial.nbytes
 
 
-def test_strategies_whose_step_is_another_one_are_left_out_by_name() -> None:
+def test_strategies_whose_step_is_another_one_are_left_out_by_name():
     profile = Profile.uniform(num_buckets=3, bucket_bytes=MIB, seconds_per_bucket=0.001)
     topology = Topology.switch(num_ranks=4, bandwidth="10Gbps", latency="50us")
 
@@ -208,7 +202,7 @@ def test_strategies_whose_step_is_another_one_are_left_out_by_name() -> None:
 
 
 @pytest.mark.costly
-def test_of_many_algorithms_and_strategies_the_most_promising_are_searched() -> None:
+def test_of_many_algorithms_and_strategies_the_most_promising_are_searched():
     profile = profile_of([MIB] * 6, list(range(6, 0, -1)))
     topology = Topology.switch(num_ranks=8, bandwidth="10Gbps", latency="100us")
     options: dict[str, Any] = {"algorithms": ("ring", "tree", "naive", "swing"), "strategies": STRATEGIES}
@@ -227,9 +221,7 @@ def test_of_many_algorithms_and_strategies_the_most_promising_are_searched() -> 
 @pytest.mark.costly
 @settings(max_examples=settings.default.max_examples // 8, deadline=None)
 @given(st.lists(st.integers(1, MIB), min_size=9, max_size=24), switches())
-def test_a_list_of_caps_is_no_worse_than_optimal_merging_by_a_strategy(
-    sizes: list[int], topology: Topology
-) -> None:
+def test_a_list_of_caps_is_no_worse_than_optimal_merging_by_a_strategy(sizes, topology):
     profile = profile_of([4 * size for size in sizes], range(len(sizes), 0, -1))
     merged = simulate_step(profile, topology=topology, strategy="mg_wfbp").time_ps
 

@@ -1,7 +1,5 @@
 """Graphs that change, leave parameters out, or compute again; inputs that end early on some ranks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

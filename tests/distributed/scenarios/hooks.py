@@ -1,7 +1,5 @@
 """Communication hooks: torch's own run unchanged and give torch's bits; wrong ones are told by name."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from functools import partial
 from types import SimpleNamespace

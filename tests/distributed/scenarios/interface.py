@@ -1,7 +1,5 @@
 """The rest of torch's interface, row by row of docs/ddp.md."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

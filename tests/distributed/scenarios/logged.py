@@ -1,7 +1,5 @@
 """Logging data and private names of DDP: those of torch's, but for times."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest import mock
 

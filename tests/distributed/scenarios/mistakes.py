@@ -1,7 +1,5 @@
 """Mistakes of users: told on every rank, by name, without spoiling the calls that follow."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections.abc import Callable

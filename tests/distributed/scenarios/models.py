@@ -1,7 +1,5 @@
 """Models, data, and the training that most scenarios vary."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any

@@ -13,8 +13,6 @@ comes to over Gloo is what torch's and ours must come to anywhere, bit for bit: 
 sum.  Of more there are several, so scenarios of more ranks compare the two at the same place.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext

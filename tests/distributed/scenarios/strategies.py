@@ -1,7 +1,5 @@
 """Strategies of overlap train, clip and record as torch's DDP does with a plain optimizer."""
 
-from __future__ import annotations
-
 from itertools import accumulate, cycle, pairwise
 from typing import Any
 

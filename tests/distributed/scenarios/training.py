@@ -1,7 +1,5 @@
 """Training: gradients, parameters and buffers of every step, on the same data on the same ranks."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import tempfile

@@ -1,7 +1,5 @@
 """Clusters of tests: a switch, and what ranks on it do."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Generator
 from typing import Any

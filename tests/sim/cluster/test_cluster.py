@@ -1,7 +1,5 @@
 """Rank threads: one at a time, in order of virtual time, and a run repeats exactly."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
@@ -14,13 +12,13 @@ from sim.errors import RankError, SimulationError
 from tests.sim.cluster.clusters import after, make_cluster, this_rank
 
 
-def test_a_thread_that_is_no_rank_has_no_current_rank() -> None:
+def test_a_thread_that_is_no_rank_has_no_current_rank():
     assert Cluster.current() is None
     assert make_cluster(2).run(lambda rank: this_rank().rank) == [0, 1]
 
 
 @given(st.lists(st.lists(st.integers(0, 20), max_size=6), min_size=1, max_size=5))
-def test_whatever_ranks_do_runs_in_order_of_time_and_repeats(delays_of_ranks: list[list[int]]) -> None:
+def test_whatever_ranks_do_runs_in_order_of_time_and_repeats(delays_of_ranks):
     def observe() -> tuple[list[int], list[tuple[int, int]]]:
         log: list[tuple[int, int]] = []
 
@@ -42,7 +40,7 @@ def test_whatever_ranks_do_runs_in_order_of_time_and_repeats(delays_of_ranks: li
     assert [time_ps for time_ps, _ in first[1]] == sorted(time_ps for time_ps, _ in first[1])
 
 
-def test_exactly_one_rank_runs_at_any_time() -> None:
+def test_exactly_one_rank_runs_at_any_time():
     running: list[int] = []
 
     def work(rank: int) -> None:
@@ -79,7 +77,7 @@ class Recorder:
 
 
 @pytest.mark.parametrize("ending", ["returns", "raises", "deadlocks"])
-def test_contexts_are_in_place_while_their_rank_runs_and_gone_afterwards(ending: str) -> None:
+def test_contexts_are_in_place_while_their_rank_runs_and_gone_afterwards(ending):
     context = Recorder()
 
     def work(rank: int) -> None:
@@ -103,7 +101,7 @@ def test_contexts_are_in_place_while_their_rank_runs_and_gone_afterwards(ending:
     assert context.switches >= 9
 
 
-def test_a_second_run_goes_on_where_the_first_ended() -> None:
+def test_a_second_run_goes_on_where_the_first_ended():
     cluster = make_cluster(3)
     order: list[int] = []
 
@@ -117,7 +115,7 @@ def test_a_second_run_goes_on_where_the_first_ended() -> None:
     assert order == [0, 1, 2, 2, 1, 0]
 
 
-def test_a_cluster_that_failed_refuses_to_run_again() -> None:
+def test_a_cluster_that_failed_refuses_to_run_again():
     cluster = make_cluster(1)
     with pytest.raises(RankError):
         cluster.run(lambda rank: 1 / 0)
@@ -126,12 +124,12 @@ def test_a_cluster_that_failed_refuses_to_run_again() -> None:
         cluster.run(lambda rank: rank)
 
 
-def test_a_rank_cannot_run_a_cluster() -> None:
+def test_a_rank_cannot_run_a_cluster():
     with pytest.raises(RankError, match="outside of the ranks"):
         make_cluster(1).run(lambda rank: make_cluster(1).run(lambda inner: inner))
 
 
-def test_only_ranks_that_have_a_thread_run_and_the_times_of_others_are_noted() -> None:
+def test_only_ranks_that_have_a_thread_run_and_the_times_of_others_are_noted():
     cluster = make_cluster(4, threads=[2, 0])
 
     def work(rank: int) -> int:
@@ -147,7 +145,7 @@ def test_only_ranks_that_have_a_thread_run_and_the_times_of_others_are_noted() -
     assert cluster.thread_of(1) is None
 
 
-def test_a_rank_that_leaves_ends_its_thread_and_nothing_that_it_has_started() -> None:
+def test_a_rank_that_leaves_ends_its_thread_and_nothing_that_it_has_started():
     cluster = make_cluster(2)
     started: list[Any] = []
 

@@ -49,9 +49,7 @@ def log_of(pauses: Sequence[Sequence[int]], order: RandomOrder | None) -> list[t
 
 
 @given(PAUSES, st.integers(0, 99))
-def test_an_order_at_random_is_repeated_by_its_seed_and_changes_no_time(
-    pauses: list[list[int]], seed: int
-) -> None:
+def test_an_order_at_random_is_repeated_by_its_seed_and_changes_no_time(pauses, seed):
     by_chance = log_of(pauses, RandomOrder(seed))
 
     assert by_chance == log_of(pauses, RandomOrder(seed))
@@ -59,20 +57,20 @@ def test_an_order_at_random_is_repeated_by_its_seed_and_changes_no_time(
     assert [time_ps for time_ps, _ in by_chance] == sorted(time_ps for time_ps, _ in by_chance)
 
 
-def test_every_order_of_three_ranks_at_one_instant_comes_up_and_without_one_the_least_is_first() -> None:
+def test_every_order_of_three_ranks_at_one_instant_comes_up_and_without_one_the_least_is_first():
     orders = {tuple(number for _, number in log_of([[1]] * 3, RandomOrder(seed))) for seed in range(60)}
 
     assert len(orders) == 6
     assert log_of([[1]] * 3, None) == [(1, 0), (1, 1), (1, 2)]
 
 
-def test_a_rank_may_act_again_at_an_instant_before_another_acts_once() -> None:
+def test_a_rank_may_act_again_at_an_instant_before_another_acts_once():
     orders = {tuple(number for _, number in log_of([[1, 0], [1]], RandomOrder(seed))) for seed in range(30)}
 
     assert orders == {(0, 0, 1), (0, 1, 0), (1, 0, 0)}
 
 
-def test_an_order_is_asked_for_every_turn_and_chooses_among_those_of_the_least_time() -> None:
+def test_an_order_is_asked_for_every_turn_and_chooses_among_those_of_the_least_time():
     order, log = GreatestFirst(), []
 
     def work(number: int) -> None:
@@ -90,9 +88,7 @@ TIMES = st.lists(st.integers(0, 50), max_size=6)
 
 
 @given(charges=TIMES, fires=TIMES)
-def test_an_event_interrupts_a_computation_when_it_fires_and_the_computation_takes_no_longer(
-    charges: list[int], fires: list[int]
-) -> None:
+def test_an_event_interrupts_a_computation_when_it_fires_and_the_computation_takes_no_longer(charges, fires):
     handled: list[tuple[int, int]] = []
 
     def run(_: int) -> tuple[int, int, int]:
@@ -109,7 +105,7 @@ def test_an_event_interrupts_a_computation_when_it_fires_and_the_computation_tak
 
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 20))
-def test_a_handler_may_compute_and_start_what_interrupts_again(first: int, again: int, left: int) -> None:
+def test_a_handler_may_compute_and_start_what_interrupts_again(first, again, left):
     def run(_: int) -> list[int]:
         rank, seen = this_rank(), []
 
@@ -125,7 +121,7 @@ def test_a_handler_may_compute_and_start_what_interrupts_again(first: int, again
     assert make_cluster(1).run(run) == [[first, first + 3 + again, first + 3 + again + left]]
 
 
-def test_what_fires_while_the_rank_waits_is_handled_when_it_computes_again() -> None:
+def test_what_fires_while_the_rank_waits_is_handled_when_it_computes_again():
     def run(_: int) -> list[int]:
         rank, seen = this_rank(), []
         env = rank.cluster.env
@@ -138,7 +134,7 @@ def test_what_fires_while_the_rank_waits_is_handled_when_it_computes_again() -> 
     assert make_cluster(1).run(run) == [[9, 11]]
 
 
-def test_a_failure_interrupts_too_and_is_raised_where_it_is_waited_for() -> None:
+def test_a_failure_interrupts_too_and_is_raised_where_it_is_waited_for():
     def run(_: int) -> list[int]:
         rank, seen = this_rank(), []
         work = fails(rank, 5)
@@ -151,7 +147,7 @@ def test_a_failure_interrupts_too_and_is_raised_where_it_is_waited_for() -> None
     assert make_cluster(1).run(run) == [[5, 8]]
 
 
-def test_a_rank_that_is_killed_while_it_may_be_interrupted_has_computed_until_then() -> None:
+def test_a_rank_that_is_killed_while_it_may_be_interrupted_has_computed_until_then():
     handled: list[int] = []
 
     def run(_: int) -> None:

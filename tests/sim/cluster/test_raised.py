@@ -1,7 +1,5 @@
 """Exceptions raised in other threads, and threads with a profile function after one that nobody took."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

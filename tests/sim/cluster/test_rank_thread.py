@@ -1,7 +1,5 @@
 """A rank computes, waits and polls, each in its own time."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Generator
 from typing import Any
@@ -13,7 +11,7 @@ from sim.errors import RankError, SimulationError
 from tests.sim.cluster.clusters import after, fails, make_cluster, this_rank
 
 
-def test_charging_advances_only_the_own_clock() -> None:
+def test_charging_advances_only_the_own_clock():
     cluster = make_cluster(3, compute={"forward": 10})
 
     def work(rank: int) -> Any:
@@ -28,12 +26,12 @@ def test_charging_advances_only_the_own_clock() -> None:
     assert cluster.env.now == 0
 
 
-def test_time_cannot_be_charged_backwards() -> None:
+def test_time_cannot_be_charged_backwards():
     with pytest.raises(RankError, match="backwards"):
         make_cluster(1).run(lambda rank: this_rank().charge_ps(-1))
 
 
-def test_waiting_returns_the_value_at_the_time_of_the_event_or_at_once_if_that_was_earlier() -> None:
+def test_waiting_returns_the_value_at_the_time_of_the_event_or_at_once_if_that_was_earlier():
     def work(rank: int) -> Any:
         me = this_rank()
         me.charge_ps(100 * rank)
@@ -44,7 +42,7 @@ def test_waiting_returns_the_value_at_the_time_of_the_event_or_at_once_if_that_w
     assert make_cluster(3).run(work) == [("done", "earlier", 100 * rank + 7) for rank in range(3)]
 
 
-def test_poll_sees_all_up_to_and_including_the_local_time() -> None:
+def test_poll_sees_all_up_to_and_including_the_local_time():
     def work(rank: int) -> Any:
         me = this_rank()
         event = after(me, 10)
@@ -57,7 +55,7 @@ def test_poll_sees_all_up_to_and_including_the_local_time() -> None:
     assert make_cluster(2).run(work) == [[False, True, True]] * 2
 
 
-def test_poll_lets_ranks_that_are_behind_go_first() -> None:
+def test_poll_lets_ranks_that_are_behind_go_first():
     order: list[int] = []
 
     def work(rank: int) -> None:
@@ -71,7 +69,7 @@ def test_poll_lets_ranks_that_are_behind_go_first() -> None:
     assert order == [2, 1, 0]
 
 
-def test_a_failed_event_raises_its_error_in_every_rank_that_waits() -> None:
+def test_a_failed_event_raises_its_error_in_every_rank_that_waits():
     shared: list[simpy.Process] = []
 
     def work(rank: int) -> Any:
@@ -85,12 +83,12 @@ def test_a_failed_event_raises_its_error_in_every_rank_that_waits() -> None:
     assert make_cluster(3).run(work) == [3, 3, 3]
 
 
-def test_a_failure_that_no_rank_waits_for_fails_the_run() -> None:
+def test_a_failure_that_no_rank_waits_for_fails_the_run():
     with pytest.raises(OSError, match="the link is down"):
         make_cluster(2).run(lambda rank: fails(this_rank(), 3) and None)
 
 
-def test_a_failure_within_a_failure_that_was_caught_is_not_reported_again() -> None:
+def test_a_failure_within_a_failure_that_was_caught_is_not_reported_again():
     def work(rank: int) -> None:
         me = this_rank()
 
@@ -103,7 +101,7 @@ def test_a_failure_within_a_failure_that_was_caught_is_not_reported_again() -> N
     make_cluster(1).run(work)
 
 
-def test_waiting_in_another_thread_than_the_ranks_is_refused() -> None:
+def test_waiting_in_another_thread_than_the_ranks_is_refused():
     def work(rank: int) -> Any:
         me = this_rank()
         caught: list[str] = []

@@ -1,7 +1,5 @@
 """However a run ends, it says why, and no thread of a rank is left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -19,7 +17,7 @@ TURNS = 20
 """Of its work a rank does this much before it interrupts the run."""
 
 
-def test_ranks_that_wait_for_nobody_are_named_with_what_they_wait_for() -> None:
+def test_ranks_that_wait_for_nobody_are_named_with_what_they_wait_for():
     def work(rank: int) -> None:
         me = this_rank()
         me.charge_ps(1_000_000 * rank)
@@ -37,7 +35,7 @@ def test_ranks_that_wait_for_nobody_are_named_with_what_they_wait_for() -> None:
     assert not rank_threads()
 
 
-def test_an_error_names_its_rank_and_shows_the_ranks_own_traceback() -> None:
+def test_an_error_names_its_rank_and_shows_the_ranks_own_traceback():
     unwound: list[int] = []
 
     def deep_inside() -> None:
@@ -63,7 +61,7 @@ def test_an_error_names_its_rank_and_shows_the_ranks_own_traceback() -> None:
     assert not rank_threads()
 
 
-def test_a_rank_that_swallows_its_end_meets_it_again_at_the_next_wait() -> None:
+def test_a_rank_that_swallows_its_end_meets_it_again_at_the_next_wait():
     def work(rank: int) -> None:
         me = this_rank()
         if rank == 1:
@@ -79,7 +77,7 @@ def test_a_rank_that_swallows_its_end_meets_it_again_at_the_next_wait() -> None:
 
 
 @pytest.mark.parametrize("busy", [True, False], ids=["in a computing rank", "in a waiting rank"])
-def test_an_interrupt_stops_a_run_and_leaves_nothing_behind(busy: bool) -> None:
+def test_an_interrupt_stops_a_run_and_leaves_nothing_behind(busy):
     main = threading.main_thread().ident
     assert main is not None
 
@@ -102,7 +100,7 @@ def spin() -> None:
         pass
 
 
-def test_an_interrupt_that_does_not_wake_the_engine_stops_a_rank_that_computes() -> None:
+def test_an_interrupt_that_does_not_wake_the_engine_stops_a_rank_that_computes():
     def work(rank: int) -> None:
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # so the engine's thread sleeps on
         spin()
@@ -113,7 +111,7 @@ def test_an_interrupt_that_does_not_wake_the_engine_stops_a_rank_that_computes()
     assert not rank_threads()
 
 
-def test_a_thread_that_is_on_its_last_way_is_not_stopped_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_is_on_its_last_way_is_not_stopped_again(monkeypatch):
     monkeypatch.setattr(scheduler, "_AGAIN_SECONDS", 0.02)
     stopped_at_the_end: list[BaseException] = []
 
@@ -139,7 +137,7 @@ def test_a_thread_that_is_on_its_last_way_is_not_stopped_again(monkeypatch: pyte
     assert not rank_threads()
 
 
-def test_a_rank_that_swallows_its_end_while_it_computes_meets_it_again() -> None:
+def test_a_rank_that_swallows_its_end_while_it_computes_meets_it_again():
     ends = 0
 
     def work(rank: int) -> None:

@@ -1,7 +1,5 @@
 """Graphs in files, the lines of their keys, and presets against published measurements."""
 
-from __future__ import annotations
-
 import runpy
 import tomllib
 from pathlib import Path

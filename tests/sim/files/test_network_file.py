@@ -1,7 +1,5 @@
 """Networks by name and from files; whatever is wrong in a file is named."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import math

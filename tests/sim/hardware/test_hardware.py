@@ -1,9 +1,5 @@
 """Hardware: kernels of devices, and NCCL's channels."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,7 +68,7 @@ def test_a_table_that_is_no_grid_is_refused(axes, rates, said):
         ({"generation": "ampere", "nvls_one_node": Channels.of(8, "40GB/s")}, "ampere has no NVLink SHARP"),
     ],
 )
-def test_a_value_that_is_not_allowed_is_refused_by_name(fields: dict[str, Any], message: str) -> None:
+def test_a_value_that_is_not_allowed_is_refused_by_name(fields, message):
     good = {"generation": "hopper", "one_node": Channels.of(12, "30GB/s")}
 
     with pytest.raises(TopologyError, match=f"hardware: .*{message}"):
@@ -80,19 +76,19 @@ def test_a_value_that_is_not_allowed_is_refused_by_name(fields: dict[str, Any], 
 
 
 @pytest.mark.parametrize("fields", [{"count": 0}, {"intra_bandwidth": 0}, {"inter_bandwidth": 1.5}])
-def test_channels_without_a_whole_number_are_refused_by_name(fields: dict[str, Any]) -> None:
+def test_channels_without_a_whole_number_are_refused_by_name(fields):
     (name,) = fields
 
     with pytest.raises(TopologyError, match=f"channels: {name}: expected a whole number of at least 1"):
         Channels(**{"count": 1, "intra_bandwidth": 1, "inter_bandwidth": 1, **fields})
 
 
-def test_between_nodes_a_channel_is_as_fast_as_inside_unless_said_otherwise() -> None:
+def test_between_nodes_a_channel_is_as_fast_as_inside_unless_said_otherwise():
     assert Channels.of(8, "40GB/s") == Channels(8, 40 * 10**9, 40 * 10**9)
     assert Channels.of(8, "40GB/s", "200Gbps") == Channels(8, 40 * 10**9, 25 * 10**9)
 
 
-def test_an_amd_host_needs_twice_as_long_to_post_a_message() -> None:
+def test_an_amd_host_needs_twice_as_long_to_post_a_message():
     channels = Channels.of(8, "20GB/s")
 
     assert Hardware("ampere", channels).posting_ps == 10**6
@@ -100,7 +96,7 @@ def test_an_amd_host_needs_twice_as_long_to_post_a_message() -> None:
     assert Hardware("ampere", channels, cpu="amd", net_overhead_ps=0).posting_ps == 0
 
 
-def test_nvls_is_there_where_it_has_channels() -> None:
+def test_nvls_is_there_where_it_has_channels():
     channels = Channels.of(8, "40GB/s")
 
     assert not Hardware("hopper", channels).nvls

@@ -1,7 +1,5 @@
 """Links that change, fail, or carry other traffic, against a brute-force fluid simulator, with ``==``."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -107,7 +105,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @given(cases())
-def test_arrivals_equal_those_of_a_brute_force_simulator_whatever_happens_to_links(case: Case) -> None:
+def test_arrivals_equal_those_of_a_brute_force_simulator_whatever_happens_to_links(case):
     topology, messages, changes, backgrounds = case
     expected = fluid(topology, messages, changes, backgrounds)
 
@@ -120,7 +118,7 @@ def test_arrivals_equal_those_of_a_brute_force_simulator_whatever_happens_to_lin
 
 
 @given(cases())
-def test_links_count_the_bytes_of_messages_wherever_these_have_gone(case: Case) -> None:
+def test_links_count_the_bytes_of_messages_wherever_these_have_gone(case):
     topology, messages, changes, _ = case
     changes = [change for change in changes if not change[2]]
     networks = []
@@ -136,7 +134,7 @@ def test_links_count_the_bytes_of_messages_wherever_these_have_gone(case: Case) 
     assert (abs(single - recorder.link_bytes) <= len(messages)).all()  # whole bytes, at each failure
 
 
-def test_messages_lost_with_a_link_are_named_and_so_is_the_link() -> None:
+def test_messages_lost_with_a_link_are_named_and_so_is_the_link():
     ring = Topology.ring(num_ranks=4, bandwidth=10**9, latency="1us")
     network = network_on(ring)
     LinkEvents(network, lambda links: ring.without_links(links).routing).schedule(
@@ -161,7 +159,7 @@ def test_messages_lost_with_a_link_are_named_and_so_is_the_link() -> None:
     )
 
 
-def test_who_is_cut_off_by_a_failure_is_named() -> None:
+def test_who_is_cut_off_by_a_failure_is_named():
     network = network_of(switch(3), [(10**6, 1, 0)])
 
     with pytest.raises(LinkFailedError, match=r"without rank 1 up: rank 1 cut off from the other ranks$"):
@@ -169,7 +167,7 @@ def test_who_is_cut_off_by_a_failure_is_named() -> None:
 
 
 @pytest.mark.parametrize("endless", [True, False])
-def test_background_on_a_link_that_fails_goes_on_by_another_way(endless: bool) -> None:
+def test_background_on_a_link_that_fails_goes_on_by_another_way(endless):
     tree = Topology.leaf_spine(
         num_ranks=4, hosts_per_leaf=2, num_spines=2, bandwidth=10**9, uplink_bandwidth=10**9, latency=0
     )

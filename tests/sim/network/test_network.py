@@ -1,7 +1,5 @@
 """Transfers against closed forms, with ``==``; whatever else happens is `test_link_events`."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

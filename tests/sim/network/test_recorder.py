@@ -1,7 +1,5 @@
 """A recorder knows how full every link is, and changes nothing."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest
@@ -31,7 +29,7 @@ def recorded(topology: Topology, messages: list[Message]) -> tuple[Recorder, lis
 
 
 @given(cases())
-def test_a_link_is_never_more_than_full_and_empty_at_the_end(case: tuple[Topology, list[Message]]) -> None:
+def test_a_link_is_never_more_than_full_and_empty_at_the_end(case):
     topology, messages = case
 
     recorder, ends = recorded(topology, messages)
@@ -47,7 +45,7 @@ def test_a_link_is_never_more_than_full_and_empty_at_the_end(case: tuple[Topolog
 
 
 @given(cases())
-def test_a_message_alone_saturates_its_narrowest_links(case: tuple[Topology, list[Message]]) -> None:
+def test_a_message_alone_saturates_its_narrowest_links(case):
     topology, (message, *_) = case
     _, source, destination, nbytes = message
 
@@ -62,7 +60,7 @@ def test_a_message_alone_saturates_its_narrowest_links(case: tuple[Topology, lis
     assert recorder.saturated_ps.tolist() == expected
 
 
-def test_links_fill_and_empty_as_flows_come_and_go() -> None:
+def test_links_fill_and_empty_as_flows_come_and_go():
     topology = Topology.switch(num_ranks=3, bandwidth=3 * 10**6, latency="0s")
 
     recorder, _ = recorded(topology, [(0, 0, 2, 3), (10**6, 1, 2, 3)])  # a byte takes 1/3 µs
@@ -73,7 +71,7 @@ def test_links_fill_and_empty_as_flows_come_and_go() -> None:
 
 
 @pytest.mark.parametrize("num_flows", [2, 3, 7])
-def test_a_link_whose_shares_do_not_come_out_is_full_all_the_same(num_flows: int) -> None:
+def test_a_link_whose_shares_do_not_come_out_is_full_all_the_same(num_flows):
     topology = Topology.switch(num_ranks=num_flows + 1, bandwidth=10**6, latency="0s")
 
     recorder, ends = recorded(topology, [(0, rank, num_flows, 10) for rank in range(num_flows)])

@@ -1,7 +1,5 @@
 """Rates and times of transfers that share links, and streams of operations."""
 
-from __future__ import annotations
-
 import pytest
 import simpy
 from hypothesis import given
@@ -41,13 +39,13 @@ def test_rates_are_max_min_fair_whatever_the_order_of_flows(case, random):
     assert max_min_rates([routes[flow] for flow in order], capacity) == [rates[flow] for flow in order]
 
 
-def test_messages_share_a_link_from_when_both_are_there() -> None:
+def test_messages_share_a_link_from_when_both_are_there():
     times = transfer_times([(0, 2, 1_250_000_000, 0.0), (0, 1, 625_000_000, 0.025)], topology=switch(4))
 
     assert times == [0.150004, 0.125004]
 
 
-def test_starts_may_be_text_and_no_transfers_take_no_time() -> None:
+def test_starts_may_be_text_and_no_transfers_take_no_time():
     assert transfer_times([(0, 1, 0, "3us")], topology=switch(4)) == [7e-6]
     assert transfer_times([], topology=switch(4)) == []
 
@@ -62,7 +60,7 @@ def test_starts_may_be_text_and_no_transfers_take_no_time() -> None:
         ((0, 1, 1, -1.0), UnitError, "negative"),
     ],
 )
-def test_an_impossible_transfer_is_refused(transfer: tuple, error: type[Exception], said: str) -> None:
+def test_an_impossible_transfer_is_refused(transfer, error, said):
     with pytest.raises(error, match=said):
         transfer_times([transfer], topology=switch(4))
 

@@ -1,7 +1,5 @@
 """Conditions: the topologies that they make of one, and what is refused."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest
@@ -34,7 +32,7 @@ def slowed(draw: st.DrawFn) -> Scenario:
 
 
 @given(slowed())
-def test_routes_of_slow_ranks_have_private_links_at_their_ends_and_are_paths(scenario: Scenario) -> None:
+def test_routes_of_slow_ranks_have_private_links_at_their_ends_and_are_paths(scenario):
     base, slow, factors = scenario.base, scenario.topology, scenario.factors
     wiring = slow.routing.wiring()
     assert len(wiring.tail) == len(wiring.head) == slow.num_links
@@ -62,7 +60,7 @@ def test_routes_of_slow_ranks_have_private_links_at_their_ends_and_are_paths(sce
     assert (slow.digest() == base.digest()) == (not factors)
 
 
-def test_a_slow_rank_uses_its_part_of_a_shared_card_and_leaves_the_rest_to_others() -> None:
+def test_a_slow_rank_uses_its_part_of_a_shared_card_and_leaves_the_rest_to_others():
     nodes = Topology.nodes(
         num_nodes=2, ranks_per_node=2, intra_bandwidth=10**10, intra_latency=0,
         nics_per_node=1, nic_bandwidth=10**9, nic_latency=0,
@@ -75,7 +73,7 @@ def test_a_slow_rank_uses_its_part_of_a_shared_card_and_leaves_the_rest_to_other
     assert transfer_times([(0, 1, 10**6, 0)], topology=slow) == [4e-4]
 
 
-def test_two_slow_ranks_go_at_the_pace_of_the_slower() -> None:
+def test_two_slow_ranks_go_at_the_pace_of_the_slower():
     slow = Scenario.of(switch(4, 10**9, "1us"), [Straggler(0, 2), Straggler(1, Fraction(7, 3))]).topology
 
     (time,) = transfer_times([(0, 1, 10**6, 0)], topology=slow)
@@ -83,7 +81,7 @@ def test_two_slow_ranks_go_at_the_pace_of_the_slower() -> None:
     assert time == (2 * 10**6 + transfer_ps(10**6, 10**9 * 3 // 7)) / 10**12
 
 
-def test_a_change_of_a_link_changes_what_slow_ranks_get_of_it() -> None:
+def test_a_change_of_a_link_changes_what_slow_ranks_get_of_it():
     scenario = Scenario.of(switch(4, 10**9, "1us"), [Straggler(3, 2), LinkChange("rank 3 up", 0, 0.5)])
     network = scenario.network(simpy.Environment(initial_time=0))
 
@@ -93,7 +91,7 @@ def test_a_change_of_a_link_changes_what_slow_ranks_get_of_it() -> None:
     assert network.env.now == 2 * 10**6 + transfer_ps(10**6, 250_000_000)
 
 
-def test_without_slow_ranks_the_topology_is_the_same_one() -> None:
+def test_without_slow_ranks_the_topology_is_the_same_one():
     topology = switch(4, 10**9, "1us")
 
     assert Scenario.of(topology, [Straggler(1, 1, "1s"), Jitter("1us")]).topology is topology

@@ -1,7 +1,5 @@
 """Fabrics: which links have the sharing table of a port, and who says so."""
 
-from __future__ import annotations
-
 from typing import Any, TypeAlias
 
 import pytest
@@ -48,7 +46,7 @@ def test_ports_of_switches_have_the_table_of_a_fabric_that_loses_unless_links_ha
         assert without.digest() == plain.digest() != lossy.digest()
 
 
-def test_inside_a_node_there_is_no_fabric_and_each_class_of_links_has_a_table_of_its_own() -> None:
+def test_inside_a_node_there_is_no_fabric_and_each_class_of_links_has_a_table_of_its_own():
     for tables, expected in (({"fabric": TCP}, ["down"]), ({"nic_sharing": Sharing((0.5,))}, ["up", "down"])):
         topology = nodes(2, 2, **tables)
 
@@ -59,13 +57,13 @@ def test_inside_a_node_there_is_no_fabric_and_each_class_of_links_has_a_table_of
 
 
 @pytest.mark.parametrize("table", FABRICS.values(), ids=FABRICS)
-def test_one_flow_gets_all_and_more_flows_never_get_more(table: Sharing) -> None:
+def test_one_flow_gets_all_and_more_flows_never_get_more(table):
     assert table.one_way == table.both_ways
     assert table.one_way[0] == 1
     assert list(table.one_way) == sorted(table.one_way, reverse=True)
 
 
 @pytest.mark.parametrize("name", ["ethernet-10g", "ethernet-25g", "ethernet-100g"])
-def test_a_network_brings_its_fabric_and_the_ideal_one_leaves_it_out(name: str) -> None:
+def test_a_network_brings_its_fabric_and_the_ideal_one_leaves_it_out(name):
     assert load_network(name).topology(4).sharing is not None
     assert load_network(name, ideal=True).topology(4).sharing is None

@@ -1,7 +1,5 @@
 """Kinds of networks: the routes and the links of each, what is refused, and where ranks sit."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sharing tables: what flows get of a link by their number and directions, and which links are opposites."""
 
-from __future__ import annotations
-
 import pytest
 
 from collectives.timing import simulate
@@ -19,7 +17,7 @@ def switch(num_ranks: int, **table: list[float]) -> Topology:
     return Topology.switch(num_ranks=num_ranks, bandwidth=f"{GIGABYTE}Bps", latency=0, sharing=table)
 
 
-def test_the_last_part_goes_on_and_directions_mind_each_other_only_if_a_table_says_so() -> None:
+def test_the_last_part_goes_on_and_directions_mind_each_other_only_if_a_table_says_so():
     table, one_way = Sharing((1.0, 0.5), (0.25,)), Sharing((0.9, 0.8))
 
     assert [table.part(flows, False) for flows in (1, 2, 3, 9)] == [1.0, 0.5, 0.5, 0.5]
@@ -27,7 +25,7 @@ def test_the_last_part_goes_on_and_directions_mind_each_other_only_if_a_table_sa
     assert (one_way.both_ways, one_way.minds_direction) == ((0.9, 0.8), False)
 
 
-def test_a_network_whose_flows_get_everything_is_the_same_as_without_tables() -> None:
+def test_a_network_whose_flows_get_everything_is_the_same_as_without_tables():
     whole = switch(4, one_way=[1.0, 1.0], both_ways=[1])
 
     assert whole.sharing is None
@@ -35,12 +33,12 @@ def test_a_network_whose_flows_get_everything_is_the_same_as_without_tables() ->
 
 
 @pytest.mark.parametrize("parts", [(0.0,), (1.1,), (-1,), (float("nan"),), (True,), ("1",), ()])
-def test_a_part_that_is_none_is_refused(parts: tuple[float, ...]) -> None:
+def test_a_part_that_is_none_is_refused(parts):
     with pytest.raises(TopologyError, match="sharing, one_way: expected"):
         Sharing(parts)
 
 
-def test_up_and_down_of_a_rank_are_opposites() -> None:
+def test_up_and_down_of_a_rank_are_opposites():
     topology = switch(3, both_ways=[0.5])
 
     assert topology.sharing is not None
@@ -48,7 +46,7 @@ def test_up_and_down_of_a_rank_are_opposites() -> None:
     assert names == ["rank 0 down", "rank 1 down", "rank 2 down", "rank 0 up", "rank 1 up", "rank 2 up"]
 
 
-def test_of_several_cables_between_two_the_first_is_opposite_to_the_first() -> None:
+def test_of_several_cables_between_two_the_first_is_opposite_to_the_first():
     links = [("a", "b", 10, 0), ("a", "b", 10, 0), ("b", "a", 10, 0), ("b", "a", 10, 0), ("a", "b", 10, 0)]
     graph = Topology.graph(ranks=["a", "b"], links=links)
 
@@ -68,7 +66,7 @@ def test_of_several_cables_between_two_the_first_is_opposite_to_the_first() -> N
     ],
     ids=["two one way", "both ways until one ends", "one comes the other way", "elsewhere"],
 )
-def test_flows_get_the_part_of_so_many_and_of_their_directions(table, messages, seconds) -> None:
+def test_flows_get_the_part_of_so_many_and_of_their_directions(table, messages, seconds):
     sent = [(source, to, int(gigabytes * GIGABYTE), at) for source, to, gigabytes, at in messages]
 
     assert transfer_times(sent, topology=switch(4, **table)) == seconds
@@ -84,7 +82,7 @@ def test_flows_get_the_part_of_so_many_and_of_their_directions(table, messages, 
 )
 def test_a_collective_runs_at_the_part_of_so_many_flows_both_ways(
     algorithm, collective, table, seconds, engine
-) -> None:
+):
     run = simulate(
         algorithm, nbytes=4 * GIGABYTE, topology=switch(4, **table), engine=engine, collective=collective
     )
@@ -92,7 +90,7 @@ def test_a_collective_runs_at_the_part_of_so_many_flows_both_ways(
     assert run.seconds == seconds
 
 
-def test_a_slow_rank_has_the_share_of_a_slow_link() -> None:
+def test_a_slow_rank_has_the_share_of_a_slow_link():
     table = {"one_way": [0.95, 0.9], "both_ways": [0.8]}
     slow = Topology.switch(num_ranks=2, bandwidth=GIGABYTE // 4, latency=0, sharing=table)
 
@@ -103,7 +101,7 @@ def test_a_slow_rank_has_the_share_of_a_slow_link() -> None:
     assert straggling.seconds == simulate("ring", nbytes=8 * GIGABYTE, topology=slow).seconds
 
 
-def test_a_link_is_saturated_while_flows_take_what_the_table_leaves() -> None:
+def test_a_link_is_saturated_while_flows_take_what_the_table_leaves():
     run = simulate("ring", nbytes=4 * GIGABYTE, topology=switch(2, both_ways=[0.5]), observe=True)
 
     assert run.links[0].saturated_seconds == run.seconds

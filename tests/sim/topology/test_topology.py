@@ -1,7 +1,5 @@
 """Routes lead from rank to rank over links that exist; formulas agree with a search."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import replace
 from itertools import pairwise
@@ -144,9 +142,7 @@ def test_a_message_between_groups_of_a_cut_crosses_its_links_on_a_regular_networ
 
 
 @given(topologies())
-def test_no_way_leads_out_of_a_group_without_its_links_out_nor_into_it_without_those_in(
-    topology,
-):
+def test_no_way_leads_out_of_a_group_without_its_links_out_nor_into_it_without_those_in(topology):
     wiring = topology.routing.wiring()
     joins = wiring.joins.tolist()
     links = list(zip(wiring.tail.tolist(), wiring.head.tolist(), strict=True))

@@ -1,7 +1,5 @@
 """Trees of switches, and clusters on them: how traffic is spread, and what oversubscription leaves."""
 
-from __future__ import annotations
-
 import inspect
 from collections import Counter
 from dataclasses import replace

@@ -1,9 +1,6 @@
 """Claims: verdicts follow from cases, and figures are known in advance."""
 
-from __future__ import annotations
-
 import json
-from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
@@ -57,13 +54,11 @@ def finding(holding: set[tuple[str, str]]) -> Finding:
         (NVLINK_OR_SMALL, "holds only if run on NVLink, or on Ethernet with a small model"),
     ],
 )
-def test_a_claim_holds_under_the_shortest_condition_that_tells_its_cases_apart(
-    holding: set[tuple[str, str]], verdict: str
-) -> None:
+def test_a_claim_holds_under_the_shortest_condition_that_tells_its_cases_apart(holding, verdict):
     assert finding(holding).verdict == verdict
 
 
-def test_conditions_of_conditions_stand_in_parentheses() -> None:
+def test_conditions_of_conditions_stand_in_parentheses():
     holding = {("NVLink", "a", 8), ("NVLink", "a", 64), ("NVLink", "b", 8), ("Ethernet", "b", 64)}
     cases = [
         Case(
@@ -87,11 +82,11 @@ def findings() -> dict[str, Finding]:
     return {name: trial() for name, trial in QUICK.items()}
 
 
-def test_the_catalogue_has_fourteen_claims_in_order() -> None:
+def test_the_catalogue_has_fourteen_claims_in_order():
     assert list(TRIALS) == [f"C{number}" for number in range(1, 15)]
 
 
-def test_the_page_in_the_documents_says_what_is_found(findings: dict[str, Finding]) -> None:
+def test_the_page_in_the_documents_says_what_is_found(findings):
     """If this fails: make claims."""
     shipped = (Path(__file__).parents[4] / "docs" / "claims.md").read_text(encoding="utf-8")
 
@@ -101,14 +96,14 @@ def test_the_page_in_the_documents_says_what_is_found(findings: dict[str, Findin
     assert [f"[{name}](#{name.lower()})" in shipped for name in TRIALS] == [True] * 14
 
 
-def test_accumulation_divides_the_number_of_calls(findings: dict[str, Finding]) -> None:
+def test_accumulation_divides_the_number_of_calls(findings):
     assert findings["C8"].verdict == "holds"
     for case in findings["C8"].cases:
         assert case.values["calls_every_pass"] == overlap.PASSES * int(case.values["calls_accumulated"])
 
 
 @pytest.mark.parametrize("wanted", overlap.SHARES)
-def test_the_network_is_given_the_rate_at_which_communication_is_the_stated_share(wanted: Fraction) -> None:
+def test_the_network_is_given_the_rate_at_which_communication_is_the_stated_share(wanted):
     rate = overlap._rate_for(RESNET, wanted)
     topology = Topology.switch(num_ranks=overlap.SHARE_RANKS, bandwidth=rate, latency=overlap.SHARE_LATENCY)
 
@@ -117,14 +112,14 @@ def test_the_network_is_given_the_rate_at_which_communication_is_the_stated_shar
     assert run.exposed_seconds / run.seconds == pytest.approx(float(wanted), abs=1e-6)
 
 
-def test_a_divided_batch_takes_a_divided_time_on_one_rank() -> None:
+def test_a_divided_batch_takes_a_divided_time_on_one_rank():
     whole, divided = (Training(RESNET, NVLINK, divided=factor).profile() for factor in (1, 8))
 
     assert divided.compute_ps == pytest.approx(whole.compute_ps / 8, abs=2)
     assert divided.nbytes == whole.nbytes
 
 
-def test_gradients_in_half_precision_have_half_the_bytes_and_the_same_computation() -> None:
+def test_gradients_in_half_precision_have_half_the_bytes_and_the_same_computation():
     whole, halved = (Training(RESNET, NVLINK, half=wanted).profile() for wanted in (False, True))
 
     assert 2 * halved.nbytes == whole.nbytes
@@ -135,7 +130,7 @@ def test_gradients_in_half_precision_have_half_the_bytes_and_the_same_computatio
 
 
 @pytest.mark.parametrize("schedule", ["GPipe", "1F1B"])
-def test_the_bubble_of_a_schedule_is_that_of_the_closed_form(schedule: str) -> None:
+def test_the_bubble_of_a_schedule_is_that_of_the_closed_form(schedule):
     bubble = pipeline._bubble(schedule, pipeline.STAGES)
 
     assert bubble == pytest.approx(3 / 7, abs=1e-3)
@@ -145,23 +140,23 @@ STAGES = st.integers(0, 3)
 
 
 @pytest.mark.parametrize(("stage", "gigabytes"), [(0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)])
-def test_the_stages_of_zero_leave_what_the_paper_says(stage: int, gigabytes: float) -> None:
+def test_the_stages_of_zero_leave_what_the_paper_says(stage, gigabytes):
     """Figure 1: 7.5 billion parameters on 64 GPUs."""
     assert zero_bytes(7_500_000_000, 64, stage) / 1e9 == pytest.approx(gigabytes, abs=0.05)
 
 
 @given(st.integers(1, 10**6), st.integers(2, 1024), STAGES)
-def test_more_ranks_never_take_more_memory_each(parameters: int, ranks: int, stage: int) -> None:
+def test_more_ranks_never_take_more_memory_each(parameters, ranks, stage):
     assert zero_bytes(parameters, ranks, stage) <= zero_bytes(parameters, ranks - 1, stage)
 
 
-def test_fsdp_keeps_two_units_and_the_rest_gathered() -> None:
+def test_fsdp_keeps_two_units_and_the_rest_gathered():
     sharded = 16 * 70 / 2
 
     assert fsdp_bytes([10, 20, 30], 10, 2) == sharded + (2 * (20 + 30 + 10) + 2 * 30) / 2
 
 
-def test_the_document_has_a_row_for_each_claim_that_was_asked_for() -> None:
+def test_the_document_has_a_row_for_each_claim_that_was_asked_for():
     rows = json.loads(called("c13 C8 --json", program=PROGRAM).stdout)["rows"]
 
     assert [row["id"] for row in rows] == ["C8", "C13"]
@@ -169,20 +164,20 @@ def test_the_document_has_a_row_for_each_claim_that_was_asked_for() -> None:
     assert all(row["figure"] and row["rule"] and row["setup"] for row in rows)
 
 
-def test_what_is_not_installed_is_named_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_installed_is_named_before_any_work(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
     assert "claim C9 needs scikit-learn" in called("C1 C9", code=2, program=PROGRAM).stderr
 
 
-def test_what_cannot_be_is_said_before_any_work() -> None:
+def test_what_cannot_be_is_said_before_any_work():
     assert "no claim 'C15': expected one of C1, C2" in called("C15", code=2, program=PROGRAM).stderr
     assert "there is no folder no" in called("--document no/a.md", code=2, program=PROGRAM).stderr
 
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_replicas_of_a_whole_batch_agree_in_processes() -> None:
+def test_replicas_of_a_whole_batch_agree_in_processes():
     (row,) = json.loads(called("C14 --json", program=PROGRAM).stdout)["rows"]
 
     assert row["verdict"] == "holds only if run with equal parts and no batch norm"

@@ -1,7 +1,5 @@
 """The library inside a node: the default answer beside what was measured, and what is carried over."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from itertools import pairwise

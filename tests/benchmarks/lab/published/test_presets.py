@@ -1,7 +1,5 @@
 """Presets held against the collectives that ship, and against themselves."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Published trainings of one node that are run from scripts."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.lab.published.scripted import ScriptedPrediction, families, predict, scripted_rows, summary

@@ -1,7 +1,5 @@
 """Lost efficiency of published trainings: rows, split and figures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -30,7 +28,7 @@ def found(rate: float) -> list[LostEfficiency]:
     return [lost_efficiency(own, rate) for own in some]
 
 
-def test_rows_that_calibrate_never_judge() -> None:
+def test_rows_that_calibrate_never_judge():
     calibrating = [own for own in KNOWN if own.role == "calibrate"]
 
     assert {(own.model, own.variant) for own in calibrating} == {("BERT-Large", "BSP-A2A")}
@@ -38,7 +36,7 @@ def test_rows_that_calibrate_never_judge() -> None:
     assert len([own for own in KNOWN if own.role == "judge"]) > 200
 
 
-def test_efficiency_is_against_the_row_of_one_gpu() -> None:
+def test_efficiency_is_against_the_row_of_one_gpu():
     own = one("ResNet-50", "WFBP-A2A", 32)
 
     assert own.alone_seconds == pytest.approx(64 / 253.1)
@@ -46,28 +44,24 @@ def test_efficiency_is_against_the_row_of_one_gpu() -> None:
     assert own.strategy == "per_parameter"
 
 
-def test_a_step_on_one_gpu_takes_what_was_published(rate: float) -> None:
+def test_a_step_on_one_gpu_takes_what_was_published(rate):
     alone = replace(one("ResNet-50", "MG-WFBP", 32), gpus=1, efficiency=1.0)
 
     assert lost_efficiency(alone, rate).predicted == pytest.approx(0, abs=1e-9)
 
 
-def test_inefficiencies_are_in_what_is_expected_and_messages_alone_in_what_is_ideal(
-    found: list[LostEfficiency],
-) -> None:
+def test_inefficiencies_are_in_what_is_expected_and_messages_alone_in_what_is_ideal(found):
     assert all({"contention", "late", "copies", "optimizer"} <= set(own.inefficiencies) for own in found)
     assert all(0 <= own.ideal < own.predicted for own in found)
 
 
-def test_what_a_ring_reaches_is_between_nothing_and_the_vendors_rate(rate: float) -> None:
+def test_what_a_ring_reaches_is_between_nothing_and_the_vendors_rate(rate):
     assert 1e9 < rate < 15.75e9
     hardware = hardware_of("ddp_hkbu_ib100")
     assert network_of("ddp_hkbu_ib100", hardware, rate).topology(8).ranks_per_node == 4
 
 
-def test_the_report_has_every_row_and_the_section_every_family(
-    found: list[LostEfficiency], rate: float
-) -> None:
+def test_the_report_has_every_row_and_the_section_every_family(found, rate):
     rows = trainings_result(found).rows
 
     assert [row["error"] for row in rows] == [own.error for own in found]

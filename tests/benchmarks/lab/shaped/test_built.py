@@ -1,7 +1,5 @@
 """Shaped networks, for real: what is built carries what it should, and nothing of it is left."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -89,7 +87,7 @@ def from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.privileged
 @pytest.mark.usefixtures("nothing_is_left", "from_the_first")
-def test_a_link_carries_its_rate_until_it_is_changed_and_nothing_once_it_is_cut() -> None:
+def test_a_link_carries_its_rate_until_it_is_changed_and_nothing_once_it_is_cut():
     call = Call("all_reduce", "ring", 240_000)
 
     def takes(least: float) -> bool:
@@ -111,7 +109,7 @@ def test_a_link_carries_its_rate_until_it_is_changed_and_nothing_once_it_is_cut(
 
 @pytest.mark.privileged
 @pytest.mark.usefixtures("nothing_is_left", "from_the_first")
-def test_flows_that_end_in_a_port_queue_for_it_together() -> None:
+def test_flows_that_end_in_a_port_queue_for_it_together():
     with built(plan(STAR), COMMON) as network, started(network) as hosts:
         one = time_flows(hosts, [(1, 0)], 500_000, repetitions=3)
         two = time_flows(hosts, [(1, 0), (2, 0)], 500_000, repetitions=3)
@@ -122,9 +120,7 @@ def test_flows_that_end_in_a_port_queue_for_it_together() -> None:
 
 @pytest.mark.privileged
 @pytest.mark.usefixtures("nothing_is_left")
-def test_incast_is_predicted_measured_and_written_down(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_incast_is_predicted_measured_and_written_down(tmp_path, monkeypatch):
     few = [incast.Case("exchange", 2, 30_000, 80), incast.Case("all_reduce direct", 2, 30_000, 80)]
     monkeypatch.setattr(incast, "LARGEST", 3)
     monkeypatch.setattr(incast, "REPETITIONS", 1)
@@ -148,7 +144,7 @@ def test_incast_is_predicted_measured_and_written_down(
     "how",
     [signal.SIGKILL, *(pytest.param(own, marks=pytest.mark.slow) for own in (signal.SIGTERM, signal.SIGINT))],
 )
-def test_nothing_is_left_of_a_run_that_is_killed(how: signal.Signals) -> None:
+def test_nothing_is_left_of_a_run_that_is_killed(how):
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -164,7 +160,7 @@ def test_nothing_is_left_of_a_run_that_is_killed(how: signal.Signals) -> None:
 
 @pytest.mark.privileged
 @pytest.mark.usefixtures("nothing_is_left")
-def test_a_host_that_dies_is_named() -> None:
+def test_a_host_that_dies_is_named():
     with built(plan(STAR)) as network, started(network) as hosts:
         os.kill(hosts.processes[1].pid or 0, signal.SIGKILL)
         with pytest.raises(LaunchError, match="the process of host 1 ended by itself"):
@@ -173,9 +169,7 @@ def test_a_host_that_dies_is_named() -> None:
 
 @pytest.mark.privileged
 @pytest.mark.usefixtures("nothing_is_left")
-def test_a_small_network_is_predicted_written_down_built_and_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_network_is_predicted_written_down_built_and_measured(tmp_path, monkeypatch):
     file = tmp_path / "pair.toml"
     file.write_text('schema = 1\nkind = "switch"\nnum_ranks = 2\nbandwidth = "160Mbps"\nlatency = "0s"\n')
     known = tmp_path / "calibration.json"

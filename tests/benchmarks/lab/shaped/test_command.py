@@ -1,8 +1,5 @@
 """The program that builds networks: what it refuses, and what it lacks."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -27,9 +24,7 @@ RING = 'schema = 1\nkind = "ring"\nnum_ranks = 4\nbandwidth = "80Mbps"\nlatency 
         ("--incast ring.toml", "--incast goes alone"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(
-    line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_input_is_one_line_and_exit_code_2(line, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ring.toml").write_text(RING)
 
@@ -46,18 +41,14 @@ STAR = "examples/networks/shaped/four_equal.toml"
 @pytest.mark.parametrize(
     ("user", "absent", "said"), [(1000, "", "need root"), (0, "tc", "made by iproute2, and tc is missing")]
 )
-def test_without_root_or_iproute2_it_says_so(
-    user: int, absent: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_root_or_iproute2_it_says_so(user, absent, said, monkeypatch):
     monkeypatch.setattr(built.os, "geteuid", lambda: user)
     monkeypatch.setattr(built.shutil, "which", lambda name: None if name == absent else name)
 
     assert said in called(STAR, code=2, program=PROGRAM).stderr
 
 
-def test_without_matplotlib_it_goes_on_and_says_that_nothing_was_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_matplotlib_it_goes_on_and_says_that_nothing_was_drawn(tmp_path, monkeypatch):
     nothing = SimpleNamespace(rows=(), as_json=dict)
     monkeypatch.setattr("testbed.output.figure.is_installed", lambda _: False)
     monkeypatch.setattr(built, "check_possible", lambda: None)

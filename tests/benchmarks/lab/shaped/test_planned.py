@@ -1,7 +1,5 @@
 """Shaped networks before they are built: plans, classes of tc, cases and rows."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -58,7 +56,7 @@ NETWORKS = st.one_of(
 
 
 @given(NETWORKS)
-def test_messages_take_the_routes_of_the_simulator(topology: Topology) -> None:
+def test_messages_take_the_routes_of_the_simulator(topology):
     made = plan(topology)
 
     for source in range(topology.num_ranks):
@@ -68,13 +66,13 @@ def test_messages_take_the_routes_of_the_simulator(topology: Topology) -> None:
 
 
 @given(NETWORKS)
-def test_each_link_leaves_by_one_device_at_its_own_rate(topology: Topology) -> None:
+def test_each_link_leaves_by_one_device_at_its_own_rate(topology):
     rates = {end.link: end.rate for end in plan(topology).ends() if end.link is not None}
 
     assert rates == dict(enumerate(topology.link_bandwidth.tolist()))
 
 
-def test_what_switches_cannot_forward_is_refused_by_name() -> None:
+def test_what_switches_cannot_forward_is_refused_by_name():
     ring = Topology.ring(num_ranks=4, bandwidth=1e7, latency=0)
     with pytest.raises(
         NotSupportedError, match=r"pass through rank 1; a shaped network has hosts at its edge"
@@ -89,7 +87,7 @@ def test_what_switches_cannot_forward_is_refused_by_name() -> None:
         plan(switch(1000, 1e7, 0))
 
 
-def test_wires_have_the_rates_of_the_file_without_its_efficiencies(tmp_path: Path) -> None:
+def test_wires_have_the_rates_of_the_file_without_its_efficiencies(tmp_path):
     file = tmp_path / "net.toml"
     file.write_text(
         'schema = 1\nkind = "switch"\nnum_ranks = 3\n'
@@ -112,7 +110,7 @@ def at_a_rate(case: Case) -> float:
 
 
 @pytest.mark.parametrize("num_hosts", range(2, 9))
-def test_every_network_has_24_rows_at_least(num_hosts: int) -> None:
+def test_every_network_has_24_rows_at_least(num_hosts):
     topology = switch(num_hosts, 1e7, 0)
     large = cases.LARGE[0]
     chosen = [
@@ -125,14 +123,14 @@ def test_every_network_has_24_rows_at_least(num_hosts: int) -> None:
     assert len(names) == len(set(names)) >= 24
 
 
-def test_jobs_share_no_host() -> None:
+def test_jobs_share_no_host():
     for case in cases.jobs(7, 1 << 20):
         hosts = Counter(host for call in case.calls for host in call.members)
         assert hosts == Counter(range(7))
     assert list(cases.jobs(3, 1 << 20)) == []
 
 
-def test_the_largest_size_is_the_largest_that_there_is_time_for() -> None:
+def test_the_largest_size_is_the_largest_that_there_is_time_for():
     def chosen(large: int) -> list[Case]:
         return list(cases.collectives(4, large))
 
@@ -141,7 +139,7 @@ def test_the_largest_size_is_the_largest_that_there_is_time_for() -> None:
     assert cases.largest(chosen, at_a_rate, 0.0) == cases.LARGE[-1]
 
 
-def test_the_link_that_changes_is_the_one_with_most_routes_for_its_rate() -> None:
+def test_the_link_that_changes_is_the_one_with_most_routes_for_its_rate():
     two = racks(8, 4)
     (change, _) = (case.change for case in cases.changes(two, 1 << 20, at_a_rate))
     cut = cases.cut(two, 1 << 20, at_a_rate)
@@ -153,7 +151,7 @@ def test_the_link_that_changes_is_the_one_with_most_routes_for_its_rate() -> Non
     assert change.at == pytest.approx(at_a_rate(Case("", cut.calls)) / 2)
 
 
-def test_there_are_twelve_examples_and_each_can_be_built() -> None:
+def test_there_are_twelve_examples_and_each_can_be_built():
     assert len(EXAMPLES) >= 12
     for path in EXAMPLES:
         made = plan(wire(read_network(path)))
@@ -161,7 +159,7 @@ def test_there_are_twelve_examples_and_each_can_be_built() -> None:
         assert made.unbuilt == ()
 
 
-def test_a_host_sends_to_every_other_over_its_link_and_racks_over_the_trunk() -> None:
+def test_a_host_sends_to_every_other_over_its_link_and_racks_over_the_trunk():
     planned = plan(racks(4, 2))
 
     trunk = planned.link_of("leaf 0 to spine 0")
@@ -169,7 +167,7 @@ def test_a_host_sends_to_every_other_over_its_link_and_racks_over_the_trunk() ->
     assert planned.pairs_over(trunk) == [(0, 2), (0, 3), (1, 2), (1, 3)]
 
 
-def test_pairs_have_equal_parts_assured_and_may_take_all() -> None:
+def test_pairs_have_equal_parts_assured_and_may_take_all():
     lines = Shaping().port("eth0", 10**7, [("10.0.0.1", "10.0.0.2"), ("10.0.0.1", "10.0.0.3")])
 
     classes = [line for line in lines if "parent 1:1 " in line and "class" in line]
@@ -179,7 +177,7 @@ def test_pairs_have_equal_parts_assured_and_may_take_all() -> None:
     assert sum("match ip src 10.0.0.1/32 match ip dst" in line for line in lines) == 2
 
 
-def test_a_port_of_a_common_switch_has_one_queue_for_all_and_its_hosts_have_one_for_each() -> None:
+def test_a_port_of_a_common_switch_has_one_queue_for_all_and_its_hosts_have_one_for_each():
     pairs = [("10.0.0.1", "10.0.0.2"), ("10.0.0.3", "10.0.0.2")]
 
     at_switch, at_host = (COMMON.port("eth0", 10**7, pairs, at_switch=own) for own in (True, False))
@@ -190,7 +188,7 @@ def test_a_port_of_a_common_switch_has_one_queue_for_all_and_its_hosts_have_one_
     assert sum("bfifo" in line for line in at_host) == len(pairs)
 
 
-def test_another_rate_changes_the_classes_that_there_are() -> None:
+def test_another_rate_changes_the_classes_that_there_are():
     shaping = Shaping()
     built = shaping.port("eth0", 10**7, [("10.0.0.1", "10.0.0.2")])
 
@@ -201,7 +199,7 @@ def test_another_rate_changes_the_classes_that_there_are() -> None:
     assert all(line.startswith("class change dev eth0") for line in changed)
 
 
-def test_a_burst_is_a_time_of_the_rate_but_at_least_a_frame() -> None:
+def test_a_burst_is_a_time_of_the_rate_but_at_least_a_frame():
     fast, slow = (Shaping().changed("eth0", rate, 0)[0] for rate in (50_000_000, 1000))
 
     assert "burst 8000 " in fast
@@ -212,7 +210,7 @@ def row(predicted: float, *seconds: float, nbytes: int = 1 << 20, family: str = 
     return Row.of(Prediction("net", family, "a case", "all_reduce", "ring", nbytes, 4, predicted), seconds)
 
 
-def test_an_error_is_predicted_over_median_less_one() -> None:
+def test_an_error_is_predicted_over_median_less_one():
     one = row(0.9, 1.5, 1.0, 0.5)
 
     assert one.measured == 1.0
@@ -220,7 +218,7 @@ def test_an_error_is_predicted_over_median_less_one() -> None:
     assert one.spread == pytest.approx(1.0)
 
 
-def test_small_rows_are_judged_apart() -> None:
+def test_small_rows_are_judged_apart():
     errors = figures(
         [row(1.1, 1.0), row(0.8, 1.0, 0.95, 1.05), row(1.02, 1.0), row(3.0, 1.0, nbytes=(512 << 10) - 4)]
     )
@@ -232,11 +230,11 @@ def test_small_rows_are_judged_apart() -> None:
     assert errors["small_median_error"] == pytest.approx(2.0)
 
 
-def test_rows_of_other_families_are_not_taken_for_plain_collectives() -> None:
+def test_rows_of_other_families_are_not_taken_for_plain_collectives():
     assert set(by_family([row(1, 1), row(1, 1, family="two jobs")])) == {"all_reduce ring", "two jobs ring"}
 
 
-def test_json_holds_the_keys_that_are_promised_and_gives_the_row_back() -> None:
+def test_json_holds_the_keys_that_are_promised_and_gives_the_row_back():
     one = row(0.9, 1.5, 1.0)
     content = json.loads(json.dumps(one.as_json()))
 

@@ -1,7 +1,5 @@
 """Validation on recorded measurements: predictions made anew are as near to them as the document says."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache
@@ -60,7 +58,7 @@ def anew(network: str) -> list[Row]:
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_predictions_are_as_near_to_what_was_measured_as_is_promised(network: str) -> None:
+def test_predictions_are_as_near_to_what_was_measured_as_is_promised(network):
     errors = figures(anew(network))
 
     assert errors["num_rows"] >= 24
@@ -69,7 +67,7 @@ def test_predictions_are_as_near_to_what_was_measured_as_is_promised(network: st
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_predictions_are_those_that_were_written_down(network: str) -> None:
+def test_predictions_are_those_that_were_written_down(network):
     for row, again in zip(
         (row for row in rows(network) if row.prediction.family == "collective"), anew(network), strict=True
     ):
@@ -81,7 +79,7 @@ def validation(network: str) -> Validation:
     return Validation(network, predictor(network).topology, tuple(rows(network)), cut, ("x",), "0" * 64)
 
 
-def test_reports_say_what_was_recorded(tmp_path: Path) -> None:
+def test_reports_say_what_was_recorded(tmp_path):
     found = [validation(network) for network in NETWORKS]
     result = shaped_result(found, calibration())
     document = json.loads(json.dumps(result.document(), allow_nan=False))

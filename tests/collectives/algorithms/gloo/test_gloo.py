@@ -1,7 +1,5 @@
 """Gloo's own programs: what ranks exchange, and what they take on a simulated network."""
 
-from __future__ import annotations
-
 import pytest
 
 from collectives import NotSupportedError, Send, simulate

@@ -1,7 +1,5 @@
 """Functions with one slip in their source, as a hand makes it: another constant, sign, bound or kind."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import linecache

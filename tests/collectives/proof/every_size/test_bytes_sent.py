@@ -1,7 +1,5 @@
 """Bytes that are declared, proved for every number of ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -88,9 +86,7 @@ class OffByOne(Ratio):
 
 
 @pytest.mark.parametrize(("name", "collective"), COUNTED)
-def test_the_bytes_of_the_busiest_rank_are_those_declared(
-    name: str, collective: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bytes_of_the_busiest_rank_are_those_declared(name, collective, monkeypatch):
     scope, wrong = judged(resolve_algorithm(name, collective), monkeypatch)
 
     assert (scope.sizes, scope.with_bytes) == ("every size", True)
@@ -106,14 +102,14 @@ def too_many(world_size: int) -> Cost:
 
 
 @pytest.mark.parametrize("declared", [too_few_from_72_ranks_on, too_many])
-def test_bytes_that_are_not_those_declared_are_not_proved(declared: Callable[[int], Cost]) -> None:
+def test_bytes_that_are_not_those_declared_are_not_proved(declared):
     scope = scope_of(replace(resolve_algorithm("naive"), declared_cost=declared))
 
     assert (scope.sizes, scope.with_bytes) == ("every size", False)
 
 
 @pytest.mark.parametrize(("name", "collective"), FORMULAS)
-def test_formulas_say_what_programs_send(name: str, collective: str) -> None:
+def test_formulas_say_what_programs_send(name, collective):
     own, is_equal = resolve_algorithm(name, collective), (name, collective) in EQUAL
     formulas = hints_for(name, collective).formulas
     for case, sizes in CASES:
@@ -168,7 +164,7 @@ def sent_in_turns(
         yield by_turn
 
 
-def test_bits_set_below_a_number_are_counted() -> None:
+def test_bits_set_below_a_number_are_counted():
     for number in range(40):
         for level in range(6):
             counted = as_function(bits_set_below(z3.IntVal(number), z3.IntVal(level)))(OF_POWERS)

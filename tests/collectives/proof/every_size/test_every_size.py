@@ -1,7 +1,5 @@
 """Proofs for every number of ranks: what is proved, and that nothing wrong is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -83,9 +81,7 @@ def steps_one_by_one(world_size: int) -> Cost:
         ),
     ],
 )
-def test_what_is_wrong_or_cannot_be_read_is_not_proved(
-    program: Algorithm, right_for: int | None, said: str
-) -> None:
+def test_what_is_wrong_or_cannot_be_read_is_not_proved(program, right_for, said):
     if right_for is not None:
         verify(program, right_for)
     with pytest.raises(NotProvedError, match=said):
@@ -109,7 +105,7 @@ def part_of(held: Held, place: Place) -> Part | None:
 
 
 @pytest.mark.parametrize("collective", BEFORE)
-def test_what_is_demanded_is_the_contract(collective: str) -> None:
+def test_what_is_demanded_is_the_contract(collective):
     for (world_size, number), last in product([(2, 2), (3, 1)], (False, True)):
         root = last * (world_size - 1)
         parts = collective in EQUAL_PARTS
@@ -122,7 +118,7 @@ def test_what_is_demanded_is_the_contract(collective: str) -> None:
                 assert part_of(demanded, place) == demand(place)
 
 
-def test_a_part_that_is_given_the_wrong_chunks_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_is_given_the_wrong_chunks_is_refuted(monkeypatch):
     embed = HIERARCHICAL.embed
 
     def from_the_first_chunk(*part: Any, first_chunk: int, **named: Any) -> Iterator[Step]:
@@ -133,7 +129,7 @@ def test_a_part_that_is_given_the_wrong_chunks_is_refuted(monkeypatch: pytest.Mo
         prove_every_size(resolve_algorithm("hierarchical"))
 
 
-def test_steps_that_are_too_many_from_nine_ranks_on_are_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_are_too_many_from_nine_ranks_on_are_refuted(monkeypatch):
     num_steps = HIERARCHICAL._num_steps
 
     def more_from_nine_on(part: Algorithm, world_size: int) -> Any:
@@ -145,7 +141,7 @@ def test_steps_that_are_too_many_from_nine_ranks_on_are_refuted(monkeypatch: pyt
         prove_every_size(resolve_algorithm("hierarchical"))
 
 
-def test_products_are_told_to_the_solver_as_they_are() -> None:
+def test_products_are_told_to_the_solver_as_they_are():
     place, size, share, chunk = z3.Ints("place size share chunk")
     bounds = [place >= 0, place < size, share >= 1, chunk >= place * share]
     facts = Assumptions(*bounds, products=True)
@@ -156,5 +152,5 @@ def test_products_are_told_to_the_solver_as_they_are() -> None:
 
 
 @pytest.mark.costly
-def test_a_hierarchy_is_proved_for_every_number_of_ranks() -> None:
+def test_a_hierarchy_is_proved_for_every_number_of_ranks():
     assert scope_of(resolve_algorithm("hierarchical")).sizes == "every size"

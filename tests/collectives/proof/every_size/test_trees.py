@@ -1,7 +1,5 @@
 """Knowledge of trees and of powers of two in proofs for every size."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 
@@ -15,7 +13,6 @@ from collectives.algorithms.double_binary_tree import Tree, position_above, posi
 from collectives.algorithms.recursive_doubling import recursive_doubling
 from collectives.algorithms.shared.power_of_two import floor_log2, require_power_of_two
 from collectives.algorithms.tree import tree_gather
-from collectives.program import Algorithm
 
 z3 = pytest.importorskip("z3", reason="proofs for every size need z3")
 
@@ -67,7 +64,7 @@ def for_all_ranks(axiom: Any, num_ranks: int) -> list[Any]:
 
 @pytest.mark.parametrize("root", [None, 0, 1])
 @pytest.mark.parametrize("num_ranks", [2, 3, 4, 5, 7, 8, 9])
-def test_what_is_known_of_trees_is_so(num_ranks: int, root: int | None) -> None:
+def test_what_is_known_of_trees_is_so(num_ranks, root):
     trees = two_trees(num_ranks, root)
     solver = z3.Solver()
     levels = (num_ranks if root is None else num_ranks - 1).bit_length() - (root is None)
@@ -82,7 +79,7 @@ def test_what_is_known_of_trees_is_so(num_ranks: int, root: int | None) -> None:
 
 
 @pytest.mark.parametrize("rooted", [False, True])
-def test_ranks_are_at_these_positions_of_both_trees(rooted: bool) -> None:
+def test_ranks_are_at_these_positions_of_both_trees(rooted):
     for num_ranks in range(2, 65):
         root = num_ranks // 3 if rooted else None
         count = num_ranks - rooted
@@ -117,7 +114,7 @@ def second(change: int = 0) -> Any:
     return rule
 
 
-def test_another_rule_makes_no_tree() -> None:
+def test_another_rule_makes_no_tree():
     prove_tree(shifted(1))
     with pytest.raises(NotProvedError, match="not proved of its tree"):
         prove_tree(shifted(2))
@@ -126,14 +123,14 @@ def test_another_rule_makes_no_tree() -> None:
 
 
 @pytest.mark.costly
-def test_a_rule_that_places_ranks_otherwise_is_refuted() -> None:
+def test_a_rule_that_places_ranks_otherwise_is_refuted():
     prove_trees(shifted(1), second())
     with pytest.raises(NotProvedError, match="not proved of its tree: a position of the second tree"):
         prove_trees(shifted(1), second(1))
 
 
 @pytest.mark.parametrize("shipped", [recursive_doubling, tree_gather], ids=lambda own: own.name)
-def test_programs_of_powers_of_two_are_proved_for_every_size(shipped: Algorithm) -> None:
+def test_programs_of_powers_of_two_are_proved_for_every_size(shipped):
     assert prove_every_size(shipped) == "every size"
 
 
@@ -143,7 +140,7 @@ def exchange_all(rank: int, world_size: int) -> Any:
         yield Send(rank ^ (1 << step), 0), RecvReduce(rank ^ (1 << step), 0)
 
 
-def test_a_program_that_refuses_other_sizes_is_proved_for_powers_of_two() -> None:
+def test_a_program_that_refuses_other_sizes_is_proved_for_powers_of_two():
     named = algorithm(name="recursive_doubling", num_chunks=1)(exchange_all)
     assert prove_every_size(named) == "2^k"
 
@@ -154,7 +151,7 @@ def test_a_program_that_refuses_other_sizes_is_proved_for_powers_of_two() -> Non
     levels=st.sets(st.integers(-1, 6), max_size=4),
     numbers=st.sets(st.integers(-9, 70), max_size=3),
 )
-def test_facts_are_true(num_ranks: int, levels: set[int], numbers: set[int]) -> None:
+def test_facts_are_true(num_ranks, levels, numbers):
     solver = z3.Solver()
     floor = num_ranks.bit_length() - 1
     solver.add(num_ranks == NUM_RANKS, floor == FLOOR)

@@ -1,7 +1,5 @@
 """Token exchange in two levels: how many copies tokens make, and what bounds their time."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from statistics import mean
 
@@ -15,9 +13,7 @@ from sim import load_network
 
 
 @given(st.integers(1, 2), st.integers(1, 2), st.integers(1, 2), st.data())
-def test_copies_are_the_ranks_and_nodes_that_a_drawn_token_reaches(
-    nodes: int, per_node: int, each: int, data: st.DataObject
-) -> None:
+def test_copies_are_the_ranks_and_nodes_that_a_drawn_token_reaches(nodes, per_node, each, data):
     ranks = nodes * per_node
     experts = ranks * each
     chosen = data.draw(st.integers(1, experts))
@@ -30,7 +26,7 @@ def test_copies_are_the_ranks_and_nodes_that_a_drawn_token_reaches(
     assert own.leaving == pytest.approx(reached * (nodes - 1) / nodes)
 
 
-def test_with_enough_multiprocessors_many_tokens_take_what_their_rail_takes() -> None:
+def test_with_enough_multiprocessors_many_tokens_take_what_their_rail_takes():
     topology = load_network("dgx-h100").topology(32)
     own = Exchanged(1 << 20, 7168, 8, 256, 32, 8)
     rail = min(int(topology.link_bandwidth[link]) for link in topology.route(0, 8))
@@ -40,7 +36,7 @@ def test_with_enough_multiprocessors_many_tokens_take_what_their_rail_takes() ->
     assert seconds == pytest.approx(own.leaving * 2 * 7168 * own.tokens / (0.91 * rail), rel=1e-3)
 
 
-def test_what_does_not_divide_and_what_is_no_known_gpu_is_refused() -> None:
+def test_what_does_not_divide_and_what_is_no_known_gpu_is_refused():
     with pytest.raises(NotSupportedError, match="10 experts of which a token takes 2, on 4 ranks"):
         Exchanged(1, 64, 2, 10, 4, 2)
     with pytest.raises(NotSupportedError, match="hopper or blackwell, got ampere"):

@@ -1,7 +1,5 @@
 """Boundaries in Python: what the host takes for modules, functions of autograd, DTensors and collectives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -88,9 +86,7 @@ class Squaring(nn.Module):
 
 @pytest.mark.parametrize("fake", [True, False])
 @given(modules=st.integers(0, 3), functions=st.integers(0, 3), hooks=st.integers(0, 2))
-def test_each_module_each_hook_of_it_and_both_ways_of_a_function_are_one(
-    fake: bool, modules: int, functions: int, hooks: int
-) -> None:
+def test_each_module_each_hook_of_it_and_both_ways_of_a_function_are_one(fake, modules, functions, hooks):
     def work(here: Callable[[], None]) -> None:
         own, x = [nn.ReLU() for _ in range(modules)], vector()
         for module in own:
@@ -106,7 +102,7 @@ def test_each_module_each_hook_of_it_and_both_ways_of_a_function_are_one(
     assert crossed(work, fake=fake) == (modules * (1 + hooks) + 2 * functions, 0)
 
 
-def test_a_recomputation_goes_through_its_modules_and_functions_once_more() -> None:
+def test_a_recomputation_goes_through_its_modules_and_functions_once_more():
     def work(here: Callable[[], None]) -> None:
         module, x = Squaring(), vector()
         here()
@@ -115,7 +111,7 @@ def test_a_recomputation_goes_through_its_modules_and_functions_once_more() -> N
     assert crossed(work) == (2 + 2 + 1, 0)
 
 
-def test_inside_of_a_compiled_or_fused_region_there_are_none_either_way() -> None:
+def test_inside_of_a_compiled_or_fused_region_there_are_none_either_way():
     def compiled(here: Callable[[], None]) -> None:
         module, x = nn.Sequential(Squaring(), nn.ReLU()), vector()
         here()
@@ -137,7 +133,7 @@ def test_inside_of_a_compiled_or_fused_region_there_are_none_either_way() -> Non
     assert crossed(eager) == (5, 0)
 
 
-def test_operations_on_dtensors_are_one_each() -> None:
+def test_operations_on_dtensors_are_one_each():
     def work(here: Callable[[], None]) -> None:
         mesh = init_device_mesh("cuda", (2,))
         x = DTensor.from_local(torch.ones(4, device="cuda"), mesh, run_check=False)
@@ -148,7 +144,7 @@ def test_operations_on_dtensors_are_one_each() -> None:
     assert crossed(work, ranks=2) == (2, 0)
 
 
-def test_each_collective_and_each_end_of_a_message_is_one_enqueue() -> None:
+def test_each_collective_and_each_end_of_a_message_is_one_enqueue():
     def called(here: Callable[[], None]) -> None:
         x = torch.ones(4, device="cuda")
         here()

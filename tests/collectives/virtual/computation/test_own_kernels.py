@@ -1,7 +1,5 @@
 """Kernels of a script's own: `testbed.fused` and `testbed.cost`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -60,7 +58,7 @@ def _operands(grad: bool = False) -> tuple[Tensor, Tensor]:
     return torch.empty(shape, requires_grad=grad, **options), torch.empty(shape, **options)
 
 
-def test_what_is_fused_is_one_kernel_of_its_inputs_and_outputs_and_nests() -> None:
+def test_what_is_fused_is_one_kernel_of_its_inputs_and_outputs_and_nests():
     def work() -> list[tuple[str, int]]:
         one, other = _operands()
 
@@ -73,7 +71,7 @@ def test_what_is_fused_is_one_kernel_of_its_inputs_and_outputs_and_nests() -> No
     assert _run(work).results[0] == [("rotary", _moving(3))]
 
 
-def test_fused_products_take_what_they_take_alone_one_after_the_other() -> None:
+def test_fused_products_take_what_they_take_alone_one_after_the_other():
     def work() -> list[list[tuple[str, int]]]:
         one = torch.empty(4096, 4096, device="cuda", dtype=torch.bfloat16)
 
@@ -90,7 +88,7 @@ def test_fused_products_take_what_they_take_alone_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_the_backward_pass_of_a_fused_kernel_is_one_kernel(again: bool) -> None:
+def test_the_backward_pass_of_a_fused_kernel_is_one_kernel(again):
     def work() -> list[tuple[str, int]]:
         one, other = _operands(grad=True)
 
@@ -107,7 +105,7 @@ def test_the_backward_pass_of_a_fused_kernel_is_one_kernel(again: bool) -> None:
     assert backward == ("rotary", _moving(4))
 
 
-def test_without_a_virtual_gpu_fused_changes_nothing() -> None:
+def test_without_a_virtual_gpu_fused_changes_nothing():
     one = torch.randn(8)
 
     def work() -> Tensor:
@@ -141,7 +139,7 @@ def _(x: Tensor) -> Tensor:
     ],
     ids=["arithmetic", "bytes", "bytes of its tensors", "seconds"],
 )
-def test_a_stated_cost_is_charged_and_no_error_of_a_strict_run(formula: Any, expected: int) -> None:
+def test_a_stated_cost_is_charged_and_no_error_of_a_strict_run(formula, expected):
     testbed.cost(_scan)(formula)
 
     found = _run(lambda: _launched(lambda: _scan(_operands()[0])), strict=True)
@@ -149,7 +147,7 @@ def test_a_stated_cost_is_charged_and_no_error_of_a_strict_run(formula: Any, exp
     assert dict(found.results[0])["scan"] == pytest.approx(expected, abs=1)
 
 
-def test_what_is_no_operator_and_what_is_no_cost_is_refused() -> None:
+def test_what_is_no_operator_and_what_is_no_cost_is_refused():
     with pytest.raises(NotSupportedError, match="expected an operator of"):
         testbed.cost(len)
     for name in ("", _rotated):  # the latter: a decorator without a name

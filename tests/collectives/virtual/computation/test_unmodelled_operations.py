@@ -1,7 +1,5 @@
 """Operations whose cost has no formula and whose bytes do not bound it: named, or refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -51,7 +49,7 @@ def _run(work: Callable[[], Any], ranks: int = 1, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", _UNMODELLED)
-def test_what_is_not_modelled_stands_in_the_report_with_its_count(name: str) -> None:
+def test_what_is_not_modelled_stands_in_the_report_with_its_count(name):
     work, says = _UNMODELLED[name]
 
     notices = [notice for notice in _run(work).report.notices if notice.startswith(_NO_FORMULA)]
@@ -61,7 +59,7 @@ def test_what_is_not_modelled_stands_in_the_report_with_its_count(name: str) -> 
 
 
 @pytest.mark.parametrize("name", _UNMODELLED)
-def test_what_is_not_modelled_is_an_error_of_a_strict_run(name: str) -> None:
+def test_what_is_not_modelled_is_an_error_of_a_strict_run(name):
     work, says = _UNMODELLED[name]
 
     with pytest.raises(RankError, match=r"at test_unmodelled_operations.py:\d+.*no formula") as caught:
@@ -69,7 +67,7 @@ def test_what_is_not_modelled_is_an_error_of_a_strict_run(name: str) -> None:
     assert says.rpartition(" ")[0] in str(caught.value)
 
 
-def test_what_torch_counts_or_memory_bounds_is_no_error_of_a_strict_run() -> None:
+def test_what_torch_counts_or_memory_bounds_is_no_error_of_a_strict_run():
     def work() -> None:
         weight = torch.randn(64, 64, device="cuda", requires_grad=True)
         (weight @ weight).softmax(-1).norm().backward()
@@ -109,9 +107,7 @@ def _product_then_scatter() -> Any:
 @pytest.mark.parametrize(
     ("fused", "apart"), [(_fused_gather, _gather_then_product), (_fused_scatter, _product_then_scatter)]
 )
-def test_a_product_with_its_collective_takes_what_both_take(
-    fused: Callable[[], Any], apart: Callable[[], Any]
-) -> None:
+def test_a_product_with_its_collective_takes_what_both_take(fused, apart):
     together, one_by_one = _run(fused, 2, strict=True), _run(apart, 2)
 
     assert together.results == one_by_one.results
@@ -119,6 +115,6 @@ def test_a_product_with_its_collective_takes_what_both_take(
     assert any("one after the other: symm_mem::fused_" in notice for notice in together.report.notices)
 
 
-def test_a_strict_run_needs_a_device() -> None:
+def test_a_strict_run_needs_a_device():
     with pytest.raises(NotSupportedError, match="strict: operations are charged by a device"):
         run(lambda rank: None, network=switch(1), strict=True)

@@ -1,10 +1,7 @@
 """Mistakes that stop nothing: what is noticed of buffers, calls, groups, files and data, and what is not."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -41,7 +38,7 @@ NOTHING = "^$"
         (lambda own: torch.ones(4) * 2, NOTHING),
     ],
 )
-def test_a_use_of_a_buffer_in_flight_is_noticed_with_both_lines(use: Callable[[Any], Any], said: str) -> None:
+def test_a_use_of_a_buffer_in_flight_is_noticed_with_both_lines(use, said):
     def work(rank: int) -> None:
         buffer = torch.ones(4)
         reduced = dist.all_reduce(buffer, async_op=True)
@@ -51,7 +48,7 @@ def test_a_use_of_a_buffer_in_flight_is_noticed_with_both_lines(use: Callable[[A
     assert re.search(said, mistakes(work))
 
 
-def test_modes_of_the_script_stay_as_they_are_around_a_flight() -> None:
+def test_modes_of_the_script_stay_as_they_are_around_a_flight():
     def work(rank: int) -> None:
         before = torch._C._len_torch_function_stack()
         with torch.device("meta"):
@@ -65,7 +62,7 @@ def test_modes_of_the_script_stay_as_they_are_around_a_flight() -> None:
 
 
 @pytest.mark.parametrize("is_local", [False, True])
-def test_groups_in_another_order_are_noticed_but_for_those_of_a_name_of_their_own(is_local: bool) -> None:
+def test_groups_in_another_order_are_noticed_but_for_those_of_a_name_of_their_own(is_local):
     def work(rank: int) -> None:
         for members in ([0, 1], [2, 3])[:: 1 if rank < 2 else -1]:
             if not is_local or rank in members:
@@ -76,7 +73,7 @@ def test_groups_in_another_order_are_noticed_but_for_those_of_a_name_of_their_ow
     assert ("as group number 0 make ranks 0, 1 one of ranks 0, 1 (" in said) is not is_local
 
 
-def test_a_file_is_noticed_that_all_ranks_write_and_one_that_is_read_too_early(tmp_path: Path) -> None:
+def test_a_file_is_noticed_that_all_ranks_write_and_one_that_is_read_too_early(tmp_path):
     def work(rank: int) -> None:
         with open(tmp_path / "all.txt", "w") as file:
             file.write("x")
@@ -192,7 +189,7 @@ RIGHT = [
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of torch, for names that scripts still use
 @pytest.mark.parametrize("work", RIGHT, ids=lambda work: work.__name__)
-def test_what_right_scripts_do_is_left_in_peace(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_right_scripts_do_is_left_in_peace(work, monkeypatch):
     monkeypatch.setattr("sim.cluster.rank_thread._PATIENCE", 20)
 
     assert mistakes(work) == ""

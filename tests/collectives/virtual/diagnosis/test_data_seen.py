@@ -1,7 +1,5 @@
 """Ranks that train on the same batches: noticed where they average gradients, whatever gives the batches."""
 
-from __future__ import annotations
-
 import gc
 import re
 from collections.abc import Callable, Iterable
@@ -92,15 +90,13 @@ def given_by_name(seed: int) -> None:
 
 @pytest.mark.parametrize("script", [ddp, fsdp2, one_by_one, flattened, given_by_name])
 @pytest.mark.parametrize("is_divided", [False, True])
-def test_batches_drawn_from_one_seed_are_noticed_with_the_ranks_and_the_line(
-    script: Callable[[int], None], is_divided: bool
-) -> None:
+def test_batches_drawn_from_one_seed_are_noticed_with_the_ranks_and_the_line(script, is_divided):
     text = said(lambda rank: script(rank if is_divided else 0))
 
     assert bool(re.search(rf"test_data_seen.py:\d+: ranks 0, 1 {SAME}", text)) is not is_divided
 
 
-def test_batches_on_gpus_are_compared_by_their_values() -> None:
+def test_batches_on_gpus_are_compared_by_their_values():
     def work(rank: int) -> None:
         dist.init_process_group("nccl")
         torch.cuda.set_device(rank)
@@ -114,7 +110,7 @@ def test_batches_on_gpus_are_compared_by_their_values() -> None:
 
 
 @pytest.mark.parametrize("is_divided", [False, True])
-def test_batches_of_a_loader_are_noticed_with_its_line(is_divided: bool) -> None:
+def test_batches_of_a_loader_are_noticed_with_its_line(is_divided):
     def work(rank: int) -> None:
         data = torch.arange(64.0).reshape(8, 8)[rank::2] if is_divided else torch.arange(64.0).reshape(8, 8)
         train(DistributedDataParallel(nn.Linear(8, 8)), DataLoader(data, batch_size=2))
@@ -122,7 +118,7 @@ def test_batches_of_a_loader_are_noticed_with_its_line(is_divided: bool) -> None
     assert (SAME in said(work)) is not is_divided
 
 
-def test_one_batch_all_along_is_noticed_once() -> None:
+def test_one_batch_all_along_is_noticed_once():
     batch = next(iter(drawn(0)))
 
     text = said(lambda rank: train(DistributedDataParallel(nn.Linear(8, 8)), [batch] * 3))
@@ -229,11 +225,11 @@ RIGHT = [
 
 
 @pytest.mark.parametrize("script", RIGHT, ids=lambda script: script.__name__)
-def test_ranks_that_share_a_batch_by_right_are_left_in_peace(script: Callable[[], None]) -> None:
+def test_ranks_that_share_a_batch_by_right_are_left_in_peace(script):
     assert " train on " not in said(lambda rank: script())
 
 
-def test_inputs_that_have_no_values_of_their_own_do_no_harm() -> None:
+def test_inputs_that_have_no_values_of_their_own_do_no_harm():
     def work(rank: int) -> None:
         model, inputs = nn.Linear(8, 8), torch.randn(4, 8)
         parameters = dict(model.named_parameters())
@@ -257,7 +253,7 @@ def test_inputs_that_have_no_values_of_their_own_do_no_harm() -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_inputs_of_all_kinds_are_taken_as_they_are(make: Callable[[], Any]) -> None:
+def test_inputs_of_all_kinds_are_taken_as_they_are(make):
     class Own(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -273,7 +269,7 @@ def test_inputs_of_all_kinds_are_taken_as_they_are(make: Callable[[], Any]) -> N
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.trace:DeprecationWarning")
-def test_a_program_that_torch_records_has_nothing_of_the_comparison() -> None:
+def test_a_program_that_torch_records_has_nothing_of_the_comparison():
     def work(rank: int) -> int:
         graph = torch.jit.trace(nn.Linear(8, 8), torch.randn(4, 8)).inlined_graph
         return sum(node.kind().startswith("aten::") for node in graph.nodes())
@@ -281,7 +277,7 @@ def test_a_program_that_torch_records_has_nothing_of_the_comparison() -> None:
     assert in_group(work, 2).results == [1, 1]
 
 
-def test_a_model_that_a_script_drops_is_gone_before_the_run_ends() -> None:
+def test_a_model_that_a_script_drops_is_gone_before_the_run_ends():
     def work(rank: int) -> bool:
         model = nn.Linear(8, 8)
         train(model, drawn(rank, steps=1))
@@ -293,7 +289,7 @@ def test_a_model_that_a_script_drops_is_gone_before_the_run_ends() -> None:
     assert all(in_group(work, 2).results)
 
 
-def test_the_reductions_of_a_loss_scaler_average_nothing() -> None:
+def test_the_reductions_of_a_loss_scaler_average_nothing():
     """Ranks 0 and 1 share batches, as in tensor parallelism; FSDP has ranks 0 and 2, 1 and 3."""
 
     def work(rank: int) -> None:

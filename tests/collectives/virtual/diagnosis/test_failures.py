@@ -1,10 +1,7 @@
 """Failures of ranks: errors with their traceback, and standstills with who waits for whom."""
 
-from __future__ import annotations
-
 import threading
 import traceback
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,9 +117,7 @@ STANDSTILLS: list[tuple[Work, int, dict[str, Any], list[str]]] = [
 
 @pytest.mark.filterwarnings("ignore:Running all_reduce on global rank")
 @pytest.mark.parametrize(("work", "ranks", "options", "said"), STANDSTILLS)
-def test_a_standstill_is_told_with_who_waits_for_whom_in_what(
-    work: Work, ranks: int, options: dict[str, Any], said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_standstill_is_told_with_who_waits_for_whom_in_what(work, ranks, options, said, monkeypatch):
     monkeypatch.setattr("sim.cluster.rank_thread._PATIENCE", 20)
 
     with pytest.raises(DeadlockError) as caught:
@@ -132,12 +127,12 @@ def test_a_standstill_is_told_with_who_waits_for_whom_in_what(
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
 
 
-def test_ranks_that_disagree_about_parts_are_named() -> None:
+def test_ranks_that_disagree_about_parts_are_named():
     with pytest.raises((RankError, MismatchError), match=r"gives itself|rank 1 sends 1 elements to rank 0"):
         in_group(other_parts, 2, **GPU)
 
 
-def test_an_error_inside_a_rank_shows_that_ranks_traceback(tmp_path: Path) -> None:
+def test_an_error_inside_a_rank_shows_that_ranks_traceback(tmp_path):
     path = script(
         tmp_path,
         """
@@ -165,7 +160,7 @@ class HookError(Exception):
     pass
 
 
-def test_an_error_in_a_backward_hook_unwinds_ranks_that_wait_inside_their_backward_pass() -> None:
+def test_an_error_in_a_backward_hook_unwinds_ranks_that_wait_inside_their_backward_pass():
     def fail(parameter: torch.Tensor) -> None:
         raise HookError
 
@@ -183,7 +178,7 @@ def test_an_error_in_a_backward_hook_unwinds_ranks_that_wait_inside_their_backwa
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
 
 
-def test_packages_installed_for_one_user_are_none_of_the_users_code() -> None:
+def test_packages_installed_for_one_user_are_none_of_the_users_code():
     assert is_users("/home/ann/train.py")
     assert not is_users("/home/ann/.local/lib/python3.11/site-packages/lightning/loops.py")
     assert not is_users("<string>")

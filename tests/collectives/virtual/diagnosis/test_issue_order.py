@@ -1,7 +1,5 @@
 """Order of issue over NCCL: two ranks that issue calls in opposite order are noticed, and no others."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any
@@ -33,8 +31,8 @@ def issue(calls: list[Callable[[], Any]]) -> None:
 @given(st.permutations([0, 0, 1, 1]), st.permutations([0, 0, 1, 1]))
 @settings(deadline=None)
 def test_two_communicators_are_noticed_exactly_where_ranks_of_both_issue_them_in_another_order(
-    of_rank_1: list[int], of_rank_2: list[int]
-) -> None:
+    of_rank_1, of_rank_2
+):
     """Each rank issues calls of two groups, all before it waits; ranks 1 and 2 are in both."""
     orders = [[0, 0], of_rank_1, of_rank_2, [1, 1]]
 
@@ -66,8 +64,8 @@ def reduction_and_message(rank: int, is_crossed: bool, is_batched: bool, device:
 @pytest.mark.parametrize("is_crossed", [False, True])
 @pytest.mark.parametrize("is_batched", [False, True])
 def test_a_reduction_and_a_message_in_opposite_order_are_noticed_with_the_communicators_they_are_on(
-    is_crossed: bool, is_batched: bool
-) -> None:
+    is_crossed, is_batched
+):
     text = said(lambda rank: reduction_and_message(rank, is_crossed, is_batched))
 
     assert bool(re.search(OPPOSITE, text)) is is_crossed
@@ -75,7 +73,7 @@ def test_a_reduction_and_a_message_in_opposite_order_are_noticed_with_the_commun
     assert ("of two communicators" in text) is (is_crossed and not is_batched)
 
 
-def test_pairs_of_ranks_that_issue_from_the_same_lines_are_noticed_in_one_sentence() -> None:
+def test_pairs_of_ranks_that_issue_from_the_same_lines_are_noticed_in_one_sentence():
     def work(rank: int) -> None:
         mine, sums = torch.ones(4), torch.ones(2)
         calls = [
@@ -89,7 +87,7 @@ def test_pairs_of_ranks_that_issue_from_the_same_lines_are_noticed_in_one_senten
     assert mistake.endswith("(on 3 communicators in all)")
 
 
-def test_messages_alone_may_go_in_any_order() -> None:
+def test_messages_alone_may_go_in_any_order():
     def work(rank: int) -> None:
         sent, received = torch.ones(2), torch.ones(2)
         issue([lambda: dist.isend(sent, 1 - rank), lambda: dist.irecv(received, 1 - rank)])
@@ -97,11 +95,11 @@ def test_messages_alone_may_go_in_any_order() -> None:
     assert said(work) == ""
 
 
-def test_gloo_has_no_order_between_groups() -> None:
+def test_gloo_has_no_order_between_groups():
     assert said(lambda rank: reduction_and_message(rank, True, True), backend="gloo") == ""
 
 
-def test_the_order_is_noticed_on_streams_of_gpus_too() -> None:
+def test_the_order_is_noticed_on_streams_of_gpus_too():
     def work(rank: int) -> None:
         dist.init_process_group("nccl")
         torch.cuda.set_device(rank)
@@ -110,7 +108,7 @@ def test_the_order_is_noticed_on_streams_of_gpus_too() -> None:
     assert re.search(OPPOSITE, "\n".join(on_gpus(work, 2).report.mistakes))
 
 
-def test_ranks_that_share_one_rank_of_two_groups_are_left_in_peace() -> None:
+def test_ranks_that_share_one_rank_of_two_groups_are_left_in_peace():
     def work(rank: int) -> None:
         left, right = dist.new_group([0, 1]), dist.new_group([1, 2])
         groups = {0: [left], 1: [left, right], 2: [right]}[rank]
@@ -119,7 +117,7 @@ def test_ranks_that_share_one_rank_of_two_groups_are_left_in_peace() -> None:
     assert said(work, 3) == ""
 
 
-def test_receives_from_any_source_which_nccl_has_not_are_no_collectives() -> None:
+def test_receives_from_any_source_which_nccl_has_not_are_no_collectives():
     def work(rank: int) -> None:
         groups, tensor = [None, dist.new_group()], torch.ones(2)
         dist.recv(tensor) if rank else dist.send(tensor, 1)
@@ -130,7 +128,7 @@ def test_receives_from_any_source_which_nccl_has_not_are_no_collectives() -> Non
     assert said(work) == ""
 
 
-def test_backward_passes_of_one_model_may_begin_in_any_line() -> None:
+def test_backward_passes_of_one_model_may_begin_in_any_line():
     def work(rank: int) -> None:
         model = DistributedDataParallel(torch.nn.Linear(2, 2))
         for step in range(3):
@@ -145,7 +143,7 @@ def test_backward_passes_of_one_model_may_begin_in_any_line() -> None:
 
 
 @pytest.mark.parametrize("is_crossed", [False, True])
-def test_gradients_of_two_models_of_one_group_in_opposite_order_are_noticed(is_crossed: bool) -> None:
+def test_gradients_of_two_models_of_one_group_in_opposite_order_are_noticed(is_crossed):
     def work(rank: int) -> None:
         torch.manual_seed(0)
         models = [DistributedDataParallel(torch.nn.Linear(2, 2)) for _ in range(2)]

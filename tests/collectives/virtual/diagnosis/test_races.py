@@ -1,7 +1,5 @@
 """Races of streams, as pairs: what is wrong is found with its line, and what is right says nothing."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -294,7 +292,7 @@ def found(script: Script, fake: bool) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("fake", [False, True])
 @pytest.mark.parametrize("name", sorted(WRONG))
-def test_a_race_is_found_at_its_line(name: str, fake: bool) -> None:
+def test_a_race_is_found_at_its_line(name, fake):
     lines, first = inspect.getsourcelines(WRONG[name])
     number, line = next((first + i, line) for i, line in enumerate(lines) if "# race: " in line)
     remedy = line.partition("# race: ")[2].strip()
@@ -308,10 +306,10 @@ def test_a_race_is_found_at_its_line(name: str, fake: bool) -> None:
 
 @pytest.mark.parametrize("fake", [False, True])
 @pytest.mark.parametrize("name", sorted(RIGHT))
-def test_what_is_ordered_is_no_race(name: str, fake: bool) -> None:
+def test_what_is_ordered_is_no_race(name, fake):
     assert found(RIGHT[name], fake) == ()
 
 
-def test_races_need_a_gpu_as_the_model_of_computation() -> None:
+def test_races_need_a_gpu_as_the_model_of_computation():
     with pytest.raises(NotSupportedError, match="such as h100"):
         run(side_stream_begins_too_early, RANKS, NETWORK, races=Races())

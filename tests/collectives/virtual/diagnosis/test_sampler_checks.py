@@ -1,7 +1,5 @@
 """Overlapping or repeating samples: noticed where ranks' samplers give them, and only there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -31,9 +29,7 @@ def epochs(sampler: DistributedSampler[Any]) -> None:
     options=st.fixed_dictionaries({"shuffle": st.booleans(), "drop_last": st.booleans()}),
     seeds=st.lists(st.integers(0, 3), min_size=4, max_size=4),
 )
-def test_only_data_that_overlap_beyond_padding_are_noticed(
-    num_samples: int, shape: tuple[int, int], options: dict[str, bool], seeds: list[int]
-) -> None:
+def test_only_data_that_overlap_beyond_padding_are_noticed(num_samples, shape, options, seeds):
     num_replicas, ranks = shape
     taken: dict[int, list[int]] = {}
 
@@ -59,7 +55,7 @@ def test_only_data_that_overlap_beyond_padding_are_noticed(
     assert not (same and said)
 
 
-def test_epochs_that_are_set_and_passes_that_are_broken_off_are_no_mistake() -> None:
+def test_epochs_that_are_set_and_passes_that_are_broken_off_are_no_mistake():
     def look_then_train(sampler: DistributedSampler[Any]) -> None:
         next(iter(sampler))
         epochs(sampler)
@@ -72,7 +68,7 @@ def test_epochs_that_are_set_and_passes_that_are_broken_off_are_no_mistake() -> 
     assert notices(unshuffled, in_order, 2) == ()
 
 
-def test_ranks_that_all_say_rank_0_are_named() -> None:
+def test_ranks_that_all_say_rank_0_are_named():
     torchs = DistributedSampler.__iter__, dist.distributed_c10d._warn_not_in_group
 
     (text,) = notices(lambda rank: DistributedSampler(range(8), 2, 0, shuffle=False), epochs, 2)  # type: ignore[arg-type]

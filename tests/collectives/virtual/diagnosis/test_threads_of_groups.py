@@ -1,10 +1,7 @@
 """Threads of a rank that use one group: noticed exactly where nothing says which of them calls first."""
 
-from __future__ import annotations
-
 import queue
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -144,7 +141,7 @@ IN_ORDER = [
 
 
 @pytest.mark.parametrize("script", [*AT_ONCE, *IN_ORDER], ids=lambda script: script.__name__)
-def test_a_group_of_two_threads_is_noticed_exactly_where_neither_waits(script: Callable[[], None]) -> None:
+def test_a_group_of_two_threads_is_noticed_exactly_where_neither_waits(script):
     said = "\n".join(in_group(lambda rank: script(), 2).report.mistakes)
 
     assert ("ranks 0, 1: one thread calls all_reduce of a group here and another" in said) is (

@@ -1,9 +1,5 @@
 """Gradients that DDP averages several times for one step: noticed where no optimizer uses them in between."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import nn
@@ -77,7 +73,7 @@ NEEDED = [one_pass_for_each_step, generator_and_discriminator, closures]
 
 
 @pytest.mark.parametrize("script", [*WASTED, *NEEDED], ids=lambda script: script.__name__)
-def test_reductions_are_noticed_exactly_where_a_step_needs_one_of_them(script: Callable[[], None]) -> None:
+def test_reductions_are_noticed_exactly_where_a_step_needs_one_of_them(script):
     said = "\n".join(in_group(lambda rank: script(), 2).report.mistakes)
 
     assert ("averages gradients 2 times for each step" in said) is (script in WASTED)

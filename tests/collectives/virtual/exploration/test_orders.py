@@ -3,8 +3,6 @@
 Of exploration: every order that ranks can tell apart is run, and no two that they cannot.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
@@ -109,9 +107,7 @@ def no_choice(rank: int) -> list[float]:
         (set_after_an_unnamed_receive, 2, 2, 2),
     ],
 )
-def test_each_order_that_ranks_can_tell_apart_is_run_once(
-    program: Any, ranks: int, orders: int, outcomes: int
-) -> None:
+def test_each_order_that_ranks_can_tell_apart_is_run_once(program, ranks, orders, outcomes):
     explored = list(ClusterOrders(ranks).each(program))
 
     assert len(explored) == orders
@@ -154,7 +150,7 @@ def program_of(actions: list[list[str]]) -> Any:
 
 @settings(max_examples=6, deadline=None)
 @given(st.lists(st.lists(ACTIONS, max_size=3), min_size=2, max_size=3))
-def test_no_order_at_random_comes_to_what_no_explored_one_does(actions: list[list[str]]) -> None:
+def test_no_order_at_random_comes_to_what_no_explored_one_does(actions):
     program, ranks = program_of(actions), len(actions)
     looks = max(own.count("look a") + own.count("look b") for own in actions)
 
@@ -178,12 +174,12 @@ def chance_outcome(program: Any, ranks: int, seed: int) -> str:
     return repr([repr(result) for result in results])
 
 
-def test_more_orders_than_the_limit_are_refused_by_number() -> None:
+def test_more_orders_than_the_limit_are_refused_by_number():
     with pytest.raises(OrdersError, match="more than 5 orders of events"):
         list(ClusterOrders(3, limit=5).each(number_from_a_counter))
 
 
-def test_a_program_that_depends_on_more_than_the_order_is_told_so() -> None:
+def test_a_program_that_depends_on_more_than_the_order_is_told_so():
     calls = []
 
     def work(rank: int) -> None:
@@ -199,7 +195,7 @@ def test_a_program_that_depends_on_more_than_the_order_is_told_so() -> None:
 ORDERS = [RandomOrder(seed) for seed in range(12)]
 
 
-def test_a_receive_from_any_source_and_a_counter_come_to_any_order_which_repeats() -> None:
+def test_a_receive_from_any_source_and_a_counter_come_to_any_order_which_repeats():
     def seen() -> list[tuple[list[int], list[int]]]:
         return [
             (run(sources, 3, order=order).results[0], run(number_from_a_counter, 2, order=order).results)
@@ -228,7 +224,7 @@ def train(rank: int) -> tuple[list[Any], int]:
 
 
 @pytest.mark.parametrize("transport_model", ["ideal", "gloo"])
-def test_training_gives_the_same_numbers_at_the_same_times_in_every_order(transport_model: str) -> None:
+def test_training_gives_the_same_numbers_at_the_same_times_in_every_order(transport_model):
     plain = run(train, network=switch(3), transport_model=transport_model)
 
     for order in ORDERS[:3]:
@@ -261,9 +257,7 @@ def asked_for_ever(rank: int, what: str) -> bool:
         ("any source", {"transport_model": "gloo"}),
     ],
 )
-def test_who_only_asks_whether_something_has_come_waits_for_it(
-    what: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_only_asks_whether_something_has_come_waits_for_it(what, options, monkeypatch):
     monkeypatch.setattr("sim.cluster.rank_thread._PATIENCE", 20)
 
     outcome = run(lambda rank: asked_for_ever(rank, what), network=switch(2), **options)

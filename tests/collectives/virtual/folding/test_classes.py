@@ -1,20 +1,18 @@
 """Classes of ranks: who speaks for whom, and which calls no class can make."""
 
-from __future__ import annotations
-
 import pytest
 
 from collectives.virtual.folding.classes import Classes, MembersDiffer, RankClass
 
 
-def test_ranks_in_no_class_speak_for_themselves() -> None:
+def test_ranks_in_no_class_speak_for_themselves():
     classes = Classes()
 
     assert (classes.representative(7), classes.members(7)) == (7, (7,))
     assert list(classes.threads(3)) == [0, 1, 2]
 
 
-def test_a_probe_speaks_for_itself_until_it_is_merged() -> None:
+def test_a_probe_speaks_for_itself_until_it_is_merged():
     classes = Classes([RankClass((1, 2, 3, 4), probes=[4])])
 
     assert list(classes.threads(6)) == [0, 1, 4, 5]
@@ -28,7 +26,7 @@ def test_a_probe_speaks_for_itself_until_it_is_merged() -> None:
     assert str(classes.folded[0]) == "ranks 1, 2, 3, 4 as rank 1"
 
 
-def test_ranks_in_no_group_like_that_of_a_call_are_another_class() -> None:
+def test_ranks_in_no_group_like_that_of_a_call_are_another_class():
     classes = Classes([RankClass(range(4))])
     classes.partitions.announce(0, (0, 3))
 
@@ -38,7 +36,7 @@ def test_ranks_in_no_group_like_that_of_a_call_are_another_class() -> None:
     assert [caught.value.key(rank) for rank in range(4)] == [0, None, None, 0]
 
 
-def test_a_root_that_the_script_names_speaks_for_itself() -> None:
+def test_a_root_that_the_script_names_speaks_for_itself():
     classes = Classes([RankClass(range(4))])
     classes.partitions.announce(0, (0, 1, 2, 3))
     for hosts in [(0, 1), (2, 3)]:

@@ -4,8 +4,6 @@ DTensor agrees on the state of a random generator before it first draws: rank 0 
 empty shard, another shard or another seed are not to be taken for ranks that a script gives other objects.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -160,7 +158,7 @@ def drawn_models() -> st.SearchStrategy[DrawnModel]:
     )
 
 
-def test_a_model_of_which_the_last_rank_has_less_is_folded_on_many_ranks() -> None:
+def test_a_model_of_which_the_last_rank_has_less_is_folded_on_many_ranks():
     outcome = on_gpus(LAST_RANK_HAS_LESS, 72, fake=True)
 
     assert outcome.report.ranks_simulated < 64  # so many may have a thread each
@@ -169,7 +167,7 @@ def test_a_model_of_which_the_last_rank_has_less_is_folded_on_many_ranks() -> No
 @pytest.mark.costly
 @settings(max_examples=1)
 @given(drawn_models())
-def test_a_model_that_is_drawn_takes_as_long_folded_as_with_a_thread_for_each_rank(model: DrawnModel) -> None:
+def test_a_model_that_is_drawn_takes_as_long_folded_as_with_a_thread_for_each_rank(model):
     check_folded(model, 8, fake=True)
 
 
@@ -177,7 +175,7 @@ def test_a_model_that_is_drawn_takes_as_long_folded_as_with_a_thread_for_each_ra
 @pytest.mark.timeout(1800)
 @settings(max_examples=10)
 @given(drawn_models(), st.sampled_from((64, 72, 128, 256, 512, 1024)))
-def test_many_models_that_are_drawn_are_folded_on_many_ranks(model: DrawnModel, ranks: int) -> None:
+def test_many_models_that_are_drawn_are_folded_on_many_ranks(model, ranks):
     on_gpus(model, ranks, fake=True)
 
 
@@ -185,5 +183,5 @@ def test_many_models_that_are_drawn_are_folded_on_many_ranks(model: DrawnModel, 
 @pytest.mark.timeout(1800)
 @settings(max_examples=8)
 @given(drawn_models(), st.sampled_from((16, 32)))
-def test_many_models_that_are_drawn_take_as_long_folded(model: DrawnModel, ranks: int) -> None:
+def test_many_models_that_are_drawn_take_as_long_folded(model, ranks):
     check_folded(model, ranks, fake=True)

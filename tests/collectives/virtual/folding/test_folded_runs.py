@@ -1,7 +1,5 @@
 """Folded runs: one thread for ranks that do the same takes the same virtual time as one for each rank."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collectives.virtual.iterations import end_iteration
 from sim.scenario.conditions import Straggler
-from tests.collectives.virtual.clusters import Work, check_folded, on_gpus
+from tests.collectives.virtual.clusters import check_folded, on_gpus
 
 all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -104,19 +102,17 @@ SIX_OF_EIGHT = ("ranks 0, 1, 2, 3, 4, 5 as rank 0",)  # of 3 rows; then 2, then 
         (data_parallel, 16, ("ranks 0-4, 6-15 as rank 0",), {"conditions": [Straggler(5, 2.0)]}),
     ],
 )
-def test_ranks_that_do_the_same_are_one_thread(
-    work: Work, ranks: int, folded: tuple[str, ...], options: dict[str, Any]
-) -> None:
+def test_ranks_that_do_the_same_are_one_thread(work, ranks, folded, options):
     outcome = check_folded(work, ranks, **options)
 
     assert outcome.report.folded == folded
 
 
-def test_what_a_folded_rank_returns_is_what_its_representative_does() -> None:
+def test_what_a_folded_rank_returns_is_what_its_representative_does():
     assert on_gpus(data_parallel, 8, fold=True).results == ["checkpoint-0.pt"] * 8
 
 
-def test_output_of_attempts_that_are_given_up_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_of_attempts_that_are_given_up_is_not_shown(capsys):
     def work(rank: int) -> None:
         dist.init_process_group("nccl")
         print(f"rank {rank}")
@@ -144,9 +140,7 @@ def test_output_of_attempts_that_are_given_up_is_not_shown(capsys: pytest.Captur
         max_size=6,
     ),
 )
-def test_folded_scripts_take_the_time_of_unfolded_ones(
-    shape: tuple[int, ...], special: list[int], calls: list[tuple[str, int, int]]
-) -> None:
+def test_folded_scripts_take_the_time_of_unfolded_ones(shape, special, calls):
     def work(rank: int) -> None:
         dist.init_process_group("nccl")
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=("a", "b", "c")[: len(shape)])

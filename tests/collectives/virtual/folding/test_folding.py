@@ -1,7 +1,5 @@
 """Folding: how classes are split, from attempt to attempt."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Hashable
 
@@ -41,14 +39,14 @@ def run_to_the_end(folding: Folding, does: Callable[[int], object]) -> int:
     return attempts
 
 
-def test_ranks_that_do_the_same_are_one_class_in_one_attempt_but_those_that_are_named() -> None:
+def test_ranks_that_do_the_same_are_one_class_in_one_attempt_but_those_that_are_named():
     folding = Folding(8, alone={3})
 
     assert run_to_the_end(folding, lambda rank: "same") == 1
     assert ranks_of(folding) == [(0, 1, 2, 4, 5, 6, 7)]
 
 
-def test_a_first_rank_that_does_more_takes_two_attempts_and_runs_by_itself() -> None:
+def test_a_first_rank_that_does_more_takes_two_attempts_and_runs_by_itself():
     folding = Folding(1024)
 
     assert run_to_the_end(folding, lambda rank: rank == 0) == 2
@@ -57,7 +55,7 @@ def test_a_first_rank_that_does_more_takes_two_attempts_and_runs_by_itself() -> 
 
 
 @pytest.mark.parametrize("odd", [1, 2, 7, 1016, 1023])
-def test_a_rank_of_which_scripts_like_to_ask_is_found_at_once(odd: int) -> None:
+def test_a_rank_of_which_scripts_like_to_ask_is_found_at_once(odd):
     folding = Folding(1024, ranks_per_node=8)
 
     assert run_to_the_end(folding, lambda rank: rank == odd) == 2
@@ -78,7 +76,7 @@ def test_a_rank_of_which_scripts_like_to_ask_is_found_at_once(odd: int) -> None:
     ],
     ids=["even", "first node", "last node", "first of nodes", "last of nodes", "number", "half", "both"],
 )
-def test_what_scripts_ask_of_a_rank_splits_a_class_in_few_attempts(does: Callable[[int], object]) -> None:
+def test_what_scripts_ask_of_a_rank_splits_a_class_in_few_attempts(does):
     folding = Folding(1024, ranks_per_node=8)
 
     assert run_to_the_end(folding, does) <= 4
@@ -87,7 +85,7 @@ def test_what_scripts_ask_of_a_rank_splits_a_class_in_few_attempts(does: Callabl
 
 
 @given(st.integers(65, 3000), st.integers(1, 16), st.integers(0, 3000))
-def test_probes_are_members_and_few(num_ranks: int, ranks_per_node: int, num_others: int) -> None:
+def test_probes_are_members_and_few(num_ranks, ranks_per_node, num_others):
     ranks = range(5, num_ranks, 3)
     num_folded = len(ranks) + num_others
 
@@ -99,7 +97,7 @@ def test_probes_are_members_and_few(num_ranks: int, ranks_per_node: int, num_oth
     assert probes == probes_of(ranks, ranks_per_node, num_folded)
 
 
-def test_what_tells_ranks_apart_splits_a_class_at_once() -> None:
+def test_what_tells_ranks_apart_splits_a_class_at_once():
     folding = Folding(16)
     classes = folding.classes()
     stage: Callable[[int], Hashable] = lambda rank: rank // 4  # noqa: E731
@@ -109,7 +107,7 @@ def test_what_tells_ranks_apart_splits_a_class_at_once() -> None:
     assert ranks_of(folding) == [tuple(range(first, first + 4)) for first in (0, 4, 8, 12)]
 
 
-def test_unequal_parts_split_a_class_where_the_parts_end() -> None:
+def test_unequal_parts_split_a_class_where_the_parts_end():
     folding = Folding(1024)
     classes = folding.classes()
     classes.partitions.announce(0, tuple(range(1024)))
@@ -120,7 +118,7 @@ def test_unequal_parts_split_a_class_where_the_parts_end() -> None:
     assert run_to_the_end(folding, lambda rank: min(max(128256 - 126 * rank, 0), 126)) == 1
 
 
-def test_classes_of_many_ranks_are_halved_and_those_of_few_given_up() -> None:
+def test_classes_of_many_ranks_are_halved_and_those_of_few_given_up():
     many, few = Folding(128), Folding(64)
 
     assert run_to_the_end(many, lambda rank: rank < 77) < 12
@@ -130,7 +128,7 @@ def test_classes_of_many_ranks_are_halved_and_those_of_few_given_up() -> None:
     assert ranks_of(few) == []
 
 
-def test_ranks_that_all_do_something_else_are_refused_in_the_end() -> None:
+def test_ranks_that_all_do_something_else_are_refused_in_the_end():
     folding = Folding(4096)
 
     with pytest.raises(NotSupportedError, match=r"after 40 attempts .* --fold off"):

@@ -1,7 +1,5 @@
 """Objects that folded ranks give to collectives: each is that of its own rank, or is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -32,27 +30,27 @@ def without_data(work: Work, ranks: int) -> VirtualRun:
     return on_gpus(script, ranks, fake=True)
 
 
-def test_objects_that_are_equal_leave_ranks_folded() -> None:
+def test_objects_that_are_equal_leave_ranks_folded():
     outcome = without_data(lambda rank: gathered("x" * 10_000), 72)
 
     assert outcome.results == [["x" * 10_000] * 72] * 72
     assert outcome.report.folded == ("ranks 0-71 as rank 0",)
 
 
-def test_ranks_of_a_small_run_that_give_other_objects_have_a_thread_each() -> None:
+def test_ranks_of_a_small_run_that_give_other_objects_have_a_thread_each():
     outcome = without_data(lambda rank: gathered({"rank": rank}), 8)
 
     assert outcome.results == [[{"rank": rank} for rank in range(8)]] * 8
 
 
-def test_ranks_of_a_large_run_that_give_other_objects_are_refused() -> None:
+def test_ranks_of_a_large_run_that_give_other_objects_are_refused():
     with pytest.raises(RankError, match="ranks 0 and 1 give other objects to all_gather") as raised:
         without_data(lambda rank: gathered(rank), 72)
 
     assert isinstance(raised.value.__cause__, NotSupportedError)
 
 
-def test_objects_that_are_not_compared_are_told_of() -> None:
+def test_objects_that_are_not_compared_are_told_of():
     def work(rank: int) -> None:
         layer = nn.Linear(128, 128, device="cuda")
         for _ in range(3):
@@ -72,9 +70,7 @@ def test_objects_that_are_not_compared_are_told_of() -> None:
     [((1, 128), [0] * 128, True), ((2, 4), [0] * 4 + [4] * 4, False)],
     ids=["the only root of its kind", "roots of groups that were made together"],
 )
-def test_what_a_root_gives_is_known_to_all_ranks_of_its_group(
-    shape: tuple[int, int], given: list[int], is_folded: bool
-) -> None:
+def test_what_a_root_gives_is_known_to_all_ranks_of_its_group(shape, given, is_folded):
     def work(rank: int) -> list[int]:
         group = init_device_mesh("cuda", shape, mesh_dim_names=("outer", "inner"))["inner"].get_group()
         things = [rank]

@@ -1,7 +1,5 @@
 """Partitions of ranks into sibling groups, and divisions of tensors over ranks."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -16,7 +14,7 @@ from sim.errors import RankError
 from tests.collectives.virtual.clusters import in_group
 
 
-def test_groups_of_a_mesh_are_siblings_along_each_dimension() -> None:
+def test_groups_of_a_mesh_are_siblings_along_each_dimension():
     def work(rank: int) -> None:
         init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("pp", "dp", "tp"))
 
@@ -29,7 +27,7 @@ def test_groups_of_a_mesh_are_siblings_along_each_dimension() -> None:
     assert [partitions.sibling((0, 4), 0, rank) for rank in (0, 4, 3)] == [(0, 4), (0, 4), (3, 7)]
 
 
-def test_parts_of_a_split_are_siblings_though_a_rank_makes_only_its_own() -> None:
+def test_parts_of_a_split_are_siblings_though_a_rank_makes_only_its_own():
     def work(rank: int) -> None:
         dist.split_group(dist.group.WORLD, [[0, 1], [2, 3]])
 
@@ -38,7 +36,7 @@ def test_parts_of_a_split_are_siblings_though_a_rank_makes_only_its_own() -> Non
     assert partitions.partition((2, 3), 0) == ((0, 1), (2, 3))
 
 
-def test_groups_of_the_same_ranks_are_told_apart_also_where_they_are_made_by_turns() -> None:
+def test_groups_of_the_same_ranks_are_told_apart_also_where_they_are_made_by_turns():
     partitions = Partitions()
 
     ordinals = [partitions.announce(0, hosts) for hosts in [(0, 1), (0, 1), (2, 3), (2, 3), (0, 2), (1, 3)]]
@@ -49,7 +47,7 @@ def test_groups_of_the_same_ranks_are_told_apart_also_where_they_are_made_by_tur
     assert partitions.partition((0, 2), 0) == ((0, 2), (1, 3))
 
 
-def test_groups_of_other_sizes_or_none_hold_no_sibling() -> None:
+def test_groups_of_other_sizes_or_none_hold_no_sibling():
     partitions = Partitions()
     for hosts in [(0, 1, 2), (3, 4)]:
         partitions.announce(0, hosts)
@@ -58,7 +56,7 @@ def test_groups_of_other_sizes_or_none_hold_no_sibling() -> None:
     assert partitions.sibling((3, 4), 0, 5) is None
 
 
-def test_a_group_that_is_joined_has_the_ordinal_it_was_announced_with() -> None:
+def test_a_group_that_is_joined_has_the_ordinal_it_was_announced_with():
     partitions = Partitions()
     partitions.join(0, (0, 1))
     partitions.announce(0, (0, 1))
@@ -68,7 +66,7 @@ def test_a_group_that_is_joined_has_the_ordinal_it_was_announced_with() -> None:
     assert partitions.join(1, (0, 1)) == 0
 
 
-def test_groups_that_a_rank_is_not_in_count_for_the_names_of_its_own() -> None:
+def test_groups_that_a_rank_is_not_in_count_for_the_names_of_its_own():
     def work(rank: int) -> str:
         for first in (0, 2):
             pair = dist.new_group([first, first + 1])
@@ -79,13 +77,13 @@ def test_groups_that_a_rank_is_not_in_count_for_the_names_of_its_own() -> None:
     assert in_group(work, 4).results == ["3", "3", "3", "3"]
 
 
-def test_a_group_of_ranks_that_there_are_not_is_refused_where_others_would_be_in_it() -> None:
+def test_a_group_of_ranks_that_there_are_not_is_refused_where_others_would_be_in_it():
     with pytest.raises(RankError, match="Rank 4 is out of range"):
         in_group(lambda rank: dist.new_group([3, 4]), 4)
 
 
 @given(st.integers(0, 60), st.integers(1, 12))
-def test_rows_are_divided_as_torch_divides_them(size: int, parts: int) -> None:
+def test_rows_are_divided_as_torch_divides_them(size, parts):
     chunks = [len(chunk) for chunk in torch.zeros(size).chunk(parts)] if size else []
 
     lengths = [Rows(size, parts).part(number) for number in range(parts)]
@@ -95,7 +93,7 @@ def test_rows_are_divided_as_torch_divides_them(size: int, parts: int) -> None:
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(1, 5))
-def test_pieces_of_a_flat_tensor_are_those_that_its_chunks_hold(sizes: list[int], parts: int) -> None:
+def test_pieces_of_a_flat_tensor_are_those_that_its_chunks_hold(sizes, parts):
     length = -(-sum(sizes) // parts)
     owners = [number for number, size in enumerate(sizes) for _ in range(size)]
 
@@ -106,6 +104,6 @@ def test_pieces_of_a_flat_tensor_are_those_that_its_chunks_hold(sizes: list[int]
         assert flat.part(part) == tuple(held.count(owner) for owner in dict.fromkeys(held))
 
 
-def test_shares_are_even_where_all_ranks_have_tensors_of_the_same_sizes() -> None:
+def test_shares_are_even_where_all_ranks_have_tensors_of_the_same_sizes():
     assert Shares(((4, 2), (4, 2))).is_even
     assert not Shares(((4, 2), (2, 4))).is_even

@@ -1,9 +1,6 @@
 """Properties of folded runs: what some ranks alone do is seen where these are of a kind that is compared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -52,13 +49,13 @@ def outcome(work: Callable[[int], None], fold: bool) -> tuple[object, ...]:
 @given(st.sampled_from(KINDS), st.sampled_from(sorted(SOME)))
 @example(sleeps, "even ranks")
 @example(calls_once_more, "rank 2")
-def test_what_ranks_of_a_kind_that_is_compared_do_is_seen(own: Callable[[], None], some: str) -> None:
+def test_what_ranks_of_a_kind_that_is_compared_do_is_seen(own, some):
     work = training(own, SOME[some])
 
     assert outcome(work, fold=True) == outcome(work, fold=False)
 
 
-def test_halves_that_differ_are_two_classes_in_few_attempts() -> None:
+def test_halves_that_differ_are_two_classes_in_few_attempts():
     report = on_gpus(training(computes_more, SOME["even ranks"]), RANKS, fake=True, fold=True).report
 
     assert len(report.folded) == 2
@@ -66,7 +63,7 @@ def test_halves_that_differ_are_two_classes_in_few_attempts() -> None:
     assert {0, 1, RANKS - 1, *PROBES} <= set(report.ranks_run)
 
 
-def test_a_file_that_a_rank_writes_which_is_compared_is_written(tmp_path: Path) -> None:
+def test_a_file_that_a_rank_writes_which_is_compared_is_written(tmp_path):
     work = training((tmp_path / "done").touch, SOME[f"rank {PROBES[0]}"])
 
     on_gpus(work, RANKS, fake=True, fold=True)
@@ -87,7 +84,7 @@ if rank == 0:
 """
 
 
-def test_a_condition_that_no_rank_meets_which_was_run_is_named(tmp_path: Path) -> None:
+def test_a_condition_that_no_rank_meets_which_was_run_is_named(tmp_path):
     report = on_gpus(script(tmp_path, ON_ONE_RANK.format(BETWEEN)), RANKS, fake=True, fold=True).report
     (notice,) = (text for text in report.notices if "conditions" in text)
 
@@ -121,7 +118,7 @@ if {}:
         ("r == step", set()),
     ],
 )
-def test_conditions_are_worked_out_for_each_rank(condition: str, who: set[int], tmp_path: Path) -> None:
+def test_conditions_are_worked_out_for_each_rank(condition, who, tmp_path):
     path = script(tmp_path, CODE.format(condition) + "step = step + 1\n")
     own = RankClass(range(RANKS), probes=[1, 2, 8, RANKS - 1])
 

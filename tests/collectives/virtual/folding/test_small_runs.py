@@ -1,7 +1,5 @@
 """Small runs without data: what one rank in the middle does is seen, as each rank has a thread."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 
@@ -77,13 +75,13 @@ def outcome(work: Callable[[int], None], fold: bool | None) -> tuple[object, ...
 @pytest.mark.parametrize(
     "odd", [lambda rank: rank == 2, lambda rank: rank % 2 == 0], ids=["rank 2", "even ranks"]
 )
-def test_what_some_ranks_alone_do_is_seen(own: Callable[[], None], odd: Callable[[int], bool]) -> None:
+def test_what_some_ranks_alone_do_is_seen(own, odd):
     work = training(own, odd)
 
     assert outcome(work, fold=None) == outcome(work, fold=False)
 
 
-def test_each_rank_of_a_small_run_has_a_thread_and_writes_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_rank_of_a_small_run_has_a_thread_and_writes_once(capsys):
     def work(rank: int) -> None:
         training(raises, lambda rank: False)(rank)
         print(f"rank {rank}")
@@ -94,7 +92,7 @@ def test_each_rank_of_a_small_run_has_a_thread_and_writes_once(capsys: pytest.Ca
     assert sorted(capsys.readouterr().out.split("\n")) == ["", *(f"rank {rank}" for rank in range(RANKS))]
 
 
-def test_a_run_that_turns_out_large_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_turns_out_large_is_folded(monkeypatch):
     monkeypatch.setattr(attempts, "SMALL_RUN", 100)
     ran = run(training(raises, lambda rank: False), RANKS, "dgx-h100", compute=Roofline("h100"), fake=True)
 

@@ -1,7 +1,5 @@
 """Attention that drops weights: gradients of what was dropped, and drawn by the device's generator."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -23,7 +21,7 @@ def tensors(count: int) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("bias", [None, torch.linspace(-1, 1, 36, dtype=torch.float64).view(6, 6)])
-def test_nothing_dropped_is_torchs_attention(causal: bool, bias: torch.Tensor | None) -> None:
+def test_nothing_dropped_is_torchs_attention(causal, bias):
     query, key, value = tensors(3)
     mask = bias
     if causal and bias is not None:
@@ -36,7 +34,7 @@ def test_nothing_dropped_is_torchs_attention(causal: bool, bias: torch.Tensor | 
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_gradients_are_those_of_what_was_dropped(causal: bool) -> None:
+def test_gradients_are_those_of_what_was_dropped(causal):
     query, key, value, grad = tensors(4)
     attention = DroppingAttention(0.3, causal, 0.7, None, 5)
 
@@ -48,9 +46,7 @@ def test_gradients_are_those_of_what_was_dropped(causal: bool) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("compute", [None, Roofline("h100")], ids=["no model", "h100"])
-def test_both_kernels_drop_by_the_generator_of_the_device(
-    dtype: torch.dtype, compute: Roofline | None
-) -> None:
+def test_both_kernels_drop_by_the_generator_of_the_device(dtype, compute):
     def attend() -> tuple[Any, Any]:
         query = torch.ones(1, 1, 16, 8, device="cuda", dtype=dtype)
         value = torch.ones(1, 1, 16, 8, device="cuda", dtype=dtype, requires_grad=True)

@@ -1,8 +1,5 @@
 """Modules on virtual CUDA devices: trained as on the CPU; what held a parameter holds it when it is there."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,7 +29,7 @@ def by_shards(model: nn.Module) -> nn.Module:
 
 
 @pytest.mark.parametrize("wrap", [DistributedDataParallel, ddp.DistributedDataParallel, by_shards])
-def test_training_on_cuda_is_that_on_the_cpu(wrap: Callable[[nn.Module], nn.Module]) -> None:
+def test_training_on_cuda_is_that_on_the_cpu(wrap):
     def trained(rank: int, device: str) -> tuple[list[float], list[list[float]]]:
         dist.init_process_group("nccl")
         torch.manual_seed(rank)
@@ -71,7 +68,7 @@ def by_shards_in_sixteen_bits(model: nn.Module) -> nn.Module:
 
 @pytest.mark.costly
 @pytest.mark.parametrize("shard", [by_flat_shards_in_sixteen_bits, by_shards_in_sixteen_bits])
-def test_sharded_training_in_sixteen_bits_learns(shard: Callable[[nn.Module], nn.Module]) -> None:
+def test_sharded_training_in_sixteen_bits_learns(shard):
     def losses(rank: int) -> list[float]:
         torch.cuda.set_device(rank)
         torch.manual_seed(0)
@@ -107,7 +104,7 @@ def trained(device: str, *, wrapped: bool) -> list[Any]:
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_an_optimizer_that_was_made_before_updates_a_module_on_the_device(wrapped: bool) -> None:
+def test_an_optimizer_that_was_made_before_updates_a_module_on_the_device(wrapped):
     def work(rank: int) -> tuple[Any, Any]:
         return trained("cuda", wrapped=wrapped), trained("cpu", wrapped=wrapped)
 
@@ -115,7 +112,7 @@ def test_an_optimizer_that_was_made_before_updates_a_module_on_the_device(wrappe
         assert on_device == on_cpu
 
 
-def test_parameters_keep_what_users_write_on_them_and_who_refers_to_them() -> None:
+def test_parameters_keep_what_users_write_on_them_and_who_refers_to_them():
     def work(rank: int) -> Any:
         layer = nn.Linear(2, 2)
         before, layer.weight.mine = layer.weight, "kept"  # type: ignore[assignment]
@@ -130,7 +127,7 @@ def test_parameters_keep_what_users_write_on_them_and_who_refers_to_them() -> No
     assert result == ((True, True, "kept"), (True, "torch.float16", "kept"), nn.Parameter)
 
 
-def test_ranks_that_agree_on_the_state_of_a_generator_go_on_alike() -> None:
+def test_ranks_that_agree_on_the_state_of_a_generator_go_on_alike():
     def work(rank: int) -> tuple[list[float], list[float]]:
         dist.init_process_group("nccl")
         torch.manual_seed(rank)
@@ -146,7 +143,7 @@ def test_ranks_that_agree_on_the_state_of_a_generator_go_on_alike() -> None:
 
 
 @pytest.mark.parametrize("compute", [None, Roofline("h100")], ids=["no model", "h100"])
-def test_hooks_of_parameters_stay_whatever_a_module_is_converted_to(compute: Roofline | None) -> None:
+def test_hooks_of_parameters_stay_whatever_a_module_is_converted_to(compute):
     def work(rank: int) -> list[list[str]]:
         layer, seen, passes = nn.Linear(2, 2, bias=False), [], []
         layer.weight.register_hook(lambda gradient: seen.append(gradient.device.type))
@@ -164,7 +161,7 @@ def test_hooks_of_parameters_stay_whatever_a_module_is_converted_to(compute: Roo
 
 
 @pytest.mark.parametrize("make", [DistributedDataParallel, ddp.DistributedDataParallel])
-def test_gradients_are_averaged_though_a_wrapped_module_is_sent_to_its_own_device_again(make: Any) -> None:
+def test_gradients_are_averaged_though_a_wrapped_module_is_sent_to_its_own_device_again(make):
     def work(rank: int) -> Any:
         dist.init_process_group("nccl")
         layer = nn.Linear(1, 1, bias=False).cuda()

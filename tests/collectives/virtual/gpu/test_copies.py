@@ -1,10 +1,6 @@
 """Transfers between host and device, in closed form."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -45,9 +41,7 @@ def on_two_streams(tensor: torch.Tensor) -> None:
         (pinned, on_two_streams, 2 * LAUNCH_PS + COPY_PS),
     ],
 )
-def test_the_host_waits_for_copies_but_those_from_pinned_memory_that_may_go_on(
-    make: Callable[[], torch.Tensor], copy: Callable[[torch.Tensor], Any], expected: int
-) -> None:
+def test_the_host_waits_for_copies_but_those_from_pinned_memory_that_may_go_on(make, copy, expected):
     def script(rank: int) -> int:
         tensor, gpu = make(), current_gpu()
         assert gpu is not None

@@ -1,7 +1,5 @@
 """Answers to a script about its CUDA devices, with and without a GPU as the model of computation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -191,9 +189,7 @@ SAME = [
 @pytest.mark.parametrize("model", [None, H100])
 @pytest.mark.parametrize(("work", "expected"), SAME, ids=lambda value: getattr(value, "__name__", ""))
 @pytest.mark.filterwarnings("ignore:.torch.cuda.amp.custom:FutureWarning")
-def test_what_a_script_asks_is_answered_as_on_a_gpu(
-    work: Callable[[int], Any], expected: list[Any], model: str | None
-) -> None:
+def test_what_a_script_asks_is_answered_as_on_a_gpu(work, expected, model):
     before = torch.version
 
     assert run_with(model, work).results == expected
@@ -201,7 +197,7 @@ def test_what_a_script_asks_is_answered_as_on_a_gpu(
 
 
 @pytest.mark.parametrize("fake", [False, True])
-def test_what_says_cuda_alone_is_on_the_current_device(fake: bool) -> None:
+def test_what_says_cuda_alone_is_on_the_current_device(fake):
     def devices(rank: int) -> set[torch.device]:
         torch.cuda.set_device(rank)
         made = torch.zeros(3).cuda(), torch.zeros(3).to("cuda"), torch.ones(2, device="cuda")
@@ -216,9 +212,7 @@ def test_what_says_cuda_alone_is_on_the_current_device(fake: bool) -> None:
     ("model", "name", "peak", "notices"),
     [(None, "virtual GPU", 0, (NO_MEMORY,)), (H100, "h100", 1536, ())],
 )
-def test_name_and_memory_are_those_of_the_device(
-    model: str | None, name: str, peak: int, notices: tuple[str, ...]
-) -> None:
+def test_name_and_memory_are_those_of_the_device(model, name, peak, notices):
     def work(rank: int) -> tuple[Any, ...]:
         tensor = torch.empty(300, device="cuda")
         statistics = torch.cuda.memory_stats()
@@ -232,7 +226,7 @@ def test_name_and_memory_are_those_of_the_device(
     assert outcome.report.notices == notices
 
 
-def test_devices_are_not_mixed() -> None:
+def test_devices_are_not_mixed():
     with pytest.raises(Exception, match=r"cuda:0, cpu|two devices|same device"):
         run_with(None, lambda rank: torch.ones(2, device="cuda") + torch.ones(2))
 
@@ -246,15 +240,13 @@ def test_devices_are_not_mixed() -> None:
         lambda rank: torch.ones(2, device="cuda:12"),
     ],
 )
-def test_a_device_that_is_not_there_is_named_in_cudas_words(
-    work: Callable[[int], Any], model: str | None
-) -> None:
+def test_a_device_that_is_not_there_is_named_in_cudas_words(work, model):
     with pytest.raises(RankError, match="CUDA error: invalid device ordinal: cuda:12"):
         run_with(model, work)
 
 
 @pytest.mark.parametrize("model", [None, H100, "laptop-cpu"])
-def test_a_branch_on_the_cpu_is_the_one_that_data_says(model: str | None) -> None:
+def test_a_branch_on_the_cpu_is_the_one_that_data_says(model):
     def work(rank: int) -> list[float]:
         tensor = torch.ones(2)
         result = torch.cond(tensor.sum() > 2 * rank, lambda x: x * 2, lambda x: x * 3, (tensor,))
@@ -263,7 +255,7 @@ def test_a_branch_on_the_cpu_is_the_one_that_data_says(model: str | None) -> Non
     assert run_with(model, work).results == [[2.0, 2.0], [3.0, 3.0]]
 
 
-def test_a_branch_depends_on_data() -> None:
+def test_a_branch_depends_on_data():
     def work(rank: int) -> None:
         tensor = torch.randn(1 << 12, device="cuda")
         torch.cond(tensor.sum() > 0, lambda x: x * 2, lambda x: x * 3, (tensor,))
@@ -272,7 +264,7 @@ def test_a_branch_depends_on_data() -> None:
         run_with(H100, work, fake=True)
 
 
-def test_devices_of_a_large_node_have_numbers_below_eight() -> None:
+def test_devices_of_a_large_node_have_numbers_below_eight():
     def work(rank: int) -> Any:
         torch.cuda.set_device(rank)
         weight = torch.ones(2, device=f"cuda:{rank}", requires_grad=True)
@@ -286,7 +278,7 @@ def test_devices_of_a_large_node_have_numbers_below_eight() -> None:
     assert any("without CUDA torch numbers 8 devices of a node" in text for text in ran.report.notices)
 
 
-def test_sparse_tensors_of_the_device_are_summed_over_ranks_where_nothing_is_modelled() -> None:
+def test_sparse_tensors_of_the_device_are_summed_over_ranks_where_nothing_is_modelled():
     def work(rank: int) -> Any:
         dist.init_process_group("nccl")
         tensor = torch.eye(2).mul(rank + 1).to_sparse().cuda()
@@ -296,7 +288,7 @@ def test_sparse_tensors_of_the_device_are_summed_over_ranks_where_nothing_is_mod
     assert run_with(None, work).results == [("cuda", [[3.0, 0.0], [0.0, 3.0]])] * RANKS
 
 
-def test_sparse_tensors_of_a_device_that_is_modelled_are_refused() -> None:
+def test_sparse_tensors_of_a_device_that_is_modelled_are_refused():
     def work(rank: int) -> None:
         torch.eye(2).to_sparse().cuda()
 

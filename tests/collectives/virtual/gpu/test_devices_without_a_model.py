@@ -1,7 +1,5 @@
 """Devices of a script that is modelled without a GPU: the CPU computes for them, and nothing of it stays."""
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path
@@ -29,7 +27,7 @@ instant_and_measured = pytest.mark.parametrize(
 
 
 @instant_and_measured
-def test_events_and_streams_tell_virtual_time(compute_model: Any) -> None:
+def test_events_and_streams_tell_virtual_time(compute_model):
     def work(rank: int) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
@@ -43,7 +41,7 @@ def test_events_and_streams_tell_virtual_time(compute_model: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["CUDAGraph", "make_graphed_callables", "cudart"])
-def test_what_means_nothing_on_virtual_devices_is_refused_by_name_with_the_way_out(name: str) -> None:
+def test_what_means_nothing_on_virtual_devices_is_refused_by_name_with_the_way_out(name):
     with pytest.raises(RankError, match=f"torch.cuda.{name} means nothing .* --processes") as caught:
         run(lambda rank: getattr(torch.cuda, name)(), 1, compute=Measured())
 
@@ -76,9 +74,7 @@ def batch_norm(inputs: torch.Tensor, momentum: float | None, *, synchronized: bo
 
 @instant_and_measured
 @pytest.mark.parametrize("momentum", [0.1, None])
-def test_a_batch_norm_that_is_synchronized_sees_the_whole_batch(
-    momentum: float | None, compute_model: Any
-) -> None:
+def test_a_batch_norm_that_is_synchronized_sees_the_whole_batch(momentum, compute_model):
     whole = torch.randn(6, 3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     parts = whole.split([1, 2, 3])
 
@@ -97,7 +93,7 @@ def modes_of(tmp_path: Path, text: str, compute_model: Any, *argv: str) -> int:
 
 
 @instant_and_measured
-def test_only_who_says_cuda_pays_for_its_devices(compute_model: Any, tmp_path: Path) -> None:
+def test_only_who_says_cuda_pays_for_its_devices(compute_model, tmp_path):
     (tmp_path / "own_model.py").write_text("import torch\nDEVICE = torch.device('cuda')\n")
     own = "import own_model\nassert own_model.DEVICE.type == 'cu' + 'da'"
 
@@ -109,7 +105,7 @@ def test_only_who_says_cuda_pays_for_its_devices(compute_model: Any, tmp_path: P
     assert modes_of(tmp_path, as_a_library_would, compute_model) == 1
 
 
-def test_threads_of_a_rank_see_its_devices() -> None:
+def test_threads_of_a_rank_see_its_devices():
     seen: list[bool] = []
 
     def work(rank: int) -> None:
@@ -122,7 +118,7 @@ def test_threads_of_a_rank_see_its_devices() -> None:
     assert seen == [True]
 
 
-def test_of_an_operation_on_a_device_the_kernel_alone_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_an_operation_on_a_device_the_kernel_alone_is_measured(monkeypatch):
     worked_ns, seconds = [0], {"kernel": 5, "around": 100}
     monkeypatch.setattr(time, "thread_time_ns", lambda: worked_ns[0])
 
@@ -146,9 +142,7 @@ def test_of_an_operation_on_a_device_the_kernel_alone_is_measured(monkeypatch: p
 
 
 @instant_and_measured
-def test_a_rank_leaves_no_mode_behind_on_its_thread(
-    monkeypatch: pytest.MonkeyPatch, compute_model: Any
-) -> None:
+def test_a_rank_leaves_no_mode_behind_on_its_thread(monkeypatch, compute_model):
     forget, left = torch._C._distributed_c10d._unregister_all_process_groups, []
 
     def at_the_end() -> None:

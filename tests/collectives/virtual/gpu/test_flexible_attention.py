@@ -1,7 +1,5 @@
 """Compiled ``flex_attention``: charged by the blocks that its mask leaves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -76,7 +74,7 @@ def _kernels(mask: Callable[[str], Callable[..., Any]], compiled: bool = True) -
 
 
 @pytest.mark.parametrize("name", _MASKS)
-def test_blocks_that_have_a_pair_to_be_seen_are_computed_with_data_and_without(name: str) -> None:
+def test_blocks_that_have_a_pair_to_be_seen_are_computed_with_data_and_without(name):
     mask = _MASKS[name]
     positions = torch.arange(_LENGTH)
     seen = mask("cpu")(None, None, positions[:, None], positions)
@@ -102,7 +100,7 @@ def test_blocks_that_have_a_pair_to_be_seen_are_computed_with_data_and_without(n
     assert with_data.results == found.results
 
 
-def test_compiled_without_a_mask_it_takes_what_fused_attention_takes() -> None:
+def test_compiled_without_a_mask_it_takes_what_fused_attention_takes():
     def work(flexible: bool) -> None:
         query = torch.empty(1, 8, 4096, 128, device="cuda", dtype=torch.bfloat16)
         (torch.compile(flex_attention) if flexible else scaled_dot_product_attention)(query, query, query)
@@ -110,7 +108,7 @@ def test_compiled_without_a_mask_it_takes_what_fused_attention_takes() -> None:
     assert _run(lambda: work(True)).seconds == pytest.approx(_run(lambda: work(False)).seconds, rel=0.2)
 
 
-def test_values_are_those_of_attention_with_the_mask() -> None:
+def test_values_are_those_of_attention_with_the_mask():
     def gradient(device: str) -> torch.Tensor:
         torch.manual_seed(0)
         query, positions = torch.randn(1, 2, _LENGTH, 16).to(device).requires_grad_(), torch.arange(_LENGTH)
@@ -136,7 +134,7 @@ def _soft_capped(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
 
 
 @pytest.mark.parametrize("score", [_doubled, _soft_capped])
-def test_a_function_of_scores_has_the_gradients_of_dense_attention(score: Any) -> None:
+def test_a_function_of_scores_has_the_gradients_of_dense_attention(score):
     given = [torch.randn(1, 2, 128, 16) for _ in range(3)]
 
     def gradients(device: str, attention: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
@@ -153,11 +151,11 @@ def test_a_function_of_scores_has_the_gradients_of_dense_attention(score: Any) -
         torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_eager_it_is_products_of_all_pairs() -> None:
+def test_eager_it_is_products_of_all_pairs():
     assert not _run(lambda: _kernels(_MASKS["causal"], compiled=False), strict=True).results[0]
 
 
-def test_a_mask_of_very_many_pairs_is_looked_at_here_and_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mask_of_very_many_pairs_is_looked_at_here_and_there(monkeypatch):
     whole = _run(lambda: _kernels(_MASKS["causal"]))
     monkeypatch.setattr(flexible_attention, "_ALL_PAIRS", 1 << 12)
 
@@ -167,7 +165,7 @@ def test_a_mask_of_very_many_pairs_is_looked_at_here_and_there(monkeypatch: pyte
     assert any("looked at every 8 positions" in notice for notice in sampled.report.notices)
 
 
-def test_a_mask_that_nobody_knows_is_named_and_refused_in_a_strict_run() -> None:
+def test_a_mask_that_nobody_knows_is_named_and_refused_in_a_strict_run():
     def unknown(device: str) -> Callable[..., Any]:
         scores = torch.randn(_LENGTH, device=device)
         return lambda b, h, q, k: scores[q] > scores[k]

@@ -1,7 +1,5 @@
 """Memory of virtual CUDA devices, as scripts see it and as reports say it: cases counted by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +41,7 @@ def stack(**options: Any) -> nn.Sequential:
 
 
 @with_and_without_data
-def test_functions_of_torch_answer_as_with_cuda(fake: bool) -> None:
+def test_functions_of_torch_answer_as_with_cuda(fake):
     def script(rank: int) -> None:
         assert torch.cuda.memory_allocated() == 0
         held = torch.empty(WIDTH, WIDTH, device="cuda")
@@ -67,7 +65,7 @@ def test_functions_of_torch_answer_as_with_cuda(fake: bool) -> None:
 
 
 @with_and_without_data
-def test_the_peak_of_adamw_is_five_times_the_parameters(fake: bool) -> None:
+def test_the_peak_of_adamw_is_five_times_the_parameters(fake):
     def script(rank: int) -> None:
         model = stack()
         optimizer = torch.optim.AdamW(model.parameters())
@@ -90,7 +88,7 @@ def test_the_peak_of_adamw_is_five_times_the_parameters(fake: bool) -> None:
     assert memory.fits
 
 
-def test_beyond_the_memory_of_a_device_the_script_gets_an_error_and_the_report_tells_of_it() -> None:
+def test_beyond_the_memory_of_a_device_the_script_gets_an_error_and_the_report_tells_of_it():
     def script(rank: int) -> None:
         model = stack()
         model(torch.ones(256 * BATCH, WIDTH, device="cuda"))
@@ -106,7 +104,7 @@ def test_beyond_the_memory_of_a_device_the_script_gets_an_error_and_the_report_t
     assert memory.to_json()["limit_bytes"] == 600 * MIB
 
 
-def test_without_a_limit_the_report_tells_the_whole_peak() -> None:
+def test_without_a_limit_the_report_tells_the_whole_peak():
     def script(rank: int) -> None:
         with torch.no_grad():
             stack()(torch.ones(256 * BATCH, WIDTH, device="cuda"))
@@ -120,7 +118,7 @@ def test_without_a_limit_the_report_tells_the_whole_peak() -> None:
     )
 
 
-def test_a_script_can_look_for_the_largest_batch_that_fits() -> None:
+def test_a_script_can_look_for_the_largest_batch_that_fits():
     found = []
 
     def script(rank: int) -> None:
@@ -141,14 +139,14 @@ def test_a_script_can_look_for_the_largest_batch_that_fits() -> None:
     assert memory.fits
 
 
-def test_without_a_gpu_no_memory_is_reported() -> None:
+def test_without_a_gpu_no_memory_is_reported():
     report = run(lambda rank: torch.ones(8).sum(), 1).report
 
     assert report.memory is None
     assert "memory" not in report.to_json()
 
 
-def test_buckets_of_ddp_are_buffers_of_collectives() -> None:
+def test_buckets_of_ddp_are_buffers_of_collectives():
     def script(rank: int) -> None:
         dist.init_process_group("nccl")
         model = DistributedDataParallel(stack(), device_ids=[0], gradient_as_bucket_view=False)
@@ -163,7 +161,7 @@ def test_buckets_of_ddp_are_buffers_of_collectives() -> None:
 
 
 @with_and_without_data
-def test_fsdp_holds_its_shards_and_gathers_one_layer_at_a_time(fake: bool) -> None:
+def test_fsdp_holds_its_shards_and_gathers_one_layer_at_a_time(fake):
     ranks = 4
     held: list[int] = []
 
@@ -189,7 +187,7 @@ def test_fsdp_holds_its_shards_and_gathers_one_layer_at_a_time(fake: bool) -> No
     assert 3 * LAYERS * WEIGHT // ranks <= after < 3 * LAYERS * WEIGHT // ranks + 8192
 
 
-def test_mixed_precision_of_fsdp_gathers_in_sixteen_bits() -> None:
+def test_mixed_precision_of_fsdp_gathers_in_sixteen_bits():
     def script(rank: int) -> None:
         dist.init_process_group("nccl")
         torch.cuda.set_device(rank)
@@ -209,7 +207,7 @@ def test_mixed_precision_of_fsdp_gathers_in_sixteen_bits() -> None:
 
 
 @pytest.mark.parametrize("compute", [None, Roofline("h100")], ids=["no model", "h100"])
-def test_what_is_gathered_and_freed_takes_no_memory_of_the_host(compute: Roofline | None) -> None:
+def test_what_is_gathered_and_freed_takes_no_memory_of_the_host(compute):
     def work(rank: int) -> tuple[int, int]:
         dist.init_process_group("nccl")
         model: Any = fully_shard(nn.Linear(8, 8, bias=False).cuda())
@@ -227,9 +225,7 @@ def test_what_is_gathered_and_freed_takes_no_memory_of_the_host(compute: Rooflin
 
 
 @pytest.mark.slow
-def test_the_peak_of_llama_on_8_gpus_is_within_five_percent_of_what_torchtitan_has_measured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_peak_of_llama_on_8_gpus_is_within_five_percent_of_what_torchtitan_has_measured(monkeypatch):
     """What 128 need, `benchmarks/llama_memory.py` tells under ``testbed run --fake --ranks 128``."""
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     script: Any = Path(__file__).parents[4] / "benchmarks" / "llama_memory.py"

@@ -1,10 +1,7 @@
 """Operations on virtual CUDA tensors: what is known of them with data and without."""
 
-from __future__ import annotations
-
 import copy
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +14,7 @@ from sim.errors import RankError
 from tests.collectives.virtual.clusters import on_gpus
 
 
-def test_a_deep_copy_has_the_values_and_leaves_those_of_the_original_alone() -> None:
+def test_a_deep_copy_has_the_values_and_leaves_those_of_the_original_alone():
     def script(rank: int) -> Any:
         model = nn.Linear(4, 4).cuda()
         other = copy.deepcopy(model)
@@ -28,7 +25,7 @@ def test_a_deep_copy_has_the_values_and_leaves_those_of_the_original_alone() -> 
     assert on_gpus(script, 1).results[0] == (True, pytest.approx(1), True)
 
 
-def test_control_data_is_known_without_data() -> None:
+def test_control_data_is_known_without_data():
     def script(rank: int) -> Any:
         sizes = torch.tensor([3, 1], device="cuda")
         part = sizes[1:]
@@ -38,7 +35,7 @@ def test_control_data_is_known_without_data() -> None:
     assert on_gpus(script, 1, fake=True).results[0] == ([3, 2], [0, 1, 2], 2)
 
 
-def test_what_is_written_through_a_view_is_unknown_in_its_base() -> None:
+def test_what_is_written_through_a_view_is_unknown_in_its_base():
     def script(rank: int) -> float:
         base = torch.zeros(4, device="cuda")
         base[:2].copy_(torch.randn(1 << 10, 2, device="cuda").sum(0))
@@ -58,14 +55,14 @@ def test_what_is_written_through_a_view_is_unknown_in_its_base() -> None:
         lambda x: range(x.long().sum()),
     ],
 )
-def test_what_depends_on_data_is_refused_with_the_line(operation: Callable[[torch.Tensor], Any]) -> None:
+def test_what_depends_on_data_is_refused_with_the_line(operation):
     with pytest.raises(RankError, match=r"depends on data, at test_operations\.py:") as raised:
         on_gpus(lambda rank: operation(torch.randn(100, device="cuda")), 1, fake=True)
 
     assert isinstance(raised.value.__cause__, NotSupportedError)
 
 
-def test_truth_values_are_false_and_their_lines_are_told() -> None:
+def test_truth_values_are_false_and_their_lines_are_told():
     outcome = on_gpus(lambda rank: bool(torch.randn(100, device="cuda").isnan().any()), 1, fake=True)
 
     assert outcome.results == [False]
@@ -74,7 +71,7 @@ def test_truth_values_are_false_and_their_lines_are_told() -> None:
     )
 
 
-def test_large_tensors_of_the_cpu_have_no_data() -> None:
+def test_large_tensors_of_the_cpu_have_no_data():
     def script(rank: int) -> tuple[bool, bool]:
         weights = torch.empty(1 << 17, 1 << 17).uniform_()  # 64 GiB
         return weights.to("cuda").is_cuda, torch.empty(4).is_cpu
@@ -82,7 +79,7 @@ def test_large_tensors_of_the_cpu_have_no_data() -> None:
     assert on_gpus(script, 1, fake=True).results[0] == (True, True)
 
 
-def test_what_is_kept_of_an_operation_holds_for_its_arguments_alone() -> None:
+def test_what_is_kept_of_an_operation_holds_for_its_arguments_alone():
     def script(rank: int) -> list[Any]:
         seen = []
         for _ in range(2):  # the second time from what was kept
@@ -99,7 +96,7 @@ def test_what_is_kept_of_an_operation_holds_for_its_arguments_alone() -> None:
     assert first == second == (torch.Size([6, 4]), (1, 6), 12, torch.Size([1, 4, 6]), True)
 
 
-def test_a_model_without_memory_takes_no_time_to_make() -> None:
+def test_a_model_without_memory_takes_no_time_to_make():
     def built(rank: int) -> None:
         with torch.device("meta"):
             nn.Linear(1 << 14, 1 << 14)
@@ -107,6 +104,6 @@ def test_a_model_without_memory_takes_no_time_to_make() -> None:
     assert on_gpus(built, 1, fake=True).times_ps == (0,)
 
 
-def test_fake_needs_a_gpu() -> None:
+def test_fake_needs_a_gpu():
     with pytest.raises(NotSupportedError, match="needs a GPU as its model of computation"):
         run(lambda rank: None, 1, "dgx-h100", compute=Roofline("laptop-cpu"), fake=True)

@@ -1,7 +1,5 @@
 """Files saved on a virtual CUDA device: loaded onto it, as on a real one."""
 
-from __future__ import annotations
-
 import copy
 import io
 from typing import Any
@@ -28,9 +26,7 @@ PLACES: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize("compute_model", [None, Roofline("h100")])
 @pytest.mark.parametrize("zipped", [True, False])
-def test_tensors_are_loaded_where_they_were_or_where_it_is_asked_for(
-    zipped: bool, compute_model: Roofline | None
-) -> None:
+def test_tensors_are_loaded_where_they_were_or_where_it_is_asked_for(zipped, compute_model):
     def work(rank: int) -> None:
         torch.cuda.set_device(rank)
         weight = torch.randn(3, 2).cuda()
@@ -46,7 +42,7 @@ def test_tensors_are_loaded_where_they_were_or_where_it_is_asked_for(
     run(work, 2, "dgx-h100", compute=compute_model)
 
 
-def test_models_and_copies_stay_on_their_device() -> None:
+def test_models_and_copies_stay_on_their_device():
     def work(rank: int) -> Any:
         dist.init_process_group("nccl")
         model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).to(f"cuda:{rank}")

@@ -1,10 +1,7 @@
 """Routing in a run without data: which experts are chosen is known, and what follows from that."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +29,7 @@ def _chosen(tokens: int = 6000, experts: int = 8, chosen: int = 2) -> Tensor:
 @pytest.mark.parametrize(
     ("rows", "tokens", "chosen"), [([1] * 8, 6, 2), ([9, 1, 1, 1], 5, 3), ([0, 0, 1], 4, 2), ([5, 3], 7, 1)]
 )
-def test_each_token_goes_to_different_experts(rows: list[int], tokens: int, chosen: int) -> None:
+def test_each_token_goes_to_different_experts(rows, tokens, chosen):
     experts = dealt_out(rows, tokens, chosen)
 
     assert experts.shape == (tokens, chosen)
@@ -40,7 +37,7 @@ def test_each_token_goes_to_different_experts(rows: list[int], tokens: int, chos
 
 
 @pytest.mark.parametrize(("tokens", "chosen"), [(64, 2), (24, 6), (8, 1)])
-def test_balanced_tokens_are_as_many_for_every_expert(tokens: int, chosen: int) -> None:
+def test_balanced_tokens_are_as_many_for_every_expert(tokens, chosen):
     def work() -> list[int]:
         return _chosen(tokens, 8, chosen).flatten().bincount(minlength=8).tolist()
 
@@ -58,7 +55,7 @@ _COUNTS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("way", _COUNTS)
-def test_counts_of_tokens_are_known_however_a_script_counts(way: str) -> None:
+def test_counts_of_tokens_are_known_however_a_script_counts(way):
     def work() -> tuple[list[int], list[int]]:
         experts = _chosen()
         return _COUNTS[way](experts).tolist(), experts.flatten().cpu().bincount(minlength=8).tolist()
@@ -70,7 +67,7 @@ def test_counts_of_tokens_are_known_however_a_script_counts(way: str) -> None:
     assert max(own) > min(own)
 
 
-def test_rows_that_a_known_mask_selects_have_a_shape_and_no_values() -> None:
+def test_rows_that_a_known_mask_selects_have_a_shape_and_no_values():
     def work() -> tuple[int, int, bool]:
         tokens, experts = torch.randn(6000, 16, device="cuda"), _chosen()
         mask = (experts == 3).any(-1)
@@ -82,7 +79,7 @@ def test_rows_that_a_known_mask_selects_have_a_shape_and_no_values() -> None:
     assert rows == selected > 0
 
 
-def test_a_run_says_how_uneven_experts_were_or_that_nobody_asked_for_routing() -> None:
+def test_a_run_says_how_uneven_experts_were_or_that_nobody_asked_for_routing():
     def by_experts() -> None:
         torch.randn(64, 8, device="cuda").topk(16, dim=0)
 
@@ -110,7 +107,7 @@ class _Layer(nn.Module):
         return tokens.softmax(-1).topk(2)[1].flatten().bincount(minlength=8)
 
 
-def test_shares_differ_by_router_and_iteration_and_are_those_of_any_run() -> None:
+def test_shares_differ_by_router_and_iteration_and_are_those_of_any_run():
     def work() -> list[list[int]]:
         model = _Layers()
         weight = nn.Parameter(torch.zeros(1, device="cuda"))
@@ -130,7 +127,7 @@ def test_shares_differ_by_router_and_iteration_and_are_those_of_any_run() -> Non
     assert len({tuple(counts) for counts in one}) == 4
 
 
-def test_a_routing_that_is_recorded_is_that_of_a_run_without_data(tmp_path: Path) -> None:
+def test_a_routing_that_is_recorded_is_that_of_a_run_without_data(tmp_path):
     def work() -> list[int]:
         model = nn.Sequential(_Layer())
         tokens = torch.arange(64 * 8, device="cuda").reshape(64, 8).mul(37).remainder(101).float()
@@ -153,7 +150,7 @@ def test_a_routing_that_is_recorded_is_that_of_a_run_without_data(tmp_path: Path
         ("power-law:x", "expected an exponent above 0"),
     ],
 )
-def test_a_routing_that_is_none_is_refused_by_name(given: str, says: str) -> None:
+def test_a_routing_that_is_none_is_refused_by_name(given, says):
     with pytest.raises(NotSupportedError, match=says):
         Routing.parse(given)
 
@@ -166,9 +163,7 @@ def test_a_routing_that_is_none_is_refused_by_name(given: str, says: str) -> Non
         ('{"schema": 2, "routers": {"0": [[1]]}}', "schema"),
     ],
 )
-def test_a_file_that_is_no_routing_is_refused_with_the_field(
-    tmp_path: Path, document: str, says: str
-) -> None:
+def test_a_file_that_is_no_routing_is_refused_with_the_field(tmp_path, document, says):
     path = tmp_path / "routing.json"
     path.write_text(document)
 
@@ -177,7 +172,7 @@ def test_a_file_that_is_no_routing_is_refused_with_the_field(
 
 
 @pytest.mark.parametrize("name", ["1", "0"])
-def test_a_file_of_another_model_is_refused_with_its_routers(tmp_path: Path, name: str) -> None:
+def test_a_file_of_another_model_is_refused_with_its_routers(tmp_path, name):
     path = tmp_path / "routing.json"
     path.write_text(json.dumps({"schema": 1, "routers": {name: [[1, 2, 3]]}}))
 
@@ -185,7 +180,7 @@ def test_a_file_of_another_model_is_refused_with_its_routers(tmp_path: Path, nam
         _run(lambda: nn.Sequential(_Layer())(torch.randn(64, 8, device="cuda")), path)
 
 
-def test_routing_that_nobody_states_is_balanced_and_said_to_be_an_assumption() -> None:
+def test_routing_that_nobody_states_is_balanced_and_said_to_be_an_assumption():
     done = _run(lambda: _chosen(64).flatten().bincount(minlength=8).tolist(), None)
 
     assert done.results == [[16] * 8]
@@ -193,12 +188,12 @@ def test_routing_that_nobody_states_is_balanced_and_said_to_be_an_assumption() -
 
 
 @pytest.mark.parametrize("routing", ["balanced", RoutingRecord()])
-def test_routing_is_refused_where_it_says_nothing(routing: Any) -> None:
+def test_routing_is_refused_where_it_says_nothing(routing):
     with pytest.raises(NotSupportedError, match="routing is stated for a run without data"):
         _run(_chosen, routing, fake=routing != "balanced")
 
 
-def test_a_module_that_chooses_groups_and_experts_is_recorded_as_two_routers(tmp_path: Path) -> None:
+def test_a_module_that_chooses_groups_and_experts_is_recorded_as_two_routers(tmp_path):
     def work() -> list[list[int]]:
         torch.manual_seed(0)
         groups, experts = _chosen(experts=4), _chosen(experts=16)
@@ -214,7 +209,7 @@ def test_a_module_that_chooses_groups_and_experts_is_recorded_as_two_routers(tmp
     assert _run(work, Routing.parse(tmp_path / "routing.json")).results == with_data
 
 
-def test_a_row_without_tokens_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_row_without_tokens_is_refused_by_name(tmp_path):
     file = tmp_path / "routing.json"
     file.write_text(json.dumps({"schema": 1, "routers": {"": [[0] * 8]}}))
 

@@ -3,8 +3,6 @@
 Products take a known time, every other kernel one picosecond, launches none; so these are exact.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 
@@ -95,7 +93,7 @@ def sharded_by_hand(prefetches: bool, reshards: bool, product: int) -> int:
 @pytest.mark.parametrize("product_ps", [50_000_000, 4_000_000], ids=["hides gathers", "waits for gathers"])
 @pytest.mark.parametrize("reshards", [True, False], ids=["reshards", "keeps"])
 @pytest.mark.parametrize("prefetches", [True, False], ids=["prefetches", "does not prefetch"])
-def test_fsdp_takes_the_time_of_its_schedule(prefetches: bool, reshards: bool, product_ps: int) -> None:
+def test_fsdp_takes_the_time_of_its_schedule(prefetches, reshards, product_ps):
     def script(rank: int) -> None:
         dist.init_process_group("nccl")
         model: Any = nn.Sequential(
@@ -150,7 +148,7 @@ def piped_by_hand(micro_batches: int, product: int) -> int:
 
 
 @pytest.mark.parametrize("micro_batches", [2, 4])
-def test_a_pipeline_takes_the_time_of_its_schedule(micro_batches: int) -> None:
+def test_a_pipeline_takes_the_time_of_its_schedule(micro_batches):
     def script(rank: int) -> None:
         dist.init_process_group("nccl")
         torch.cuda.set_device(rank)

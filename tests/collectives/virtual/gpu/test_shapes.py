@@ -1,20 +1,15 @@
 """Shapes without data: what one rank has found serves the devices of the others."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
-import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.collectives.virtual.clusters import on_gpus, rank_thread
 
 
-def test_a_call_is_found_once_for_all_devices_and_its_results_are_on_that_of_the_rank(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_call_is_found_once_for_all_devices_and_its_results_are_on_that_of_the_rank(monkeypatch):
     dispatched: Counter[int] = Counter()
     original = FakeTensorMode.dispatch
 
@@ -38,7 +33,7 @@ def test_a_call_is_found_once_for_all_devices_and_its_results_are_on_that_of_the
     assert not dispatched.keys() - {0}
 
 
-def test_a_call_on_two_devices_of_a_rank_is_none_on_one() -> None:
+def test_a_call_on_two_devices_of_a_rank_is_none_on_one():
     def work(rank: int) -> list[str]:
         here, other = (torch.empty(4, device=torch.device("cuda", (rank + n) % 4)) for n in range(2))
         return [str((here + here).device), str((other + other).device), str(torch.empty_like(other).device)]

@@ -1,7 +1,5 @@
 """Tensors of the CPU that stand for those of a GPU: by what a script does, never by what it says."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 
@@ -60,16 +58,14 @@ def computed(ran: VirtualRun) -> float:
     ],
 )
 @pytest.mark.parametrize("fake", [False, True], ids=["data", "no data"])
-def test_words_and_questions_about_cuda_change_no_time(
-    tmp_path: Path, plain: VirtualRun, asked: str, fake: bool
-) -> None:
+def test_words_and_questions_about_cuda_change_no_time(tmp_path, plain, asked, fake):
     said = trained(tmp_path, asked=asked, fake=fake)
 
     assert said.times_ps == plain.times_ps
     assert said.report.iterations == plain.report.iterations
 
 
-def test_the_report_says_for_what_tensors_of_the_cpu_stood(tmp_path: Path, plain: VirtualRun) -> None:
+def test_the_report_says_for_what_tensors_of_the_cpu_stood(tmp_path, plain):
     on_cuda = trained(tmp_path, device="cuda")
 
     assert (plain.report.stands_in, on_cuda.report.stands_in) == (True, False)
@@ -78,9 +74,7 @@ def test_the_report_says_for_what_tensors_of_the_cpu_stood(tmp_path: Path, plain
 @pytest.mark.parametrize(
     "use", ["torch.ones(1, device='cuda')", "torch.ones(1).cuda()", "torch.cuda.set_device(0)"]
 )
-def test_who_uses_a_device_has_tensors_of_the_cpu_on_the_host(
-    tmp_path: Path, plain: VirtualRun, use: str
-) -> None:
+def test_who_uses_a_device_has_tensors_of_the_cpu_on_the_host(tmp_path, plain, use):
     both = trained(tmp_path, asked=use)
 
     assert computed(both) == 0 < computed(plain)

@@ -1,8 +1,5 @@
 """A script for CUDA and NCCL, unmodified: all that people call of torch.cuda is there, and nothing stays."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,9 +132,7 @@ def state_of_torch() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("way", ["measured", "instant", "with data", "without data"])
-def test_a_script_for_cuda_and_nccl_finds_them_and_leaves_nothing(
-    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_for_cuda_and_nccl_finds_them_and_leaves_nothing(way, tmp_path, monkeypatch):
     compute = {"measured": Measured(), "instant": None}.get(way, Roofline("h100"))
     is_modelled = isinstance(compute, Roofline)
     text = TRAINING

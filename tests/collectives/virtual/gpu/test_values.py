@@ -1,11 +1,8 @@
 """Values that virtual CUDA devices compute: those of the CPU, in the same time as if there were none."""
 
-from __future__ import annotations
-
 import copy
 import io
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -152,7 +149,7 @@ SCRIPTS = [
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
 @pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
-def test_values_are_those_of_the_cpu_and_change_no_time(script: Callable[[str], Tensors]) -> None:
+def test_values_are_those_of_the_cpu_and_change_no_time(script):
     def values(rank: int, device: str = "cuda") -> list[tuple[torch.Tensor, float]]:
         torch.manual_seed(0)
         return [(tensor.detach().cpu(), tensor.sum().item()) for tensor in script(device)]
@@ -169,7 +166,7 @@ def test_values_are_those_of_the_cpu_and_change_no_time(script: Callable[[str], 
 
 
 @pytest.mark.parametrize("layer", [nn.LayerNorm(8), nn.GroupNorm(2, 8), nn.BatchNorm1d(8), nn.RMSNorm(8)])
-def test_a_normalization_layer_in_bfloat16_has_the_gradients_of_one_in_float32(layer: nn.Module) -> None:
+def test_a_normalization_layer_in_bfloat16_has_the_gradients_of_one_in_float32(layer):
     inputs = torch.randn(16, 8, generator=torch.Generator().manual_seed(0))
 
     def trained(device: str, dtype: torch.dtype) -> Tensors:
@@ -182,7 +179,7 @@ def test_a_normalization_layer_in_bfloat16_has_the_gradients_of_one_in_float32(l
     torch.testing.assert_close(found, trained("cpu", torch.float32), rtol=0.15, atol=0.5)
 
 
-def test_a_batch_norm_in_bfloat16_keeps_its_statistics_in_float32() -> None:
+def test_a_batch_norm_in_bfloat16_keeps_its_statistics_in_float32():
     inputs = torch.randn(16, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
 
     def trained(device: str, dtype: torch.dtype) -> Tensors:
@@ -197,13 +194,13 @@ def test_a_batch_norm_in_bfloat16_keeps_its_statistics_in_float32() -> None:
     torch.testing.assert_close(found, trained("cpu", torch.float32), rtol=0.02, atol=0.02)
 
 
-def test_what_a_gpu_refuses_in_two_types_is_refused_with_data() -> None:
+def test_what_a_gpu_refuses_in_two_types_is_refused_with_data():
     arguments = torch.ones(2, 2), torch.ones(2, 2, dtype=torch.bfloat16)
 
     assert in_one_type(torch.ops.aten.mm.default, arguments, {}) is NotImplemented
 
 
-def test_where_only_cudnn_is_allowed_attention_is_a_fused_kernel() -> None:
+def test_where_only_cudnn_is_allowed_attention_is_a_fused_kernel():
     def work(rank: int) -> tuple[bool, str]:
         query = torch.randn(1, 2, 16, 16, device="cuda", dtype=torch.bfloat16, requires_grad=True)
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
@@ -214,7 +211,7 @@ def test_where_only_cudnn_is_allowed_attention_is_a_fused_kernel() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
-def test_a_full_state_on_the_cpu_has_the_values_of_the_model() -> None:
+def test_a_full_state_on_the_cpu_has_the_values_of_the_model():
     def script(rank: int) -> tuple[Any, ...]:
         dist.init_process_group("nccl")
         torch.cuda.set_device(rank)

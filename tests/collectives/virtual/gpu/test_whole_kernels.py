@@ -1,7 +1,5 @@
 """Operations that are one kernel on CUDA, and that the CPU's build composes of others."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +19,7 @@ CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def test_every_operation_with_a_derivative_that_torch_composes_is_known_to_be_whole_or_composed() -> None:
+def test_every_operation_with_a_derivative_that_torch_composes_is_known_to_be_whole_or_composed():
     """Their derivatives are generated from torch's table, which lists what has a kernel somewhere."""
     composed = re.compile(r"^CompositeImplicitAutograd\[alias\]: registered", re.MULTILINE)
     derived = re.compile(r"^Autograd\[alias\]: registered at \S*VariableType", re.MULTILINE)
@@ -47,7 +45,7 @@ class _Seen(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("name", list(CALLS))
-def test_it_is_taken_whole_on_a_device_and_has_the_values_of_its_parts(name: str) -> None:
+def test_it_is_taken_whole_on_a_device_and_has_the_values_of_its_parts(name):
     values: dict[str, Any] = {}
 
     def script(rank: int) -> None:

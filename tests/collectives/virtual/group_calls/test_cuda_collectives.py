@@ -1,7 +1,5 @@
 """Collectives of virtual CUDA tensors: with data as those of the CPU, without as far as they are known."""
 
-from __future__ import annotations
-
 import math
 
 import torch

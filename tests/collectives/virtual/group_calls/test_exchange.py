@@ -1,7 +1,5 @@
 """Exchange of data: whose threads are awaited, what folded ranks give, what is not known."""
 
-from __future__ import annotations
-
 import pytest
 import simpy
 import torch

@@ -3,8 +3,6 @@
 Nothing here names a device, so tensors of the CPU stand for those of GPUs.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist

@@ -1,7 +1,5 @@
 """Context parallelism on rank threads: each rank is in its own, and gets what attention over all gives."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
@@ -20,7 +18,7 @@ ON_GPUS = {"network": "dgx-h100", "compute": Roofline("h100")}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_attention_over_parts_of_a_sequence_is_that_over_the_whole(dtype: torch.dtype) -> None:
+def test_attention_over_parts_of_a_sequence_is_that_over_the_whole(dtype):
     def work(rank: int) -> tuple[float, float]:
         torch.cuda.set_device(rank)
         mesh = init_device_mesh("cuda", (4,))
@@ -54,7 +52,7 @@ def attended(tensors: list[torch.Tensor]) -> torch.Tensor:
     return output.detach()
 
 
-def test_loss_parallelism_after_context_parallelism_ends_for_each_rank_by_itself() -> None:
+def test_loss_parallelism_after_context_parallelism_ends_for_each_rank_by_itself():
     def work(rank: int) -> float:
         torch.cuda.set_device(rank)
         mesh = init_device_mesh("cuda", (2,))

@@ -1,15 +1,11 @@
 """Rank threads start workers of a DataLoader, and no other processes."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import subprocess
 import sys
 import textwrap
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch.multiprocessing
@@ -20,7 +16,7 @@ from sim.errors import RankError
 
 
 @pytest.mark.costly
-def test_workers_of_a_data_loader_load_what_they_would_load_in_a_process(tmp_path: Path) -> None:
+def test_workers_of_a_data_loader_load_what_they_would_load_in_a_process(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(
         textwrap.dedent("""
@@ -87,7 +83,7 @@ def pool(rank: int) -> None:
 
 
 @pytest.mark.parametrize("function", [fork, start, spawn, pool])
-def test_other_processes_are_refused_with_the_way_out(function: Any) -> None:
+def test_other_processes_are_refused_with_the_way_out(function):
     with pytest.raises(RankError, match=r"starts a process from a rank.*--processes") as caught:
         run(function, 2)
 
@@ -98,5 +94,5 @@ def test_other_processes_are_refused_with_the_way_out(function: Any) -> None:
     assert os.waitpid(pid, 0)[1] == 0
 
 
-def test_commands_may_be_run() -> None:
+def test_commands_may_be_run():
     assert run(lambda rank: subprocess.run(["true"], check=True).returncode, 2).results == [0, 0]

@@ -1,7 +1,5 @@
 """Isolation of ranks: separate from each other, and gone from the process without a trace."""
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import gc
@@ -29,7 +27,6 @@ import torch.distributed.rpc
 
 from collectives.virtual import run
 from sim.errors import DeadlockError, RankError
-from sim.topology import Topology
 from tests.collectives.virtual.clusters import all_reduce_once, in_group, script
 from tests.given import nodes, switch
 
@@ -44,7 +41,7 @@ from tests.given import nodes, switch
         ),
     ],
 )
-def test_each_rank_finds_what_torchrun_would_have_set(topology: Topology, expected: list[list[int]]) -> None:
+def test_each_rank_finds_what_torchrun_would_have_set(topology, expected):
     names = ["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"]
 
     outcome = run(lambda rank: [int(os.environ[name]) for name in names], network=topology)
@@ -53,7 +50,7 @@ def test_each_rank_finds_what_torchrun_would_have_set(topology: Topology, expect
     assert outcome.results == as_bytes.results == expected
 
 
-def test_a_process_that_froze_the_flags_of_torchs_backends_can_run_ranks() -> None:
+def test_a_process_that_froze_the_flags_of_torchs_backends_can_run_ranks():
     flags = torch.backends.disable_global_flags.__globals__
     name = "__allow_nonbracketed_mutation_flag"
     before = flags[name]
@@ -68,7 +65,7 @@ def test_a_process_that_froze_the_flags_of_torchs_backends_can_run_ranks() -> No
         flags[name] = before
 
 
-def test_what_a_process_has_once_every_rank_has_for_itself() -> None:
+def test_what_a_process_has_once_every_rank_has_for_itself():
     def work(rank: int) -> Any:
         torch.manual_seed(rank)
         np.random.seed(rank)
@@ -133,9 +130,7 @@ def state_of_the_process() -> dict[str, Any]:
 @pytest.mark.parametrize(
     "ending", ["", "raise ValueError", "sys.exit(3)", "dist.barrier() if rank else None"]
 )
-def test_nothing_that_was_changed_stays_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
-) -> None:
+def test_nothing_that_was_changed_stays_changed(tmp_path, monkeypatch, ending):
     monkeypatch.setenv("KEPT", "as it was")
     path = script(
         tmp_path,
@@ -168,7 +163,7 @@ def test_nothing_that_was_changed_stays_changed(
     assert run(all_reduce_once, network=switch(2)).results == [1.0, 1.0]
 
 
-def test_a_process_group_of_the_process_itself_is_neither_seen_nor_harmed() -> None:
+def test_a_process_group_of_the_process_itself_is_neither_seen_nor_harmed():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         ranks = run(all_reduce_once, network=switch(4)).results
@@ -182,7 +177,7 @@ def test_a_process_group_of_the_process_itself_is_neither_seen_nor_harmed() -> N
     assert (own.item(), world_size) == (1.0, 1)
 
 
-def test_warning_filters_of_ranks_that_wait_inside_them_do_not_mix() -> None:
+def test_warning_filters_of_ranks_that_wait_inside_them_do_not_mix():
     def work(rank: int) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore" if rank else "error")
@@ -203,7 +198,7 @@ def test_warning_filters_of_ranks_that_wait_inside_them_do_not_mix() -> None:
 LOGGER = logging.getLogger("tests.of.a.rank")
 
 
-def test_each_rank_configures_logging_for_itself() -> None:
+def test_each_rank_configures_logging_for_itself():
     outputs = [io.StringIO() for _ in range(3)]
 
     def work(rank: int) -> tuple[int, int]:
@@ -229,7 +224,7 @@ def test_each_rank_configures_logging_for_itself() -> None:
     assert not any(name in vars(logging.Logger) for name in ("level", "handlers", "propagate"))
 
 
-def test_a_logger_that_a_rank_made_is_there_for_all_and_afterwards() -> None:
+def test_a_logger_that_a_rank_made_is_there_for_all_and_afterwards():
     def work(rank: int) -> int:
         logger = logging.getLogger("tests.made.by.a.rank")
         dist.barrier()
@@ -242,7 +237,7 @@ def test_a_logger_that_a_rank_made_is_there_for_all_and_afterwards() -> None:
     assert (logger.level, logger.handlers, logger.propagate) == (logging.NOTSET, [], True)
 
 
-def test_handlers_of_signals_are_left_out_and_a_notice_says_so() -> None:
+def test_handlers_of_signals_are_left_out_and_a_notice_says_so():
     before = signal.getsignal(signal.SIGTERM)
 
     outcome = run(lambda rank: signal.signal(signal.SIGTERM, lambda *received: None), network=switch(2))
@@ -252,9 +247,7 @@ def test_handlers_of_signals_are_left_out_and_a_notice_says_so() -> None:
     assert any("signals go to the run" in text and "SIGTERM" in text for text in outcome.report.notices)
 
 
-def test_a_module_of_torch_that_a_rank_imports_does_not_keep_its_group(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_module_of_torch_that_a_rank_imports_does_not_keep_its_group(monkeypatch):
     name = "torch.distributed.fsdp.sharded_grad_scaler"
     monkeypatch.delitem(sys.modules, name, raising=False)
 
@@ -266,7 +259,7 @@ def test_a_module_of_torch_that_a_rank_imports_does_not_keep_its_group(
     assert run(work, network=switch(2)).results == [(None, 0), (None, 1)]
 
 
-def test_a_model_that_is_kept_alone_of_a_run_can_be_called(tmp_path: Path) -> None:
+def test_a_model_that_is_kept_alone_of_a_run_can_be_called(tmp_path):
     path = script(
         tmp_path,
         """
@@ -289,7 +282,7 @@ def test_a_model_that_is_kept_alone_of_a_run_can_be_called(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("ending", ["", "raise ValueError(model)"])
-def test_models_of_a_script_end_with_the_run(tmp_path: Path, ending: str) -> None:
+def test_models_of_a_script_end_with_the_run(tmp_path, ending):
     """Neither what torch keeps of FSDP2 for the process keeps them, nor the graph of a loss that is left."""
     path = script(
         tmp_path,

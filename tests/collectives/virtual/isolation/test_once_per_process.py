@@ -1,9 +1,6 @@
 """State kept once per process by torch, Python and numpy: each rank's own, and as before after a run."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -126,7 +123,7 @@ def _look(value: Any) -> Any:
     return (kind, len(value)) if issubclass(kind, dict | list | set) else id(value)
 
 
-def test_each_rank_has_what_a_process_has_once_and_none_of_it_stays(tmp_path: Path) -> None:
+def test_each_rank_has_what_a_process_has_once_and_none_of_it_stays(tmp_path):
     path = script(tmp_path, CHANGES)
     run(path, network=switch(2), argv=["0"])  # what it imports stays imported
     before = state_of_modules()
@@ -139,7 +136,7 @@ def test_each_rank_has_what_a_process_has_once_and_none_of_it_stays(tmp_path: Pa
     assert {name: (before.get(name), after[name]) for name in after if before.get(name) != after[name]} == {}
 
 
-def test_ranks_of_fsdp1_gather_the_state_of_their_optimizers(tmp_path: Path) -> None:
+def test_ranks_of_fsdp1_gather_the_state_of_their_optimizers(tmp_path):
     path = script(
         tmp_path,
         """
@@ -164,7 +161,7 @@ def test_ranks_of_fsdp1_gather_the_state_of_their_optimizers(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("call", "is_noted"), [("dist.all_reduce(torch.ones(1))", True), ("part.full_tensor()", False)]
 )
-def test_what_torchs_comm_mode_does_not_count_is_said(tmp_path: Path, call: str, is_noted: bool) -> None:
+def test_what_torchs_comm_mode_does_not_count_is_said(tmp_path, call, is_noted):
     path = script(
         tmp_path,
         f"""

@@ -1,7 +1,5 @@
 """Packages that keep what a process has once: each rank has a copy, and shared modules use the right one."""
 
-from __future__ import annotations
-
 import builtins
 import importlib
 import importlib.util
@@ -72,7 +70,7 @@ def seen(folder: Path, text: str, own: Sequence[str] = ("keeps_state",)) -> list
     return [variables["seen"] for variables in outcome.results]
 
 
-def test_libraries_below_the_folder_of_the_script_are_shared(tmp_path: Path, installed: Any) -> None:
+def test_libraries_below_the_folder_of_the_script_are_shared(tmp_path, installed):
     installed({"library_in_home.py": "ranks = []\n"})
     text = """
         import os
@@ -105,9 +103,7 @@ def _by_a_finder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("find", [_in_a_folder, _by_a_finder])
-def test_a_package_that_is_not_installed_is_each_ranks_own(
-    find: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_is_not_installed_is_each_ranks_own(find, folder, tmp_path, monkeypatch):
     place = tmp_path / "checkout"
     (place / "beside" / "inner").mkdir(parents=True)
     (place / "beside" / "__init__.py").write_text(STATE)
@@ -127,7 +123,7 @@ def test_a_package_that_is_not_installed_is_each_ranks_own(
     assert "beside" not in sys.modules
 
 
-def test_the_package_of_a_script_that_is_named_as_a_module_is_each_ranks_own(installed: Any) -> None:
+def test_the_package_of_a_script_that_is_named_as_a_module_is_each_ranks_own(installed):
     text = "from tools_of_state import rank\nimport torch.distributed as dist\n"
     text += "dist.init_process_group('gloo')\ndist.barrier()\nseen = rank()\n"
     installed({"tools_of_state/__init__.py": STATE, "tools_of_state/train.py": text})
@@ -137,9 +133,7 @@ def test_the_package_of_a_script_that_is_named_as_a_module_is_each_ranks_own(ins
     assert [variables["seen"] for variables in outcome.results] == [0, 1, 2]
 
 
-def test_each_rank_has_a_package_that_it_owns_and_others_share_what_is_not_named(
-    folder: Path, installed: Any
-) -> None:
+def test_each_rank_has_a_package_that_it_owns_and_others_share_what_is_not_named(folder, installed):
     installed({"keeps_state/__init__.py": STATE, "keeps_none.py": "things = []\n"})
     text = """
         import keeps_none, keeps_state
@@ -155,9 +149,7 @@ def test_each_rank_has_a_package_that_it_owns_and_others_share_what_is_not_named
     assert len({rank for rank, _ in shared}) == 1
 
 
-def test_names_that_a_shared_module_took_from_an_owned_one_are_each_ranks(
-    folder: Path, installed: Any
-) -> None:
+def test_names_that_a_shared_module_took_from_an_owned_one_are_each_ranks(folder, installed):
     installed(
         {
             "keeps_state/__init__.py": "",
@@ -195,9 +187,7 @@ def test_names_that_a_shared_module_took_from_an_owned_one_are_each_ranks(
     ],
     ids=["derives", "default", "table", "instance"],
 )
-def test_a_module_that_builds_on_an_owned_one_is_each_ranks_too(
-    folder: Path, installed: Any, text: str
-) -> None:
+def test_a_module_that_builds_on_an_owned_one_is_each_ranks_too(folder, installed, text):
     installed(
         {
             "keeps_state/__init__.py": STATE,
@@ -209,7 +199,7 @@ def test_a_module_that_builds_on_an_owned_one_is_each_ranks_too(
     assert seen(folder, "import builds\ndist.barrier()\nseen = builds.Here().rank\n") == [0, 1, 2]
 
 
-def test_ranks_do_not_find_the_copy_of_a_package_that_this_process_has_imported(installed: Any) -> None:
+def test_ranks_do_not_find_the_copy_of_a_package_that_this_process_has_imported(installed):
     installed({"keeps_state/__init__.py": STATE})
     module = __import__("keeps_state")
 
@@ -223,7 +213,7 @@ def test_ranks_do_not_find_the_copy_of_a_package_that_this_process_has_imported(
     assert module.State._shared == {}
 
 
-def test_a_file_beside_the_script_that_is_called_as_a_package_of_ours_is_the_scripts(folder: Path) -> None:
+def test_a_file_beside_the_script_that_is_called_as_a_package_of_ours_is_the_scripts(folder):
     for name in ("ddp", "sim", "collectives"):
         (folder / f"{name}.py").write_text("WHO = 'the user'\n")
     text = """
@@ -245,12 +235,12 @@ def test_a_file_beside_the_script_that_is_called_as_a_package_of_ours_is_the_scr
 
 
 @pytest.mark.parametrize("name", ["torch", "sim", "no_such_package", "a-b"])
-def test_what_cannot_be_copied_is_refused_by_name(name: str) -> None:
+def test_what_cannot_be_copied_is_refused_by_name(name):
     with pytest.raises(NotSupportedError, match=name):
         run(lambda rank: None, network=switch(1), own=[name])
 
 
-def test_known_packages_are_such_that_can_be_copied() -> None:
+def test_known_packages_are_such_that_can_be_copied():
     assert not {name.partition(".")[0] for name in ownership.KEPT_APART} & {"torch", *ownership.OURS}
 
 
@@ -280,9 +270,7 @@ def only_zero(function):
         ("only_zero(print)", "a rank in parallel_library.state.only_zero.rank"),
     ],
 )
-def test_a_shared_package_that_keeps_what_one_rank_has_is_named(
-    installed: Any, folder: Path, does: str, named: str
-) -> None:
+def test_a_shared_package_that_keeps_what_one_rank_has_is_named(installed, folder, does, named):
     installed({"parallel_library/__init__.py": "", "parallel_library/state.py": PARALLEL_STATE})
     installed({"plain_library.py": PARALLEL_STATE})
     path = script(
@@ -302,7 +290,7 @@ def test_a_shared_package_that_keeps_what_one_rank_has_is_named(
     assert apart == ()
 
 
-def test_what_a_shared_package_keeps_is_named_where_the_run_fails(installed: Any, folder: Path) -> None:
+def test_what_a_shared_package_keeps_is_named_where_the_run_fails(installed, folder):
     installed({"plain_library.py": PARALLEL_STATE})
     path = script(
         folder,

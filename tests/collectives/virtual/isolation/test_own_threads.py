@@ -1,14 +1,11 @@
 """Threads that a rank starts: the rank's own, one at a time, with its groups, environment and clock."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,7 +22,7 @@ from tests.collectives.virtual.clusters import in_group, rank_thread
 from tests.given import switch
 
 
-def test_a_pool_of_threads_communicates_and_computes_for_its_rank() -> None:
+def test_a_pool_of_threads_communicates_and_computes_for_its_rank():
     def work(rank: int) -> Any:
         def task(number: int) -> tuple[str, float]:
             tensor = torch.full((3,), float(dist.get_rank() + number))
@@ -43,7 +40,7 @@ def test_a_pool_of_threads_communicates_and_computes_for_its_rank() -> None:
         assert took_time
 
 
-def test_a_thread_that_loads_ahead_into_a_queue_is_waited_for() -> None:
+def test_a_thread_that_loads_ahead_into_a_queue_is_waited_for():
     def work(rank: int) -> Any:
         batches: queue.Queue[Any] = queue.Queue(maxsize=2)
 
@@ -64,7 +61,7 @@ def test_a_thread_that_loads_ahead_into_a_queue_is_waited_for() -> None:
     ]
 
 
-def test_a_rank_ends_when_its_threads_have_but_for_daemons() -> None:
+def test_a_rank_ends_when_its_threads_have_but_for_daemons():
     done: list[str] = []
 
     def work(rank: int) -> None:
@@ -79,7 +76,7 @@ def test_a_rank_ends_when_its_threads_have_but_for_daemons() -> None:
     assert threading.active_count() == before
 
 
-def test_a_wait_that_only_time_could_end_takes_that_virtual_time() -> None:
+def test_a_wait_that_only_time_could_end_takes_that_virtual_time():
     def work(rank: int) -> Any:
         never = threading.Event()
         threading.Thread(target=never.wait, daemon=True).start()
@@ -88,7 +85,7 @@ def test_a_wait_that_only_time_could_end_takes_that_virtual_time() -> None:
     assert run(work, network=switch(2)).results == [(False, 2 * SECOND)] * 2
 
 
-def test_threads_of_a_rank_that_wait_for_each_other_are_an_error_at_once() -> None:
+def test_threads_of_a_rank_that_wait_for_each_other_are_an_error_at_once():
     def work(rank: int) -> None:
         never = threading.Event()
         waiting = threading.Thread(target=never.wait)
@@ -100,7 +97,7 @@ def test_threads_of_a_rank_that_wait_for_each_other_are_an_error_at_once() -> No
     assert isinstance(caught.value.__cause__, CollectiveError)
 
 
-def test_threads_end_with_a_run_that_fails_while_they_wait() -> None:
+def test_threads_end_with_a_run_that_fails_while_they_wait():
     def work(rank: int) -> None:
         if rank == 1:
             raise ValueError("fails")
@@ -131,7 +128,7 @@ def _in_an_event_loop(read: int) -> None:
 
 
 @pytest.mark.parametrize("block", [_in_a_pipe, _in_a_process, _in_an_event_loop])
-def test_a_thread_that_blocks_outside_python_gives_its_turn_away(block: Callable[[int], None]) -> None:
+def test_a_thread_that_blocks_outside_python_gives_its_turn_away(block):
     def work(rank: int) -> Any:
         read, write = os.pipe()
         blocking = threading.Thread(target=block, args=(read,), daemon=True)
@@ -159,7 +156,7 @@ def test_a_thread_that_blocks_outside_python_gives_its_turn_away(block: Callable
     assert in_group(work, 2).results == [([2.0], True, False)] * 2
 
 
-def test_a_thread_that_comes_back_from_outside_runs_when_the_turn_is_its_own() -> None:
+def test_a_thread_that_comes_back_from_outside_runs_when_the_turn_is_its_own():
     def work(rank: int) -> Any:
         read, write = os.pipe()
         came: list[bytes] = []
@@ -178,7 +175,7 @@ def test_a_thread_that_comes_back_from_outside_runs_when_the_turn_is_its_own() -
     assert run(work, network=switch(1)).results == [([], [b"x"])]
 
 
-def test_a_run_ends_with_a_daemon_still_outside_of_python() -> None:
+def test_a_run_ends_with_a_daemon_still_outside_of_python():
     read, write = os.pipe()
 
     def work(rank: int) -> bool:
@@ -191,9 +188,7 @@ def test_a_run_ends_with_a_daemon_still_outside_of_python() -> None:
     os.close(write)
 
 
-def test_a_rank_that_blocks_outside_python_is_named_while_nothing_moves(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_rank_that_blocks_outside_python_is_named_while_nothing_moves(monkeypatch):
     read, write = os.pipe()
     heard: list[str] = []
 

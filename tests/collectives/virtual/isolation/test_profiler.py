@@ -1,9 +1,6 @@
 """The profiler of each rank: its own operations, at virtual times, beside collectives."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +19,7 @@ from tests.given import switch
 MICROSECOND = SECOND // 10**6
 
 
-def test_every_rank_profiles_its_own_operations_in_virtual_time(tmp_path: Path) -> None:
+def test_every_rank_profiles_its_own_operations_in_virtual_time(tmp_path):
     def work(rank: int) -> Any:
         dist.init_process_group("nccl")
         rank_thread().charge_ps(7 * MICROSECOND)
@@ -56,7 +53,7 @@ def test_every_rank_profiles_its_own_operations_in_virtual_time(tmp_path: Path) 
         assert {span["pid"] for span in trace["traceEvents"]} == {rank}
 
 
-def test_a_profile_has_the_cycles_that_its_schedule_asks_for_and_a_notice() -> None:
+def test_a_profile_has_the_cycles_that_its_schedule_asks_for_and_a_notice():
     def work(rank: int) -> Any:
         dist.init_process_group("gloo")
         cycles: list[int] = []
@@ -76,7 +73,7 @@ def test_a_profile_has_the_cycles_that_its_schedule_asks_for_and_a_notice() -> N
     assert any("torch.profiler shows each rank its own operations" in text for text in outcome.report.notices)
 
 
-def test_what_only_the_profiler_of_the_process_knows_is_refused() -> None:
+def test_what_only_the_profiler_of_the_process_knows_is_refused():
     def work(rank: int) -> None:
         with torch.autograd.profiler.profile() as profiled:
             torch.ones(3)

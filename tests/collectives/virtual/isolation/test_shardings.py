@@ -1,7 +1,5 @@
 """Shardings of DTensor's operations are the same for whoever asks, and hold nothing of who asked first."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -59,9 +57,7 @@ ON_GPUS = {"network": "dgx-h100", "compute": Roofline("h100")}
 @pytest.mark.parametrize(
     "options", [{}, {"network": "dgx-h100", "compute": Roofline("h100")}], ids=["", "gpu"]
 )
-def test_results_and_times_are_those_of_shardings_that_are_found_each_time(
-    program: Any, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_and_times_are_those_of_shardings_that_are_found_each_time(program, options, monkeypatch):
     body = partial(program, device="cuda" if options else "cpu")
     found = [run(body, ranks=4, **options) for _ in range(2)]
     monkeypatch.setattr(shardings, "_kept_for", lambda device_type: None)
@@ -71,7 +67,7 @@ def test_results_and_times_are_those_of_shardings_that_are_found_each_time(
     assert [one.times_ps for one in found] == [each_time.times_ps] * 2
 
 
-def test_a_sharding_is_found_once_and_then_has_the_mesh_of_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sharding_is_found_once_and_then_has_the_mesh_of_who_asks(monkeypatch):
     asked: list[Any] = []
     find = ShardingPropagator.propagate_op_sharding_non_cached
     monkeypatch.setattr(
@@ -91,7 +87,7 @@ def test_a_sharding_is_found_once_and_then_has_the_mesh_of_who_asks(monkeypatch:
     assert asked.count(torch.ops.aten.add.Tensor) == 1
 
 
-def test_nothing_of_a_run_is_kept() -> None:
+def test_nothing_of_a_run_is_kept():
     run(operate, ranks=4)
 
     kept = [part for sharding in shardings._shardings.values() for part in specifications(vars(sharding))]
@@ -108,7 +104,7 @@ def specifications(thing: Any) -> list[Any]:
     return [found for part in parts for found in specifications(part)]
 
 
-def test_rules_of_a_script_are_asked_each_time() -> None:
+def test_rules_of_a_script_are_asked_each_time():
     from torch.distributed.tensor.experimental import register_sharding
 
     library = torch.library.Library("testbed_shardings", "DEF")

@@ -1,7 +1,5 @@
 """The caching allocator: hand-made cases by the rules of CUDA's, and invariants over random programs."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest
@@ -19,7 +17,7 @@ def allocator() -> CachingAllocator:
     return CachingAllocator()
 
 
-def test_sizes_are_rounded_to_512_bytes(allocator: CachingAllocator) -> None:
+def test_sizes_are_rounded_to_512_bytes(allocator):
     allocator.allocate(1)
     allocator.allocate(513)
 
@@ -27,7 +25,7 @@ def test_sizes_are_rounded_to_512_bytes(allocator: CachingAllocator) -> None:
     assert allocator.statistics.requested_bytes.total.current == 514
 
 
-def test_segments_have_the_sizes_of_cuda() -> None:
+def test_segments_have_the_sizes_of_cuda():
     assert segment_size(MIB) == 2 * MIB
     assert segment_size(MIB + 512) == 20 * MIB
     assert segment_size(10 * MIB - 512) == 20 * MIB
@@ -35,7 +33,7 @@ def test_segments_have_the_sizes_of_cuda() -> None:
     assert segment_size(11 * MIB) == 12 * MIB
 
 
-def test_small_requests_share_a_segment_of_2_mib(allocator: CachingAllocator) -> None:
+def test_small_requests_share_a_segment_of_2_mib(allocator):
     for _ in range(2):
         allocator.allocate(MIB)
     assert allocator.reserved == 2 * MIB
@@ -45,13 +43,13 @@ def test_small_requests_share_a_segment_of_2_mib(allocator: CachingAllocator) ->
     assert allocator.statistics.segment["small_pool"].current == 2
 
 
-def test_a_large_block_is_not_split_for_less_than_a_mebibyte(allocator: CachingAllocator) -> None:
+def test_a_large_block_is_not_split_for_less_than_a_mebibyte(allocator):
     block = allocator.allocate(11 * MIB + 1)
 
     assert block.size == 12 * MIB == allocator.allocated == allocator.reserved
 
 
-def test_the_smallest_cached_block_that_is_large_enough_serves(allocator: CachingAllocator) -> None:
+def test_the_smallest_cached_block_that_is_large_enough_serves(allocator):
     large, small = allocator.allocate(64 * MIB), allocator.allocate(32 * MIB)
     allocator.free(large)
     allocator.free(small)
@@ -63,7 +61,7 @@ def test_the_smallest_cached_block_that_is_large_enough_serves(allocator: Cachin
     assert allocator.statistics.inactive_split_bytes.total.current == 2 * MIB
 
 
-def test_neighbours_that_are_free_become_one_block(allocator: CachingAllocator) -> None:
+def test_neighbours_that_are_free_become_one_block(allocator):
     blocks = [allocator.allocate(4 * MIB) for _ in range(5)]
     for number in (1, 3, 2):
         allocator.free(blocks[number])
@@ -74,7 +72,7 @@ def test_neighbours_that_are_free_become_one_block(allocator: CachingAllocator) 
     assert allocator.reserved == 20 * MIB
 
 
-def test_a_stream_does_not_get_what_another_has_freed(allocator: CachingAllocator) -> None:
+def test_a_stream_does_not_get_what_another_has_freed(allocator):
     allocator.free(allocator.allocate(20 * MIB, stream=0))
 
     allocator.allocate(20 * MIB, stream=1)
@@ -82,7 +80,7 @@ def test_a_stream_does_not_get_what_another_has_freed(allocator: CachingAllocato
     assert allocator.reserved == 40 * MIB
 
 
-def test_what_another_stream_uses_is_reused_once_the_host_has_waited(allocator: CachingAllocator) -> None:
+def test_what_another_stream_uses_is_reused_once_the_host_has_waited(allocator):
     allocator.free(allocator.allocate(20 * MIB), is_in_use=True)
 
     assert allocator.allocated == 0
@@ -97,7 +95,7 @@ def test_what_another_stream_uses_is_reused_once_the_host_has_waited(allocator: 
     assert allocator.reserved == 40 * MIB
 
 
-def test_the_cache_is_given_back_before_memory_does_not_suffice(allocator: CachingAllocator) -> None:
+def test_the_cache_is_given_back_before_memory_does_not_suffice(allocator):
     allocator.limit = 100 * MIB
     allocator.free(allocator.allocate(60 * MIB))
     held = allocator.allocate(10 * MIB)
@@ -114,7 +112,7 @@ def test_the_cache_is_given_back_before_memory_does_not_suffice(allocator: Cachi
     assert allocator.statistics.num_alloc_retries == 2
 
 
-def test_a_segment_in_pieces_is_not_given_back(allocator: CachingAllocator) -> None:
+def test_a_segment_in_pieces_is_not_given_back(allocator):
     blocks = [allocator.allocate(4 * MIB) for _ in range(5)]
     allocator.free(blocks[0])
 
@@ -123,7 +121,7 @@ def test_a_segment_in_pieces_is_not_given_back(allocator: CachingAllocator) -> N
     assert allocator.reserved == 20 * MIB
 
 
-def test_expandable_segments_leave_no_piece_behind() -> None:
+def test_expandable_segments_leave_no_piece_behind():
     plain, expandable = CachingAllocator(), CachingAllocator()
     expandable.expandable = True
 
@@ -135,9 +133,7 @@ def test_expandable_segments_leave_no_piece_behind() -> None:
     assert expandable.reserved == 60 * MIB  # 43 rounded up to pages of 20 MiB
 
 
-def test_pages_within_a_free_block_of_an_expandable_segment_are_released(
-    allocator: CachingAllocator,
-) -> None:
+def test_pages_within_a_free_block_of_an_expandable_segment_are_released(allocator):
     allocator.expandable = True
     blocks = [allocator.allocate(50 * MIB) for _ in range(3)]
     allocator.free(blocks[1])  # of 50 to 100 MiB the pages from 60 to 100
@@ -153,9 +149,7 @@ STEPS = st.lists(st.tuples(SIZES, st.integers(0, 2), st.integers(0, 5), st.boole
 
 
 @given(STEPS, st.booleans())
-def test_blocks_never_overlap_and_statistics_add_up(
-    steps: list[tuple[int, int, int, bool]], expandable: bool
-) -> None:
+def test_blocks_never_overlap_and_statistics_add_up(steps, expandable):
     allocator = CachingAllocator()
     allocator.expandable = expandable
     held: list[Block] = []

@@ -3,8 +3,6 @@
 Tensors of the device meta stand for a device's.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 from typing import Any
@@ -72,7 +70,7 @@ def stack(layers: int = LAYERS) -> nn.Sequential:
     return nn.Sequential(*[nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)])
 
 
-def test_parameters_are_what_modules_have_registered() -> None:
+def test_parameters_are_what_modules_have_registered():
     def run(memory: Memory) -> None:
         model = stack()
         model.register_buffer("scale", torch.empty(WIDTH, WIDTH))
@@ -88,7 +86,7 @@ def test_parameters_are_what_modules_have_registered() -> None:
     followed(run)
 
 
-def test_each_category_of_a_training_step_is_what_the_hand_counts() -> None:
+def test_each_category_of_a_training_step_is_what_the_hand_counts():
     seen = []
 
     def run(memory: Memory) -> None:
@@ -121,7 +119,7 @@ def test_each_category_of_a_training_step_is_what_the_hand_counts() -> None:
         }
 
 
-def test_checkpointing_holds_the_input_of_each_layer_and_the_inside_of_one() -> None:
+def test_checkpointing_holds_the_input_of_each_layer_and_the_inside_of_one():
     def block() -> nn.Module:
         return nn.Sequential(*[layer for _ in range(3) for layer in (nn.Linear(WIDTH, WIDTH), nn.GELU())])
 
@@ -152,7 +150,7 @@ def test_checkpointing_holds_the_input_of_each_layer_and_the_inside_of_one() -> 
     assert {name.split(".")[0] for name in report.by_module} <= {"blocks", "Model", OUTSIDE}
 
 
-def test_storages_that_are_resized_are_freed_and_allocated() -> None:
+def test_storages_that_are_resized_are_freed_and_allocated():
     def run(memory: Memory) -> None:
         tensor = torch.empty(WIDTH, WIDTH)
         storage = tensor.untyped_storage()
@@ -171,7 +169,7 @@ def test_storages_that_are_resized_are_freed_and_allocated() -> None:
     followed(run)
 
 
-def test_what_a_collective_gets_is_its_buffer_unless_it_is_a_gradient() -> None:
+def test_what_a_collective_gets_is_its_buffer_unless_it_is_a_gradient():
     def run(memory: Memory) -> None:
         model = nn.Linear(WIDTH, WIDTH, bias=False)
         bucket = torch.empty(WIDTH, WIDTH)
@@ -188,7 +186,7 @@ def test_what_a_collective_gets_is_its_buffer_unless_it_is_a_gradient() -> None:
     followed(run)
 
 
-def test_the_storage_of_a_tensor_within_another_is_found() -> None:
+def test_the_storage_of_a_tensor_within_another_is_found():
     class Wrapper:
         def __init__(self, local: torch.Tensor) -> None:
             self._local_tensor = local
@@ -201,7 +199,7 @@ def test_the_storage_of_a_tensor_within_another_is_found() -> None:
     followed(run)
 
 
-def test_activations_belong_to_the_module_that_makes_them() -> None:
+def test_activations_belong_to_the_module_that_makes_them():
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -228,7 +226,7 @@ def test_activations_belong_to_the_module_that_makes_them() -> None:
     followed(run)
 
 
-def test_beyond_the_limit_an_error_reads_like_that_of_cuda_and_names_what_is_held() -> None:
+def test_beyond_the_limit_an_error_reads_like_that_of_cuda_and_names_what_is_held():
     def run(memory: Memory) -> None:
         model = stack(2)
         with pytest.raises(torch.OutOfMemoryError) as caught:
@@ -250,13 +248,13 @@ def test_beyond_the_limit_an_error_reads_like_that_of_cuda_and_names_what_is_hel
     assert report.fits  # the script made something else of the error
 
 
-def test_a_small_memory_is_told_of_in_a_small_unit() -> None:
+def test_a_small_memory_is_told_of_in_a_small_unit():
     report = MemoryReport(0, 4 * MIB, 0, {}, {}, "iteration 1", fits=False, limit_bytes=MIB)
 
     assert report.text == "does not fit: 4.00 of 1.00 MiB at iteration 1"
 
 
-def test_garbage_that_is_found_amid_an_allocation_is_freed() -> None:
+def test_garbage_that_is_found_amid_an_allocation_is_freed():
     def run(memory: Memory) -> None:
         for _ in range(50):
             cycle = [torch.empty(WIDTH, WIDTH)]

@@ -1,7 +1,5 @@
 """Tests of the comparison of one training on different numbers of ranks."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

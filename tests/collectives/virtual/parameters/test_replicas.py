@@ -1,7 +1,5 @@
 """Tests of the check that replicas stay alike."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist

@@ -1,7 +1,5 @@
 """Schedules whose length is known by hand: loops of kernels, and gradients that are reduced beside them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -55,7 +53,7 @@ def played(num_ranks: int, body: Any, host_ps: int = 0) -> list[Played]:
     [(10, 4 + 100 * 10, 4), (3, 100 * 4 + 3, 4 + 99 * 1)],
     ids=["bound by the device", "bound by the host"],
 )
-def test_a_loop_is_bound_by_the_longer_of_kernel_and_launch(kernel: int, end: int, idle: int) -> None:
+def test_a_loop_is_bound_by_the_longer_of_kernel_and_launch(kernel, end, idle):
     def body(gpu: Gpu, rank: int, meeting: Any) -> None:
         for _ in range(100):
             gpu.launch("mm", kernel)
@@ -65,7 +63,7 @@ def test_a_loop_is_bound_by_the_longer_of_kernel_and_launch(kernel: int, end: in
     assert (own.end_ps, own.busy_ps, own.host_idle_ps) == (end, 100 * kernel, idle)
 
 
-def test_a_call_runs_beside_computation_and_its_rest_is_exposed() -> None:
+def test_a_call_runs_beside_computation_and_its_rest_is_exposed():
     def body(gpu: Gpu, rank: int, meeting: Any) -> None:
         gpu.launch("first", 10)
         event = gpu.call("lane", meeting("call", 50, 2), "all_reduce", "world")
@@ -82,9 +80,7 @@ def test_a_call_runs_beside_computation_and_its_rest_is_exposed() -> None:
 @given(
     st.integers(0, 100), st.lists(st.tuples(st.integers(1, 50), st.integers(1, 80)), min_size=1, max_size=6)
 )
-def test_buckets_are_reduced_one_after_another_beside_the_backward_pass(
-    forward: int, buckets: list[tuple[int, int]]
-) -> None:
+def test_buckets_are_reduced_one_after_another_beside_the_backward_pass(forward, buckets):
     def body(gpu: Gpu, rank: int, meeting: Any) -> None:
         gpu.launch("forward", forward)
         reduced = []

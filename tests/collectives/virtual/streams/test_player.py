@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -66,9 +64,7 @@ def programs(draw: st.DrawFn) -> list[Item]:
 
 
 @given(programs(), st.integers(0, 40), st.sampled_from([Fraction(0), Fraction(1, 10)]))
-def test_a_score_is_played_as_item_by_item_however_it_is_cut(
-    items: list[Item], cut: int, share: Fraction
-) -> None:
+def test_a_score_is_played_as_item_by_item_however_it_is_cut(items, cut, share):
     env = simpy.Environment(initial_time=0)
     score = Score()
     players = Players(env, score, {0: Pace(launch_ps=LAUNCH, share=share)}, 0)
@@ -106,7 +102,7 @@ class AtTimes:
                 self.env.timeout(delay).callbacks.append(lambda _, rank=rank: self.come[rank]([rank]))
 
 
-def test_ranks_that_are_through_at_different_times_are_played_apart_and_as_if_alone() -> None:
+def test_ranks_that_are_through_at_different_times_are_played_apart_and_as_if_alone():
     def body(score: Score, call: AtTimes) -> None:
 
         score.items += [
@@ -139,7 +135,7 @@ def test_ranks_that_are_through_at_different_times_are_played_apart_and_as_if_al
 @pytest.mark.parametrize(
     ("share", "end"), [(Fraction(0), 1 + 10 + 32 + 40), (Fraction(1, 5), 1 + 10 + 40 + 40)]
 )
-def test_a_kernel_that_begins_beside_a_call_is_slowed_down_by_its_share(share: Fraction, end: int) -> None:
+def test_a_kernel_that_begins_beside_a_call_is_slowed_down_by_its_share(share, end):
 
     env = simpy.Environment(initial_time=0)
     score = Score()
@@ -159,7 +155,7 @@ def test_a_kernel_that_begins_beside_a_call_is_slowed_down_by_its_share(share: F
     assert players.of(0).played.end_ps == end
 
 
-def test_players_that_stand_alike_become_one() -> None:
+def test_players_that_stand_alike_become_one():
     env = simpy.Environment(initial_time=0)
     first, other = Score(), Score()
     own = Players(env, first, {rank: Pace(launch_ps=1) for rank in range(3)}, 0)

@@ -1,7 +1,5 @@
 """Coflows, and their accelerator."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -36,7 +34,7 @@ def coflows(draw: st.DrawFn) -> tuple[Topology, Coflow, list[int]]:
 
 
 @given(coflows())
-def test_a_coflow_ends_as_its_messages_do_one_by_one(case: tuple[Topology, Coflow, list[int]]) -> None:
+def test_a_coflow_ends_as_its_messages_do_one_by_one(case):
     topology, coflow, sizes = case
     together = int(coflow.latency_ps.max())  # when all messages reach their links
     sent = (together - coflow.latency_ps).tolist()
@@ -57,7 +55,7 @@ def all_pairs(num_ranks: int) -> tuple[np.ndarray, np.ndarray]:
     return source, destination
 
 
-def test_an_all_to_all_whose_last_part_is_shorter_ends_in_two_phases() -> None:
+def test_an_all_to_all_whose_last_part_is_shorter_ends_in_two_phases():
     coflow = Coflow.between(switch(64), *all_pairs(64))
     sizes = np.where(coflow.destination == 63, 500_000, 1_000_000)
 
@@ -128,9 +126,7 @@ def together(
 
 
 @given(traffic())
-def test_messages_launched_together_arrive_as_those_sent_one_by_one(
-    case: tuple[Topology, list[Launch]],
-) -> None:
+def test_messages_launched_together_arrive_as_those_sent_one_by_one(case):
     topology, launches = case
     single = network_on(topology)
     numbers = [messages_of(launch) for launch in launches]

@@ -1,7 +1,5 @@
 """Any graph, without some links, and with links of each rank's own."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

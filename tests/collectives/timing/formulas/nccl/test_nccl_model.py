@@ -1,7 +1,5 @@
 """NCCL's own model: its choice, its refusals, and the figures of its source."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -166,7 +164,7 @@ def test_each_has_the_latency_and_bandwidth_of_the_source(
     assert row.bandwidth == pytest.approx(bandwidth * 1e9, rel=1e-12)
 
 
-def test_over_nodes_a_ring_with_simple_has_a_plateau_and_a_tree_has_none() -> None:
+def test_over_nodes_a_ring_with_simple_has_a_plateau_and_a_tree_has_none():
     def seconds(nbytes: int, algorithm: str) -> float:
         rows = considered("all_reduce", nbytes, num_nodes=4, ranks_per_node=8, hardware=H100)
         return rows[algorithm, "Simple"].latency_seconds
@@ -236,9 +234,7 @@ def pod(**fields: Hardware | None) -> Topology:
         ([0, 4, 8], 3, 1),
     ],
 )
-def test_on_a_topology_the_nodes_are_those_of_the_places(
-    hosts: list[int], num_nodes: int, ranks_per_node: int
-) -> None:
+def test_on_a_topology_the_nodes_are_those_of_the_places(hosts, num_nodes, ranks_per_node):
     found = predict_on(pod(), hosts, "all_reduce", 2**20)
 
     assert found == predict(
@@ -273,7 +269,7 @@ def test_a_topology_or_a_placement_that_the_model_is_not_for_is_refused_by_name(
         predict_on(topology, hosts, "all_reduce", 1)
 
 
-def test_the_constants_can_be_others() -> None:
+def test_the_constants_can_be_others():
     slower = replace(
         NCCL_2_30,
         base_latency={**NCCL_2_30.base_latency, "Ring": {"LL": 100.0, "LL128": 100.0, "Simple": 100.0}},

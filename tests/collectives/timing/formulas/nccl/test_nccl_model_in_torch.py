@@ -15,8 +15,6 @@ What it has otherwise, and what our model is given for the comparison:
 * a ring with Simple has no plateau.
 """
 
-from __future__ import annotations
-
 import importlib
 import math
 from dataclasses import replace
@@ -121,8 +119,8 @@ def ours(
 @pytest.mark.parametrize("num_nodes", [1, 2, 3, 4, 8, 16, 100])
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_torch_has_the_same_times_for_every_algorithm_and_protocol_but_for_its_own_terms(
-    torch_model: ModuleType, generation: str, collective: str, num_nodes: int
-) -> None:
+    torch_model, generation, collective, num_nodes
+):
     for nbytes in SIZES:
         expected = in_torch(torch_model, collective, nbytes, num_nodes)
         hardware = torch_like(torch_model, generation, num_nodes, nbytes)
@@ -139,8 +137,8 @@ def test_torch_has_the_same_times_for_every_algorithm_and_protocol_but_for_its_o
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_in_one_node_torch_and_nccl_differ_in_ll128_and_in_trees_with_ll_alone(
-    torch_model: ModuleType, generation: str, collective: str
-) -> None:
+    torch_model, generation, collective
+):
     differing = set()
     for nbytes in SIZES[2:10]:
         expected = in_torch(torch_model, collective, nbytes, 1)

@@ -1,7 +1,5 @@
 """NCCL's all-to-all, its channels by size, and what types and operations rule out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

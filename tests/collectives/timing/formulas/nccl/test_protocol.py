@@ -1,7 +1,5 @@
 """NCCL's protocols and choice on a simulated network, and what was measured."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from dataclasses import replace
@@ -19,7 +17,7 @@ from collectives.catalogue.selectors import check_choice
 from collectives.errors import NotSupportedError
 from collectives.timing import default_algorithm, simulate
 from collectives.timing.cost import selector_on
-from collectives.timing.formulas.nccl.constants import PROTOCOLS, NcclProtocol
+from collectives.timing.formulas.nccl.constants import PROTOCOLS
 from collectives.timing.formulas.nccl.model import predict_on
 from collectives.timing.formulas.nccl.protocol import PAYLOAD, hop_latency_ps, with_protocol
 from sim import Topology
@@ -46,9 +44,7 @@ def path_ps(topology: Topology, source: int, destination: int) -> int:
     ("protocol", "payload"), [("LL", Fraction(1, 2)), ("LL128", Fraction(15, 16)), ("Simple", Fraction(1))]
 )
 @given(st.integers(1, 10**13))
-def test_a_link_carries_the_part_of_its_bytes_that_is_payload(
-    protocol: NcclProtocol, payload: Fraction, rate: int
-) -> None:
+def test_a_link_carries_the_part_of_its_bytes_that_is_payload(protocol, payload, rate):
     seen = with_protocol(pair(rate=rate), protocol)
 
     assert PAYLOAD[protocol] == payload
@@ -59,9 +55,7 @@ def test_a_link_carries_the_part_of_its_bytes_that_is_payload(
     ("protocol", "nvlink", "pci", "net"),
     [("LL", 600, 1000, 2700), ("LL128", 1900, 2500, 4000), ("Simple", 3400, 5700, 14000)],
 )
-def test_the_nearest_two_ranks_are_one_hop_of_nccl_apart(
-    protocol: NcclProtocol, nvlink: int, pci: int, net: int
-) -> None:
+def test_the_nearest_two_ranks_are_one_hop_of_nccl_apart(protocol, nvlink, pci, net):
     seen = with_protocol(pod(), protocol)
     hardware = Hardware("ampere", Channels.of(1, "10GB/s"), intra_link="pci")
     over_pci = with_protocol(replace(pod(), hardware=hardware), protocol)
@@ -73,9 +67,7 @@ def test_the_nearest_two_ranks_are_one_hop_of_nccl_apart(
 
 
 @given(st.sampled_from(PROTOCOLS), st.integers(0, 10**8))
-def test_a_wire_that_is_slower_than_nccls_figure_stays_as_it_is(
-    protocol: NcclProtocol, latency_ps: int
-) -> None:
+def test_a_wire_that_is_slower_than_nccls_figure_stays_as_it_is(protocol, latency_ps):
     wire = 2 * latency_ps
 
     assert path_ps(with_protocol(pair(latency_ps), protocol), 0, 1) == max(
@@ -85,8 +77,8 @@ def test_a_wire_that_is_slower_than_nccls_figure_stays_as_it_is(
 
 @given(st.sampled_from(PROTOCOLS), st.lists(st.integers(0, 10**6), min_size=4, max_size=12))
 def test_from_every_rank_the_nearest_is_one_hop_away_and_the_others_are_farther_by_their_wires(
-    protocol: NcclProtocol, down: list[int]
-) -> None:
+    protocol, down
+):
     flat = Topology.switch(num_ranks=len(down), bandwidth=1, latency=0)
     seen = with_protocol(replace(flat, link_latency=np.array([*down[::-1], *down], dtype=np.int64)), protocol)
 
@@ -96,7 +88,7 @@ def test_from_every_rank_the_nearest_is_one_hop_away_and_the_others_are_farther_
 
 
 @given(st.sampled_from(PROTOCOLS), st.integers(1, 10**9))
-def test_a_simulated_ring_pays_both_at_every_step(protocol: NcclProtocol, nbytes: int) -> None:
+def test_a_simulated_ring_pays_both_at_every_step(protocol, nbytes):
     network = Topology.switch(num_ranks=4, bandwidth=10**10, latency="1us")
     rate = int(10**10 * PAYLOAD[protocol])
 
@@ -105,7 +97,7 @@ def test_a_simulated_ring_pays_both_at_every_step(protocol: NcclProtocol, nbytes
     assert run.time_ps == 6 * (hop_latency_ps(protocol, "net") + transfer_ps(-(-nbytes // 4), rate))
 
 
-def test_the_network_keeps_everything_else_and_says_the_protocol() -> None:
+def test_the_network_keeps_everything_else_and_says_the_protocol():
     before = pod()
     digest = before.digest()
 
@@ -119,7 +111,7 @@ def test_the_network_keeps_everything_else_and_says_the_protocol() -> None:
     )
 
 
-def test_where_it_does_not_apply_it_is_refused_by_name() -> None:
+def test_where_it_does_not_apply_it_is_refused_by_name():
     ring = Topology.ring(num_ranks=4, bandwidth=1, latency=0)
     unclear = replace(Topology.switch(num_ranks=4, bandwidth=1, latency=0, name="boxes"), ranks_per_node=2)
 

@@ -1,7 +1,5 @@
 """Symmetric kernels of NCCL: which it takes, how long, and where it has none."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -42,9 +40,7 @@ HOPPER, AMPERE, BLACKWELL = (hardware(name) for name in ("dgx-h100", "dgx-a100",
         ("reduce_scatter", BLACKWELL, "ReduceScatter_LL", 11.0, "ReduceScatter_LDMC"),
     ],
 )
-def test_flags_carry_small_buffers_and_switches_large_ones(
-    collective: str, gpu: Hardware, small: str, latency_us: float, large: str
-) -> None:
+def test_flags_carry_small_buffers_and_switches_large_ones(collective, gpu, small, latency_us, large):
     least, most = (symmetric_kernel(collective, nbytes, 8, gpu) for nbytes in (1024, 1 << 28))
 
     assert least is not None
@@ -52,7 +48,7 @@ def test_flags_carry_small_buffers_and_switches_large_ones(
     assert (least.name, least.latency_seconds, most.name) == (small, pytest.approx(latency_us * 1e-6), large)
 
 
-def test_a_large_all_reduce_goes_at_the_peak_of_the_switches() -> None:
+def test_a_large_all_reduce_goes_at_the_peak_of_the_switches():
     kernel = symmetric_kernel("all_reduce", 1 << 30, 8, HOPPER)
 
     assert kernel is not None
@@ -66,9 +62,7 @@ def test_a_large_all_reduce_goes_at_the_peak_of_the_switches() -> None:
     sizes=st.tuples(st.integers(0, 1 << 32), st.integers(0, 1 << 32)).map(sorted),
     gpu=st.sampled_from([HOPPER, BLACKWELL]),
 )
-def test_the_time_grows_with_the_size_within_the_tolerance_of_blocks(
-    collective: str, num_ranks: int, sizes: list[int], gpu: Hardware
-) -> None:
+def test_the_time_grows_with_the_size_within_the_tolerance_of_blocks(collective, num_ranks, sizes, gpu):
     few, many = (symmetric_kernel(collective, nbytes, num_ranks, gpu) for nbytes in sizes)
 
     assert few is not None
@@ -90,12 +84,12 @@ def test_the_time_grows_with_the_size_within_the_tolerance_of_blocks(
         ("all_reduce", replace(HOPPER, intra_link="pci"), {}),
     ],
 )
-def test_some_calls_have_no_symmetric_kernel(collective: str, gpu: Hardware, options: dict[str, str]) -> None:
+def test_some_calls_have_no_symmetric_kernel(collective, gpu, options):
     assert symmetric_kernel(collective, 1 << 20, 8, gpu, **options) is None
 
 
 @pytest.mark.parametrize("nbytes", [1 << 12, 1 << 22, 1 << 28])
-def test_without_switches_that_reduce_no_kernel_goes_by_them(nbytes: int) -> None:
+def test_without_switches_that_reduce_no_kernel_goes_by_them(nbytes):
     without = replace(HOPPER, nvls_one_node=None, nvls_several_nodes=None)
     of_float8 = symmetric_kernel("all_reduce", nbytes, 8, HOPPER, dtype="float8_e5m2")
     of_two = symmetric_kernel("all_reduce", nbytes, 2, HOPPER)
@@ -110,7 +104,7 @@ def test_without_switches_that_reduce_no_kernel_goes_by_them(nbytes: int) -> Non
 
 @pytest.mark.parametrize("collective", KINDS)
 @pytest.mark.parametrize("nbytes", [4096, 1 << 20, 1 << 30])
-def test_registered_buffers_take_what_the_kernel_or_the_links_need(collective: str, nbytes: int) -> None:
+def test_registered_buffers_take_what_the_kernel_or_the_links_need(collective, nbytes):
     registered = simulate("nccl", nbytes=nbytes, collective=collective, network="dgx-h100", num_ranks=8,
                           symmetric=True)  # fmt: skip
     kernel = symmetric_kernel(collective, nbytes, 8, HOPPER)
@@ -123,13 +117,13 @@ def test_registered_buffers_take_what_the_kernel_or_the_links_need(collective: s
 @pytest.mark.parametrize(("collective", "num_ranks", "network"), [
     ("all_reduce", 16, "dgx-h100"), ("broadcast", 8, "dgx-h100"), ("all_reduce", 8, "dgx-a100"),
 ])  # fmt: skip
-def test_elsewhere_nccl_chooses_as_without(collective: str, num_ranks: int, network: str) -> None:
+def test_elsewhere_nccl_chooses_as_without(collective, num_ranks, network):
     asked = {"nbytes": 1 << 20, "collective": collective, "network": network, "num_ranks": num_ranks}
 
     assert simulate("nccl", **asked, symmetric=True).time_ps == simulate("nccl", **asked).time_ps
 
 
-def test_a_run_takes_what_simulate_says_of_registered_buffers() -> None:
+def test_a_run_takes_what_simulate_says_of_registered_buffers():
     def one_call(rank: int) -> None:
         dist.init_process_group("nccl")
         dist.all_reduce(torch.ones(1 << 18))

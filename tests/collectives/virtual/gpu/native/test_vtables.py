@@ -1,7 +1,5 @@
 """Tables of virtual functions: their order by torch's headers, and calls through them."""
 
-from __future__ import annotations
-
 import ctypes
 
 import pytest
@@ -17,7 +15,7 @@ def guard_of_meta() -> int:
     return registry[14] or 0
 
 
-def test_the_order_is_that_of_the_declarations_with_two_entries_for_a_destructor() -> None:
+def test_the_order_is_that_of_the_declarations_with_two_entries_for_a_destructor():
     guard = order_of("c10/core/impl/DeviceGuardImplInterface.h")
     hooks = order_of("ATen/detail/AcceleratorHooksInterface.h", "ATen/detail/CUDAHooksInterface.h")
 
@@ -27,7 +25,7 @@ def test_the_order_is_that_of_the_declarations_with_two_entries_for_a_destructor
     assert len(set(hooks)) == len(hooks)
 
 
-def test_a_call_through_a_table_gives_what_stands_there() -> None:
+def test_a_call_through_a_table_gives_what_stands_there():
     meta = guard_of_meta()
     order = order_of("c10/core/impl/DeviceGuardImplInterface.h")
     returns_number = ctypes.CFUNCTYPE(ctypes.c_int8, ctypes.c_void_p)
@@ -41,10 +39,10 @@ def test_a_call_through_a_table_gives_what_stands_there() -> None:
     assert call(table.address, "type") == call(pointer_at(meta), "type") == 14
 
 
-def test_an_entry_that_is_not_there_is_refused_by_name() -> None:
+def test_an_entry_that_is_not_there_is_refused_by_name():
     with pytest.raises(NotSupportedError, match="virtual CUDA devices need launchRocket"):
         Table(guard_of_meta(), ["type"], {"launchRocket": None})
 
 
-def test_the_attempt_passes_here() -> None:
+def test_the_attempt_passes_here():
     self_test.attempt()
