@@ -16,9 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from collectives import CollectiveError
-from collectives.communicators.communicator import Communicator
-from collectives.communicators.connection import connect
+from collectives import CollectiveError, Communicator, connect
 from tests.distributed.hosts import as_if_on_host
 
 TIMEOUT = 2.0

@@ -257,8 +257,6 @@ def _load(path: str, module_name: str, qualname: str) -> Callable[..., Any]:
     """Return a function of a test module, which is loaded from its file, once."""
     if module_name not in sys.modules:
         spec = importlib.util.spec_from_file_location(module_name, path)
-        assert spec is not None
-        assert spec.loader is not None
         sys.modules[module_name] = module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from collectives import NotSupportedError
+from collectives import NotSupportedError, connect
 from collectives.communicators.auto import AutoLauncher
-from collectives.communicators.connection import connect
 from tests.collectives.communicators import tensor_contract
 from tests.collectives.transports.transport_contract import SCENARIOS, play
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from collectives import CollectiveError, NotSupportedError
-from collectives.communicators.connection import connect
+from collectives import CollectiveError, NotSupportedError, connect
 
 pytestmark = pytest.mark.distributed
 

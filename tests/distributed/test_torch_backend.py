@@ -6,8 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from collectives.communicators.connection import connect
-from collectives.errors import NotSupportedError, UnknownAlgorithmError
+from collectives import NotSupportedError, UnknownAlgorithmError, connect
 from collectives.torch_backend import TestbedOptions
 
 pytestmark = pytest.mark.distributed

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from collectives import NotSupportedError, algorithm, resolve_algorithm
+from collectives import Cost, NotSupportedError, algorithm, resolve_algorithm
 from collectives.algorithms import ALGORITHMS
-from collectives.program import Cost
 from docs.tools.algorithm_docs import PROVED_FOR, algorithm_pages, by_file, cost_of, proved_for
 from docs.tools.architecture import PACKAGES, PATH, picture
 from docs.tools.schedule_gallery import first_accepted

@@ -11,8 +11,7 @@ import torch
 
 from collectives.virtual import run
 from ddp import Profile
-from sim.errors import RankError
-from sim.topology import Topology
+from sim import RankError, Topology
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "examples" / "digits.py"

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from collectives.virtual import run
-from collectives.virtual.computation import Roofline
-from sim.files.device_file import load_device
+from collectives.virtual import Roofline, run
+from sim import load_device
 
 ROOT = Path(__file__).resolve().parents[2]
 TOLERANCES = {

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from sim.scenario.conditions import Background
-from sim.topology import Topology
+from sim import Background, Topology
 from sim.units import SECOND
 
 Message = tuple[int, int, int, int]

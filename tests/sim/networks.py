@@ -8,8 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from sim.errors import TopologyError
-from sim.topology import Topology
+from sim import Topology, TopologyError
 from sim.topology.link_sharing import LinkSharing
 from sim.topology.sharing_table import WHOLE, Sharing
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import simpy
 
-from sim.network import Network
+from sim import Network, Topology
 from sim.network.recorder import Recorder
-from sim.topology import Topology
 from tests.sim.fluid import Message
 
 

@@ -6,10 +6,9 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.distributed.rpc
 
-from collectives.errors import NotSupportedError
+from collectives import NotSupportedError
 from collectives.virtual import run
-from sim.errors import RankError
-from sim.topology import Topology
+from sim import RankError, Topology
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of much that its own code does
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from collectives import resolve_algorithm, simulate
-from collectives.program import Recv, RecvReduce, Send
+from collectives import Recv, RecvReduce, Send, resolve_algorithm, simulate
 from sim import Topology
 from tests.collectives.sends import sends
 

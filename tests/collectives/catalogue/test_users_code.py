@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from collectives import (
+    Algorithm,
     AlgorithmFileError,
+    NotSupportedError,
     ProgramError,
     RecvReduce,
     Send,
+    algorithm,
     resolve_algorithm,
     simulate,
     verify,
@@ -23,8 +26,6 @@ from collectives import (
 from collectives.catalogue import bounds
 from collectives.catalogue.admission import Evidence, admitted, evidence_of, is_shipped
 from collectives.catalogue.bounds import OutOfBoundsError, within
-from collectives.errors import NotSupportedError
-from collectives.program import Algorithm, algorithm
 from collectives.program.channels import in_channels
 from sim import Topology
 
@@ -71,7 +72,6 @@ def test_a_proof_that_cannot_be_afforded_is_of_smaller_worlds_and_says_so(monkey
 
     evidence = evidence_of(Algorithm("copied", copied_ring), 100)
 
-    assert evidence is not None
     assert evidence.proved_for == (3, 6, 12)
     assert "proved for 3, 6, 12 ranks only: a proof for 100 would go through more than 2000" in str(evidence)
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from collectives.communicators.communicator import Communicator
+from collectives import Communicator, NotSupportedError
 from collectives.communicators.reduction import REDUCE
-from collectives.errors import NotSupportedError
 from tests.collectives.transports.transport_contract import DTYPES, carried, part, whole
 
 ALL_DTYPES = (*DTYPES, torch.complex128, torch.int32, torch.int8)

@@ -7,9 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import CollectiveError, MismatchError
-from collectives.communicators.communicator import Communicator
-from collectives.communicators.connection import connect
+from collectives import CollectiveError, Communicator, MismatchError, connect
 from collectives.communicators.on_one_host import OnOneHost
 from collectives.communicators.programs import ProgramLauncher
 from collectives.program.contracts import CONTRACTS

@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import CollectiveTimeoutError, MismatchError, NotSupportedError
-from collectives.communicators.communicator import Communicator
+from collectives import CollectiveTimeoutError, Communicator, MismatchError, NotSupportedError
 from collectives.communicators.programs import ProgramLauncher
 from collectives.execution.blame import Messages, Report, diagnose, judge, spell_ranks
 from collectives.execution.call import NUM_RECENT, Call, RecentCalls

@@ -10,8 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import NotSupportedError, simulate
-from collectives.communicators.connection import connect
+from collectives import NotSupportedError, connect, simulate
 from collectives.communicators.programs import ProgramLauncher
 from collectives.communicators.requests import Request
 from collectives.execution.call import Call

@@ -10,8 +10,7 @@ from collections import defaultdict, deque
 from typing import Any
 from xml.etree import ElementTree
 
-from collectives import NotSupportedError, verify
-from collectives.program import Algorithm
+from collectives import Algorithm, NotSupportedError, verify
 from tests.collectives.reference import Setting, added
 
 SENDS = ("s", "rcs", "rrs", "rrcs")

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import AlgorithmFileError, NotSupportedError, verify
+from collectives import AlgorithmFileError, NotSupportedError, resolve_algorithm, verify
 from collectives.algorithms import ALGORITHMS
-from collectives.catalogue.resolve import resolve_algorithm
 from collectives.formats.nccl_tuner import (
     COLUMNS,
     NCCL_ALGORITHMS,

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from collectives import (
+    Algorithm,
     AlgorithmFileError,
     CollectiveError,
+    Communicator,
     Copy,
     NotSupportedError,
     Recv,
@@ -23,11 +25,9 @@ from collectives import (
     verify,
 )
 from collectives.algorithms import ALGORITHMS
-from collectives.communicators.communicator import Communicator
 from collectives.communicators.programs import ProgramLauncher
 from collectives.formats.msccl_program import from_msccl_xml, load_msccl_xml
 from collectives.formats.msccl_xml import to_msccl_xml
-from collectives.program import Algorithm
 from collectives.transports.threaded import ThreadedTransport, run_threads
 from sim import Topology
 from tests.collectives.formats.msccl_files import all_pairs, block, file_of, fused_ring, step

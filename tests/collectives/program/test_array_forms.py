@@ -12,10 +12,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import NotSupportedError, algorithm, resolve_algorithm, verify
+from collectives import (
+    Algorithm,
+    NotExactError,
+    NotSupportedError,
+    ProgramError,
+    algorithm,
+    resolve_algorithm,
+    verify,
+)
 from collectives.algorithms import ALGORITHMS
-from collectives.errors import NotExactError, ProgramError
-from collectives.program import Algorithm
 from collectives.program.channels import in_channels
 from collectives.program.chunking import Chunking
 from collectives.program.rank_array import RankArray

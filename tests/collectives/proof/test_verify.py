@@ -6,6 +6,7 @@ import pytest
 
 from collectives import (
     Copy,
+    Cost,
     NotSupportedError,
     ProgramError,
     Recv,
@@ -18,7 +19,6 @@ from collectives import (
     verify,
 )
 from collectives.algorithms import ALGORITHMS
-from collectives.program import Cost
 from sim import Topology
 
 SHIPPED = [pytest.param(shipped, id=f"{shipped.collective}-{shipped.name}") for shipped in ALGORITHMS]

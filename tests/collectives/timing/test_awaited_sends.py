@@ -15,14 +15,11 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from benchmarks.anchors import ANCHORS
-from collectives import NotSupportedError
+from collectives import Algorithm, NotExactError, NotSupportedError, Send, resolve_algorithm
 from collectives.algorithms import ALGORITHMS
-from collectives.catalogue.resolve import resolve_algorithm
-from collectives.errors import NotExactError
 from collectives.execution.call import Call
 from collectives.execution.execute import execute
 from collectives.execution.transport_model import TRANSPORT_MODELS
-from collectives.program import Algorithm, Send
 from collectives.program.channels import in_channels
 from collectives.program.chunking import Buffer
 from collectives.program.contracts import CONTRACTS
@@ -31,8 +28,7 @@ from collectives.timing.ranks.simulated_port import SimulatedPort
 from collectives.timing.rows.coflow_times import CoflowTimes
 from collectives.timing.rows.makespan import Makespan
 from collectives.transports.gloo import GlooTransport
-from sim.topology import Topology
-from sim.topology.description import load_network
+from sim import Topology, load_network
 from sim.units import Int64Array
 
 Awaited = set[tuple[int, int, int]]

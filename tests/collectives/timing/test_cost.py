@@ -8,14 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import NotExactError, UnknownAlgorithmError, resolve_algorithm, simulate, verify
-from collectives.errors import NotSupportedError
+from collectives import (
+    NotExactError,
+    NotSupportedError,
+    UnknownAlgorithmError,
+    resolve_algorithm,
+    simulate,
+    verify,
+)
 from collectives.timing.cost import MAX_MESSAGES, Cheapest, linear_cost
 from collectives.timing.formulas.measured import measured_on
 from collectives.timing.rows.repeated_rows import kept_rows
-from sim import Topology, load_network
+from sim import Jitter, Topology, load_network
 from sim.measured import Line, MeasuredCurve
-from sim.scenario.conditions import Jitter
 from sim.scenario.rank_overhead import RankOverhead
 from tests.given import nodes, switch
 

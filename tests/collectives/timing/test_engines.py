@@ -11,15 +11,24 @@ import simpy
 from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
-from collectives import NotExactError, NotSupportedError, Recv, RecvReduce, Reduce, Send, resolve_algorithm
+from collectives import (
+    Algorithm,
+    NotExactError,
+    NotSupportedError,
+    Recv,
+    RecvReduce,
+    Reduce,
+    Send,
+    algorithm,
+    resolve_algorithm,
+)
 from collectives.algorithms import ALGORITHMS
 from collectives.execution.transport_model import IDEAL, TRANSPORT_MODELS, TransportModel
-from collectives.program import Algorithm, algorithm
 from collectives.program.channels import in_channels
 from collectives.program.chunking import Chunking
 from collectives.program.contracts import CONTRACTS
 from collectives.program.placement import on_nodes
-from collectives.timing.job import PlannedJob
+from collectives.timing import PlannedJob
 from collectives.timing.queues import (
     CallSpan,
     collective_queue,
@@ -28,12 +37,11 @@ from collectives.timing.queues import (
     run_until,
     span_out_of_step,
 )
-from sim import Background, Condition, Jitter, LinkChange, LinkFailedError, LinkFailure, Straggler
+from sim import Background, Condition, Jitter, LinkChange, LinkFailedError, LinkFailure, Straggler, Topology
 from sim.network.coflow import CoflowAccelerator
 from sim.network.coflow.accelerator import MIN_MESSAGES
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
-from sim.topology import Topology
 from sim.units import transfer_ps
 from tests.collectives.timing.test_links import shifted
 from tests.given import switch

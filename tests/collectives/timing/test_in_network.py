@@ -8,8 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from collectives.errors import NotSupportedError
-from collectives.timing import simulate
+from collectives import NotSupportedError, simulate
 from collectives.timing.floor import floor_ps
 from collectives.timing.formulas.in_network import ONE_SWITCH, SEVERAL_SWITCHES, in_network_ps
 from sim import Topology, load_network

@@ -14,12 +14,9 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from collectives import Job, NotSupportedError, simulate, simulate_jobs
+from collectives import Job, NotSupportedError, Run, simulate, simulate_jobs
 from collectives.algorithms import ALGORITHMS
-from collectives.timing.run import Run
-from sim.network import Network
-from sim.scenario.conditions import Jitter
-from sim.topology import Topology
+from sim import Jitter, Network, Topology
 from tests.given import switch
 from tests.sim.networks import networks
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import Job, NotSupportedError, Software, simulate, simulate_jobs
+from collectives import Algorithm, Job, NotSupportedError, Software, simulate, simulate_jobs
 from collectives.formats.msccl_program import from_msccl_xml
-from collectives.program import Algorithm
 from ddp import simulate_step
 from sim import Topology
 from tests.collectives.formats.msccl_files import block, file_of, fused_ring, step

@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from collectives import Job, NotExactError, Recv, RecvReduce, Send, simulate
+from collectives import Algorithm, Job, NotExactError, Recv, RecvReduce, Send, Software, algorithm, simulate
 from collectives.execution.transport_model import TRANSPORT_MODELS, TransportModel, transport_model
-from collectives.program import Algorithm, algorithm
-from collectives.timing import Software, default_transport_model, plan
-from collectives.timing.simulation import evaluate
+from collectives.timing import default_transport_model, evaluate, plan
 from sim import Topology, load_network
 from sim.scenario import Scenario
 from sim.units import parse_time

@@ -10,8 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 
-from sim.cluster import Cluster
-from sim.errors import DeadlockError, RankError
+from sim import Cluster, DeadlockError, RankError
 from tests.collectives.torch_backend.rank_threads import on_ranks
 from tests.collectives.torch_backend.torch_message_contract import received_by_rank_0
 

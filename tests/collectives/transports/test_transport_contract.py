@@ -5,9 +5,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from collectives import NotSupportedError, verify
-from collectives.communicators.communicator import Communicator
-from collectives.communicators.connection import connect
+from collectives import Communicator, NotSupportedError, connect, verify
 from collectives.communicators.programs import ProgramLauncher
 from collectives.execution.transport_model import transport_model
 from collectives.timing.ranks.meeting_point import MeetingPoint
@@ -61,7 +59,6 @@ def in_processes(play_on_rank: Callable[..., Any]) -> Over:
 
 def _on_streams(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:
     group = dist.group.WORLD
-    assert group is not None
     reports = StoreReports(group.get_group_store(), "streams", rank, world_size)
     transport = NcclTransport(group, torch.device("cpu"), reports.explain)
     return play(Communicator(ProgramLauncher(transport, algorithm)), scenarios)

@@ -6,12 +6,9 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import algorithm_names
-from collectives.catalogue.resolve import resolve_algorithm
-from collectives.errors import NotSupportedError
+from collectives import NotSupportedError, algorithm_names, resolve_algorithm
 from collectives.virtual import batched_execution, run_virtual
-from sim import Jitter, Straggler, Topology
-from sim.cluster import Cluster
+from sim import Cluster, Jitter, Straggler, Topology
 from tests.given import nodes
 
 

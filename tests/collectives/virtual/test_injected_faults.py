@@ -12,10 +12,17 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.virtual import AbortedGroup, ClockJump, CrossedGroups, FailingCode, SlowStore, run
-from collectives.virtual.faults import DeadRank, MessageDelay
-from sim import LinkFailure, Straggler
-from sim.errors import ConditionError, DeadlockError, LinkFailedError, RankError
+from collectives.virtual import (
+    AbortedGroup,
+    ClockJump,
+    CrossedGroups,
+    DeadRank,
+    FailingCode,
+    MessageDelay,
+    SlowStore,
+    run,
+)
+from sim import ConditionError, DeadlockError, LinkFailedError, LinkFailure, RankError, Straggler
 from tests.collectives.virtual.clusters import rank_thread, script
 from tests.given import switch
 

@@ -6,10 +6,8 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.errors import NotSupportedError
-from collectives.timing import simulate
-from collectives.virtual import run
-from collectives.virtual.computation import Roofline
+from collectives import NotSupportedError, simulate
+from collectives.virtual import Roofline, run
 from sim import load_network
 from tests.collectives.virtual.clusters import in_group
 

@@ -9,9 +9,7 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import simulate
-from collectives.communicators.communicator import Communicator
-from collectives.communicators.connection import connect
+from collectives import Communicator, connect, simulate
 from collectives.virtual import Roofline, run
 from sim import load_device
 from sim.units import parse_time, transfer_ps

@@ -11,13 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from collectives import simulate
-from collectives.errors import UnknownAlgorithmError
+from collectives import UnknownAlgorithmError, simulate
 from collectives.virtual import Roofline, end_iteration, run, run_virtual
 from collectives.virtual.computation.totals import Totals
-from sim import Straggler, load_device, load_network
-from sim.errors import NetworkFileError, TopologyError
-from sim.trace import Trace
+from sim import NetworkFileError, Straggler, TopologyError, Trace, load_device, load_network
 from sim.units import SECOND
 from tests.collectives.virtual.clusters import rank_thread
 from tests.given import switch
@@ -66,7 +63,6 @@ def test_the_steady_iteration_is_the_median_of_all_but_the_first():
     steady = report.steady()
 
     assert report.iterations[0][0].compute_seconds == 900 / SECOND
-    assert steady is not None
     assert steady.seconds == 5 / SECOND  # the shorter of the two in the middle, of 3, 5, 6 and 7
 
 
@@ -222,8 +218,6 @@ def test_model_flops_are_three_times_those_of_the_forward_pass(evaluations):
     report = run(lambda rank: train_perceptron(rank, evaluations), 2, compute=Roofline(GPU)).report
 
     utilization, steady = report.utilization, report.steady()
-    assert utilization is not None
-    assert steady is not None
     assert utilization.model_flops == 3 * LAYERS * PRODUCT
     assert utilization.flops == (3 * LAYERS - 1 + LAYERS * evaluations) * PRODUCT  # the batch has no gradient
     assert utilization.dtype == "float32"

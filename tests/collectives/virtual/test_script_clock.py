@@ -6,8 +6,7 @@ import time
 import pytest
 import torch
 
-from collectives.virtual import compute, run
-from collectives.virtual.computation import Roofline
+from collectives.virtual import Roofline, compute, run
 from collectives.virtual.streams.gpu import current_gpu
 from sim import load_device
 from tests.collectives.virtual.clusters import on_gpus, script

@@ -83,7 +83,6 @@ def test_over_gloo_a_rank_that_waits_for_a_message_too_long_ends_the_run():
         dist.init_process_group("gloo")
         if rank == 0:
             message = dist.irecv(torch.ones(4), 1)
-            assert message is not None
             time.sleep(MINUTE)
             message.wait()
         else:
@@ -100,7 +99,6 @@ def test_over_nccl_a_message_counts_from_its_call():
         tensor = torch.ones(4, device="cuda")
         if rank == 0:
             message = dist.irecv(tensor, 1)
-            assert message is not None
             time.sleep(59 * MINUTE)
             message.wait()
         else:

@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from collectives.errors import NotSupportedError
-from collectives.virtual import run
-from collectives.virtual.computation import Roofline
-from sim.errors import RankError
+from collectives import NotSupportedError
+from collectives.virtual import Roofline, run
+from sim import RankError
 from tests.given import switch
 
 _COPIES: dict[str, Callable[[Tensor], Tensor]] = {

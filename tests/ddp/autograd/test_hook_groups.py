@@ -48,7 +48,6 @@ def test_in_the_usual_order_each_gradient_comes_once_with_the_last_of_a_group_of
         accumulate(parameters[index])
         if index in groups.watched:
             group = groups.come_with(index)
-            assert group is not None
             assert group[-1] == index
             assert sum(set(group) <= set(bucket) for bucket in buckets) == 1
             come.extend(group)

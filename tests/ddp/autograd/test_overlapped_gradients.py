@@ -13,8 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp import DistributedDataParallel, OverlappedOptimizer
 from ddp.reduction.overlap import STRATEGIES
-from sim.cluster import Cluster
-from sim.errors import RankError
+from sim import Cluster, RankError
 from tests.ddp.rank_threads import OVERLAPPED, assert_alike, layers, on_ranks, overlapped
 
 EVERY = [*OVERLAPPED, *(name for name, own in STRATEGIES.items() if own.whole_buckets)]
@@ -22,7 +21,6 @@ EVERY = [*OVERLAPPED, *(name for name, own in STRATEGIES.items() if own.whole_bu
 
 def charge(duration_us: int) -> None:
     clock = Cluster.current()
-    assert clock is not None
     clock.charge_ps(duration_us * 10**6)
 
 

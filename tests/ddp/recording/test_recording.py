@@ -11,9 +11,8 @@ from torch import nn
 
 import ddp
 import ddp.recording.recording
+from ddp import Profile, record_profile
 from ddp.errors import ProfileError
-from ddp.profiles import Profile
-from ddp.recording import record_profile
 
 PAUSE = 0.002
 

@@ -4,13 +4,10 @@ from typing import Any
 
 import pytest
 
-from collectives import NotSupportedError
-from collectives.timing import simulate
+from collectives import NotSupportedError, simulate
 from ddp import Profile, simulate_step
 from ddp.reduction.bucketing import MIB
-from sim import load_network
-from sim.errors import UnitError
-from sim.topology import Topology
+from sim import Topology, UnitError, load_network
 
 SWITCH = Topology.switch(num_ranks=8, bandwidth="100Gbps", latency="2us")
 DGX = load_network("dgx-h100").topology(16)

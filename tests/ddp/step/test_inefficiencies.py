@@ -9,18 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import NotSupportedError, simulate
-from collectives.timing import Assumptions
+from collectives import Assumptions, NotSupportedError, simulate
 from ddp import Profile, simulate_step
 from ddp.errors import UnknownInefficiencyError
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy
 from ddp.step.inefficiencies import TERMS, expected_maximum
-from sim import Device, Straggler, load_device, load_network
-from sim.files.device_file import device_names, device_of
+from sim import Device, Straggler, Topology, device_names, load_device, load_network, preset_names
+from sim.files.device_file import device_of
 from sim.files.inefficiency_table import inefficiency_table
-from sim.topology import Topology
-from sim.topology.files.network_file import preset_names
 
 MS = 10**9
 SWITCH = Topology.switch(num_ranks=8, bandwidth="100Gbps", latency="2us")

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import NotExactError, NotSupportedError
+from collectives import NotExactError, NotSupportedError, simulate
 from collectives.execution.transport_model import TransportModel
-from collectives.timing import simulate
 from collectives.timing.ranks.attention import Attention
 from ddp import Profile, StepRun, simulate_step
 from ddp.reduction.bucketing import MIB

@@ -9,8 +9,7 @@ from ddp import Profile, load_profile, simulate_step
 from ddp.errors import UnknownStrategyError
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy
-from sim import Topology
-from sim.files.device_file import load_device
+from sim import Topology, load_device
 
 RANKS, UNITS, LATENCY_PS, BANDWIDTH = 4, 5, 2 * 10**6, 10**9
 SWITCH = Topology.switch(num_ranks=RANKS, bandwidth=BANDWIDTH, latency="1us")

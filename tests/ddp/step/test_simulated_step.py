@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.errors import NotExactError, NotSupportedError
-from collectives.timing import Assumptions, simulate
+from collectives import Assumptions, NotExactError, NotSupportedError, simulate
 from collectives.timing.rows.makespan import Makespan
 from ddp import Profile, simulate_step
 from ddp.profiles import Buffers
@@ -16,8 +15,7 @@ from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy
 from ddp.reduction.strategies.strategy import Barrier
 from ddp.step import fidelity
-from sim.scenario.conditions import Straggler
-from sim.topology import Topology
+from sim import Straggler, Topology
 from tests.ddp.given import profiles
 from tests.given import nodes, switch
 

@@ -16,9 +16,7 @@ from ddp.profiles import Buffers
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy
 from ddp.reduction.strategies.strategy import Barrier
 from ddp.step.simulated_step import compute_charges
-from sim.cluster import Cluster
-from sim.topology import Topology
-from sim.trace import Trace
+from sim import Cluster, Topology, Trace
 from sim.units import SECOND
 from tests.ddp.given import profile_of as given_profile
 
@@ -70,7 +68,6 @@ def steady_step(
     """
     dist.init_process_group("gloo")
     clock = Cluster.current()
-    assert clock is not None
     trace = Trace()
     model = DistributedDataParallel(
         network(widths, buffered), bucket_cap_mb=cap, strategy=strategy, algorithm=algorithm, recorder=trace

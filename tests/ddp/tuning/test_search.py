@@ -11,15 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from collectives.errors import NotSupportedError
-from collectives.timing import Assumptions
+from collectives import Assumptions, NotSupportedError
 from ddp import Profile, simulate_step
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES as STRATEGIES_THAT_SHIP
 from ddp.tuning.bucket_caps import caps_for, distinct_caps
 from ddp.tuning.search import Search
 from ddp.tuning.trials import Trial, Tuning
-from sim.topology import Topology
+from sim import Topology
 from tests.ddp.given import profile_of, profiles
 
 STRATEGIES = ("wait_free", "after_backward")

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster import Cluster
-from sim.errors import RankError, SimulationError
+from sim import Cluster, RankError, SimulationError
 from tests.sim.cluster.clusters import after, make_cluster, this_rank
 
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import Device, device_names, load_device
-from sim.errors import DeviceFileError
+from sim import Device, DeviceFileError, device_names, load_device
 from sim.files.device_file import TYPES, parse_device
 from sim.hardware import AttentionRates, ProductConstants
 from sim.units import SECOND

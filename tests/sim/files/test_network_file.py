@@ -14,10 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import load_network, preset_names
-from sim.errors import NetworkFileError, TopologyError
+from sim import NetworkFileError, Topology, TopologyError, load_network, preset_names
 from sim.hardware import Channels, Hardware
-from sim.topology import Topology
 from sim.topology.description import NetworkDescription, parse_network
 from sim.topology.files.hardware_table import HardwareTable
 from sim.topology.files.schema import json_schema

@@ -9,13 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.errors import LinkFailedError, TopologyError
-from sim.network import Network
+from sim import Background, LinkFailedError, Network, Topology, TopologyError
 from sim.network.coflow import Coflow, CoflowAccelerator, CoflowLaunch
 from sim.network.link_events import BandwidthChange, Failure, LinkEvents, OtherTraffic
 from sim.network.recorder import Recorder
-from sim.scenario.conditions import Background
-from sim.topology import Topology
 from sim.units import SECOND, transfer_ps
 from tests.given import switch
 from tests.sim.fluid import Change, Message, fluid

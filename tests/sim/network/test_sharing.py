@@ -5,9 +5,8 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import TopologyError, UnitError, transfer_times
+from sim import Stream, TopologyError, UnitError, transfer_times
 from sim.network.sharing import max_min_rates
-from sim.network.stream import Stream
 from tests.given import switch
 
 

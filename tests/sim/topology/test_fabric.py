@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import load_network
-from sim.topology import Topology
+from sim import Topology, load_network
 from sim.topology.fabric import FABRICS
 from sim.topology.sharing_table import WHOLE, Sharing
 from tests.given import nodes
@@ -50,7 +49,6 @@ def test_inside_a_node_there_is_no_fabric_and_each_class_of_links_has_a_table_of
     for tables, expected in (({"fabric": TCP}, ["down"]), ({"nic_sharing": Sharing((0.5,))}, ["up", "down"])):
         topology = nodes(2, 2, **tables)
 
-        assert topology.sharing is not None
         shared = [link for link in range(topology.num_links) if topology.sharing.of_link(link) != WHOLE]
         names = [f"node {node} NIC 0 {way}" for way in expected for node in (0, 1)]
         assert [topology.link_name(link) for link in shared] == names

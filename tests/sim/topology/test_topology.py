@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.errors import TopologyError
-from sim.topology import Topology
+from sim import Topology, TopologyError
 from sim.topology.kinds.cluster import ClusterRouting
 from sim.topology.kinds.graph import GraphRouting
 from sim.topology.routing import DetourRouting

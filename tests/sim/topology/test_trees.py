@@ -14,9 +14,8 @@ from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 from collectives import simulate
-from sim import load_network
+from sim import Topology, load_network
 from sim.hardware import Channels, Hardware
-from sim.topology import Topology
 from tests.sim.fluid import fluid, max_min
 from tests.sim.networks import clusters, names, networks, pairs_of
 

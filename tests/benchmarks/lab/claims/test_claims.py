@@ -17,8 +17,7 @@ from benchmarks.lab.claims.page import page
 from benchmarks.lab.claims.setups import ETHERNET_10, NVLINK, RESNET, Training, step
 from benchmarks.lab.document import markdown
 from benchmarks.lab.program import program
-from ddp import simulate_step
-from ddp.profiles import load_profile
+from ddp import load_profile, simulate_step
 from sim import Topology
 from tests.commands import called
 

@@ -149,7 +149,6 @@ def test_nothing_is_left_of_a_run_that_is_killed(how):
         [sys.executable, "-c", KILLED], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     with not_outliving(process):
-        assert process.stdout is not None
         pids = [int(word) for word in process.stdout.readline().split()]
         assert len(pids) > 3  # the hosts, and what helps to start them
         process.send_signal(how)

@@ -8,8 +8,7 @@ from collectives.algorithms.gloo.tree import gloo_tree_broadcast
 from collectives.catalogue.native import native_program
 from collectives.program.chunking import Chunking
 from collectives.program.contracts import CONTRACTS
-from ddp import simulate_step
-from ddp.profiles import load_profile
+from ddp import load_profile, simulate_step
 from tests.collectives.sends import sends
 from tests.given import switch
 

@@ -1,5 +1,7 @@
 """Functions with one slip in their source, as a hand makes it: another constant, sign, bound or kind."""
 
+from __future__ import annotations  # which `compile` takes over: sources of packages are read so
+
 import ast
 import inspect
 import linecache

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from collectives import resolve_algorithm
-from collectives.program import Algorithm, Cost, Send
+from collectives import Algorithm, Cost, Send, resolve_algorithm
 
 z3 = pytest.importorskip("z3", reason="proofs for every size need z3")
 

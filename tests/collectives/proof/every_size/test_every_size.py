@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from collectives import Recv, Send, algorithm, resolve_algorithm, verify
-from collectives.program import Algorithm, Cost, Step
+from collectives import Algorithm, Cost, Recv, Send, Step, algorithm, resolve_algorithm, verify
 from collectives.program.contracts import CONTRACTS, Part, Place
 
 HIERARCHICAL = import_module("collectives.algorithms.hierarchical")

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from collectives import NotSupportedError, ProgramError, verify
+from collectives import Algorithm, NotSupportedError, ProgramError, verify
 from collectives.algorithms import ALGORITHMS, NATIVE_ALGORITHMS
 from collectives.algorithms.shared.embedding import Group
 from collectives.algorithms.shared.power_of_two import Fold
-from collectives.program import Algorithm
 from tests.collectives.proof.every_size.slips import slips
 
 z3 = pytest.importorskip("z3", reason="proofs for every size need z3")

@@ -13,8 +13,7 @@ from torch.distributed.tensor import DTensor, init_device_mesh
 from torch.utils.checkpoint import checkpoint
 
 import testbed
-from collectives.virtual import run
-from collectives.virtual.computation import Roofline
+from collectives.virtual import Roofline, run
 from collectives.virtual.streams.gpu import BETWEEN, current_gpu
 from collectives.virtual.streams.score import HostWork
 from sim import Device, Topology
@@ -40,7 +39,6 @@ def crossed(work: Callable[[Callable[[], None]], Any], ranks: int = 1, **options
 
     def rank(_: int) -> None:
         gpu = current_gpu()
-        assert gpu is not None
         begin = 0
 
         def here() -> None:

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from collectives.virtual import run
-from collectives.virtual.computation import Roofline
+from collectives.virtual import Roofline, run
 from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.score import Launch
 from sim import Device, Topology

@@ -13,19 +13,10 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import ddp
-from collectives.errors import NotSupportedError
-from collectives.virtual import Roofline, compute, run
-from collectives.virtual.computation import (
-    Charges,
-    ComputeModel,
-    Measured,
-    Recorded,
-    ddp_shapes,
-    parse_compute,
-)
-from sim.errors import DeviceFileError, RankError
-from sim.scenario.conditions import Straggler
-from sim.trace import Trace
+from collectives import NotSupportedError
+from collectives.virtual import Charges, ComputeModel, Measured, Recorded, Roofline, compute, run
+from collectives.virtual.computation import ddp_shapes, parse_compute
+from sim import DeviceFileError, RankError, Straggler, Trace
 from sim.units import parse_bandwidth, transfer_ps
 from tests.collectives.virtual.clusters import in_group, rank_thread
 from tests.given import switch

@@ -4,15 +4,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from collectives.errors import NotSupportedError
-from collectives.virtual import run
-from collectives.virtual.computation import Roofline
+from collectives import NotSupportedError
+from collectives.virtual import Roofline, run
 from collectives.virtual.computation.kernels import kernel_of
 from collectives.virtual.computation.operations import Operation
 from collectives.virtual.notices import Notices
-from sim.cluster import Cluster
-from sim.hardware import Device, KernelTable
-from sim.topology import Topology
+from sim import Cluster, Device, Topology
+from sim.hardware import KernelTable
 from sim.units import SECOND
 
 aten = torch.ops.aten

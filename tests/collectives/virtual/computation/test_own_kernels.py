@@ -9,12 +9,11 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import testbed
-from collectives.errors import NotSupportedError
-from collectives.virtual import run
-from collectives.virtual.computation import Roofline
+from collectives import NotSupportedError
+from collectives.virtual import Roofline, run
 from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.score import Launch
-from sim.errors import RankError
+from sim import RankError
 from tests.given import switch
 
 _DEVICE = Roofline("h100").device
@@ -30,7 +29,6 @@ def _run(work: Callable[[], Any], **options: Any) -> Any:
 def _launched(work: Callable[[], Any]) -> list[tuple[str, int]]:
     """Return the names of kernels that *work* launches, and how long they take."""
     gpu = current_gpu()
-    assert gpu is not None
     found: list[tuple[str, int]] = []
 
     def listen(item: Any) -> None:

@@ -20,14 +20,9 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from collectives.errors import NotSupportedError
-from collectives.virtual import compute, run
-from collectives.virtual.computation import Roofline
-from sim import Device
-from sim.errors import RankError
-from sim.files.device_file import load_device
-from sim.scenario.conditions import Straggler
-from sim.trace import Trace
+from collectives import NotSupportedError
+from collectives.virtual import Roofline, compute, run
+from sim import Device, RankError, Straggler, Trace, load_device
 from sim.units import SECOND
 from tests.collectives.virtual.clusters import in_group, rank_thread
 from tests.given import switch

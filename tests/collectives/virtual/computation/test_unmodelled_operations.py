@@ -8,10 +8,9 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory  # registers the operations of asynchronous tensor parallelism
 
-from collectives.errors import NotSupportedError
-from collectives.virtual import run
-from collectives.virtual.computation import Roofline
-from sim.errors import RankError
+from collectives import NotSupportedError
+from collectives.virtual import Roofline, run
+from sim import RankError
 from tests.given import switch
 
 _NO_FORMULA = "operations whose cost has no formula"

@@ -8,10 +8,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
-from collectives.errors import NotSupportedError
-from collectives.virtual import VirtualRun
-from collectives.virtual.iterations import end_iteration
-from sim.errors import RankError
+from collectives import NotSupportedError
+from collectives.virtual import VirtualRun, end_iteration
+from sim import RankError
 from tests.collectives.virtual.clusters import Work, on_gpus
 
 

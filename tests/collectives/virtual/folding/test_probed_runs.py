@@ -41,7 +41,6 @@ def outcome(work: Callable[[int], None], fold: bool) -> tuple[object, ...]:
         report = (ran := on_gpus(work, RANKS, fake=True, fold=fold)).report
     except SimulationError as error:
         return type(error), type(error.__cause__)
-    assert report.memory is not None
     return ran.times_ps, report.memory.peak_bytes
 
 

@@ -52,7 +52,6 @@ def test_both_kernels_drop_by_the_generator_of_the_device(dtype, compute):
         value = torch.ones(1, 1, 16, 8, device="cuda", dtype=dtype, requires_grad=True)
         output = scaled_dot_product_attention(query, query, value, dropout_p=0.5)
         output.sum().backward()
-        assert value.grad is not None
         return output.float().cpu(), value.grad.float().sum().item()
 
     def work(rank: int) -> tuple[bool, bool, bool, float]:

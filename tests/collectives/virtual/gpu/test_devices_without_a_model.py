@@ -10,13 +10,12 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from collectives.errors import NotSupportedError
-from collectives.virtual import compute, run
-from collectives.virtual.computation import Measured
+from collectives import NotSupportedError
+from collectives.virtual import Measured, compute, run
 from collectives.virtual.gpu import instant_execution
 from collectives.virtual.gpu.computing import value_on_cpu
 from collectives.virtual.gpu.likeness import Likeness
-from sim.errors import RankError
+from sim import RankError
 from sim.units import SECOND
 from tests.collectives.virtual.clusters import in_group, rank_thread, script
 from tests.given import switch

@@ -8,14 +8,13 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from collectives.errors import NotSupportedError
-from collectives.virtual import run
-from collectives.virtual.computation import Roofline
+from collectives import NotSupportedError
+from collectives.virtual import Roofline, run
 from collectives.virtual.computation.cuda.attention import AttentionShape
 from collectives.virtual.gpu import flexible_attention
 from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.score import Launch
-from sim.errors import RankError
+from sim import RankError
 from tests.given import switch
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
@@ -65,7 +64,6 @@ def _kernels(mask: Callable[[str], Callable[..., Any]], compiled: bool = True) -
             found.append((f"{item.name} {item.part}", item.duration_ps))
 
     gpu = current_gpu()
-    assert gpu is not None
     gpu.listener = listen
     attend = torch.compile(flex_attention) if compiled else flex_attention
     attend(query, key, key, block_mask=blocks, enable_gqa=True).sum().backward()
@@ -119,7 +117,6 @@ def test_values_are_those_of_attention_with_the_mask():
             mask = _documents(device)(None, None, positions[:, None], positions)
             out = scaled_dot_product_attention(query, query, query, attn_mask=mask)
         out.square().sum().backward()
-        assert query.grad is not None
         return query.grad.cpu()
 
     torch.testing.assert_close(_run(lambda: gradient("cuda"), fake=False).results[0], gradient("cpu"))

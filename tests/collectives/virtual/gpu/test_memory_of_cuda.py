@@ -14,8 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from collectives.virtual import Roofline, run
 from collectives.virtual.gpu.values import value_of
 from collectives.virtual.memory.report import MemoryReport
-from sim.errors import RankError
-from sim.files.device_file import load_device
+from sim import RankError, load_device
 from tests.collectives.virtual.clusters import Work, on_gpus
 
 MIB = 2**20

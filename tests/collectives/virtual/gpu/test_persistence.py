@@ -9,8 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from collectives.virtual import run
-from collectives.virtual.computation import Roofline
+from collectives.virtual import Roofline, run
 
 PLACES: list[tuple[Any, str]] = [
     (None, "saved"),

@@ -9,11 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from collectives.errors import NotSupportedError
-from collectives.virtual import run
-from collectives.virtual.computation import Roofline
+from collectives import NotSupportedError
+from collectives.virtual import Roofline, run
 from collectives.virtual.gpu.routing import Routing, RoutingRecord, dealt_out
-from sim.errors import RankError
+from sim import RankError
 from tests.given import switch
 
 

@@ -14,8 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
 from collectives.virtual import Roofline, run
-from sim import load_network
-from sim.hardware import Device
+from sim import Device, load_network
 from sim.units import SECOND
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of much that its own code does

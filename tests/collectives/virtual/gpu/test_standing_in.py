@@ -45,7 +45,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> VirtualRun:
 
 def computed(ran: VirtualRun) -> float:
     steady = ran.report.steady()
-    assert steady is not None
     return steady.compute_seconds
 
 

@@ -11,8 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from collectives.virtual import Roofline, run
-from collectives.virtual.computation import Measured
+from collectives.virtual import Measured, Roofline, run
 from collectives.virtual.gpu.accelerator import NO_MEMORY
 from tests.collectives.virtual.clusters import script
 

@@ -55,7 +55,6 @@ def test_it_is_taken_whole_on_a_device_and_has_the_values_of_its_parts(name):
             with _Seen() as seen:
                 y = CALLS[name](x)
                 y.backward(torch.linspace(0, 1, 32, device=device).view(4, 8))
-            assert x.grad is not None
             values[device] = seen.names, y.detach().cpu(), x.grad.cpu()
 
     on_gpus(script, 1)

@@ -7,18 +7,16 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.catalogue.resolve import resolve_algorithm
+from collectives import resolve_algorithm, simulate
 from collectives.communicators.point_to_point import message
 from collectives.execution.call import Call
 from collectives.program.chunking import Chunking
 from collectives.program.placement import on_nodes
-from collectives.timing import simulate
 from collectives.virtual.group_calls import timing
 from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.group_calls.facts import CallFacts
-from sim import Topology
+from sim import Straggler, Topology
 from sim.scenario import Scenario
-from sim.scenario.conditions import Straggler
 from sim.scenario.rank_overhead import RankOverhead
 from tests.given import nodes, switch
 

@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from collectives.virtual.streams import Gpu
 from collectives.virtual.streams.played import Cause, Played
-from sim.cluster import Cluster
-from sim.hardware import Device
-from sim.topology.description import load_network
+from sim import Cluster, Device, load_network
 from sim.units import SECOND
 from tests.collectives.virtual.clusters import rank_thread
 

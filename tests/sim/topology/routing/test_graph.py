@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from sim.errors import TopologyError
-from sim.topology import Topology
+from sim import Topology, TopologyError
 from sim.topology.routing import UnsharedRouting
 from tests.given import nodes
 from tests.sim.networks import names, networks, pairs_of
