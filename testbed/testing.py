@@ -184,11 +184,7 @@ class VirtualCluster:
         raise failure
 
     def _as_the_project_says(self) -> VirtualCluster:
-        """Return this cluster with what the project's file says where nothing is given.
-
-        Raises:
-            UsageError: the file says what cannot be.
-        """
+        """Return this cluster with what the project's file says where nothing is given."""
         if _collective_testbed_entry.project_folder is None:
             return self
         from sim.topology import Topology

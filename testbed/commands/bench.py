@@ -22,6 +22,7 @@ from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes
 from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions_json
 from testbed.options.cluster import DEFAULT_NETWORK
 from testbed.options.command import command
+from testbed.options.groups import refuse
 from testbed.output.table import progress, spell_size
 from testbed.report.bench import bench_result
 from testbed.result import Interrupted, Result
@@ -160,9 +161,8 @@ def _check_transport(
         raise UsageError(f"--registered is for --transport shm; over {transport} there is no such memory")
     if transport is TransportName.SIM:
         return
-    for name in (name for name, value in counts.asked.items() if value is not None):
-        option = name.replace("_", "-")
-        raise UsageError(f"--{option} is for --transport sim; over {transport} what is there counts")
+    counted = {f"--{name.replace('_', '-')}": value for name, value in counts.asked.items()}
+    refuse(counted, f"{{}} is for --transport sim; over {transport} what is there counts")
     if payload:
         raise UsageError(f"--payload is for --transport sim; over {transport} the payload always travels")
 
@@ -198,11 +198,7 @@ def _calibration_of(network: str | None) -> Calibration | None:
 
 
 def _check_memory(collective: str, dtype: str, count: int, num_ranks: int, num_payloads: int) -> None:
-    """Refuse payloads that the ranks of this machine cannot hold: each has buffers, and a copy of one.
-
-    Raises:
-        UsageError: it is larger than the memory of the machine.
-    """
+    """Refuse payloads that the ranks of this machine cannot hold: each has buffers, and a copy of one."""
     here = ranks_here(num_ranks)
     nbytes = size_of(count, dtype, collective, num_ranks)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -216,11 +212,7 @@ def _check_memory(collective: str, dtype: str, count: int, num_ranks: int, num_p
 def _measure(
     request: BenchRequest, algorithm: str | None, port: int | None
 ) -> tuple[list[Row], list[Refusal]]:
-    """Measure: on threads, on processes that are started, or as one of those of torchrun.
-
-    Raises:
-        typer.Exit: of those this is another than rank 0, which alone reports.
-    """
+    """Measure: on threads, on processes that are started, or as one of those of torchrun."""
     from testbed.benchmarking.measured_run import measure_on_ranks, measure_processes, measure_threads
 
     if request.transport is TransportName.THREADS:

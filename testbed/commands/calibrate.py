@@ -14,6 +14,7 @@ from testbed.calibration.live.live import DEFAULT_SECONDS, LiveRequest, describe
 from testbed.errors import UsageError
 from testbed.options.annotations import Port, TableOptions
 from testbed.options.command import command
+from testbed.options.groups import given, refuse
 from testbed.output.folder import check_writable
 from testbed.output.table import progress
 from testbed.result import Result
@@ -71,16 +72,16 @@ def calibrate(
     if output is not None and table_file is None:
         check_writable(output)  # no folder: there is one file
     if device or table_file is not None:
-        shm = transport if transport == "shm" else None
-        _refuse("of a network that is measured", seconds=seconds, port=port, transport=shm)
+        own = {"--seconds": seconds, "--port": port, "--transport": transport == "shm"}
+        refuse(own, "{} is of a network that is measured; leave it out")
     if device:
         if table_file is not None:
             raise UsageError("calibrate: --device measures this machine, and --from reads a table: name one")
         return _of_device(types, threads, output)
     if table_file is None:
-        of_tables = {"collective": table.collective, "nodes": table.nodes}
-        _refuse("of a table, which --from names", network=network, select=select, **of_tables)
-        _refuse("of --device", types=types)
+        of_tables = {"--network": network, "--select": select, **given(table, "collective", "nodes")}
+        refuse(of_tables, "{} is of a table, which --from names; leave it out")
+        refuse({"--types": types}, "{} is of --device; leave it out")
         request = LiveRequest(table.ranks, seconds or DEFAULT_SECONDS, port, transport)
         return _of_network(request, output)
     from testbed.calibration.tables.calibration import calibrations_from
@@ -92,13 +93,6 @@ def calibrate(
     with progress() as advance:
         found = calibrations_from(rows, table_file, select=select, network=network, advance=advance)
     return curves_result(table_file, found, _write(found, output))
-
-
-def _refuse(whose: str, **options: object) -> None:
-    """Refuse *options* that are given and belong to another way to calibrate."""
-    for name, value in options.items():
-        if value is not None:
-            raise UsageError(f"--{name} is {whose}; leave it out")
 
 
 def _of_network(request: LiveRequest, output: Path | None) -> Result | None:

@@ -134,11 +134,7 @@ def _of_table(source: str, ranks: int | None, protocol: WireProtocol) -> Exporte
 
 
 def _read_table(path: Path) -> dict[str, Any]:
-    """Return a result document of ``testbed bench``.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """Return a result document of ``testbed bench``."""
     if not path.is_file():
         raise UsageError(f"{path}: no such file; expected what testbed bench --output writes")
     content = parse_json(read_bytes(path, UsageError), str(path), UsageError)
@@ -150,11 +146,7 @@ def _read_table(path: Path) -> dict[str, Any]:
 
 
 def _timing(where: str, row: Any, content: Mapping[str, Any]) -> TunerTiming:
-    """Return what *row* says, or the document where that speaks for all rows.
-
-    Raises:
-        UsageError: something is missing, or makes no sense.
-    """
+    """Return what *row* says, or the document where that speaks for all rows."""
     from collectives.formats.nccl_tuner import TunerTiming
     from collectives.program.contracts import CONTRACTS
 

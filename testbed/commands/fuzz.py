@@ -177,11 +177,7 @@ def fuzz(
 
 
 def _subject(what: str, arguments: list[str], draws: DrawOptions, is_module: bool) -> Subject:
-    """Return what is to be tried: a script, if it is one by its name, or programs.
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """Return what is to be tried: a script, if it is one by its name, or programs."""
     if is_module or (what.endswith(".py") and ":" not in what):
         from testbed.fuzzing.scripts import Scripts
         from testbed.scripts.script import check_script

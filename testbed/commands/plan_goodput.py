@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 import typer
 
 from testbed.errors import UsageError
 from testbed.options.arguments import parse_ranks
+from testbed.options.groups import refuse
 from testbed.planning.goodput.policy import (
     DETECTION_SECONDS,
-    PUBLISHED,
     REPAIR_SECONDS,
     RESTARTS,
     STORAGE_PER_NODE,
     Checkpoint,
+    CheckpointKind,
     Degraded,
     Setting,
     parts_of,
@@ -32,22 +32,6 @@ _DAY = 86_400.0
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
-class RecoveryName(StrEnum):
-    """How training goes on after a failure."""
-
-    RESTART = "restart"
-    SPARES = "spares"
-    IN_PROCESS = "in-process"
-    SHRINK = "shrink"
-
-
-class CheckpointName(StrEnum):
-    """Whether training waits for a checkpoint."""
-
-    SYNC = "sync"
-    ASYNC = "async"
-
-
 @dataclass(frozen=True)
 class GoodputOptions:
     """Options for the goodput of a long training.
@@ -55,7 +39,11 @@ class GoodputOptions:
     Attributes:
         goodput: How much of a long training's time counts, with SCRIPT as its step.
         days: Length of the training.
+        mtbf: Time between failures of one part, as in gpu=80000h: gpu, nic, link, node, software (by default
+            as in Llama 3's training), rack; or of the whole: cluster=3h.
         recovery: After a failure: a new job; nodes that stand by; the same processes; or fewer nodes.
+        restart_time: Until processes train again, without detection and loading; by default restart 600s,
+            spares 180s, in-process 30s, shrink 180s.
         detection_time: Until all ranks know of a failure.
         spares: Nodes that stand by; by default there is always one.
         repair_time: Until a failed node is back.
@@ -70,29 +58,14 @@ class GoodputOptions:
 
     goodput: Annotated[bool, typer.Option("--goodput")] = False
     days: Annotated[float, typer.Option(min=0.01, max=3650, metavar="N")] = 30.0
-    mtbf: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PART=TIME,…",
-            help=f"Time between failures of one part, as in gpu=80000h: {', '.join(PUBLISHED)} (by default "
-            "as in Llama 3's training), rack; or of the whole: cluster=3h.",
-        ),
-    ] = None
-    recovery: RecoveryName = RecoveryName.RESTART
-    restart_time: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Until processes train again, without detection and loading; by default "
-            + ", ".join(f"{name} {seconds:g}s" for name, seconds in RESTARTS.items())
-            + ".",
-        ),
-    ] = None
+    mtbf: Annotated[list[str] | None, typer.Option(metavar="PART=TIME,…")] = None
+    recovery: Literal["restart", "spares", "in-process", "shrink"] = "restart"
+    restart_time: Annotated[str | None, typer.Option(metavar="TIME")] = None
     detection_time: Annotated[str, typer.Option(metavar="TIME")] = f"{DETECTION_SECONDS:g}s"
     spares: Annotated[int | None, typer.Option(min=0, max=100_000, metavar="N")] = None
     repair_time: Annotated[str, typer.Option(metavar="TIME")] = f"{REPAIR_SECONDS / 3600:g}h"
     degraded: Annotated[str | None, typer.Option(metavar="MTBF:TIME:FACTOR")] = None
-    checkpoint: CheckpointName = CheckpointName.SYNC
+    checkpoint: CheckpointKind = "sync"
     checkpoint_interval: Annotated[str | None, typer.Option(metavar="TIME")] = None
     checkpoint_bytes: Annotated[str | None, typer.Option(metavar="SIZE")] = None
     storage_bandwidth: Annotated[str | None, typer.Option(metavar="RATE")] = None
@@ -172,7 +145,7 @@ def goodput_of(
     assert script is not None
     topology = load_network(name).topology(num_ranks)
     num_nodes = -(-num_ranks // topology.ranks_per_node)
-    recovery, kind = options.recovery.value, options.checkpoint.value
+    recovery, kind = options.recovery, options.checkpoint
     given, interval = options.restart_time, options.checkpoint_interval
     known = None if options.checkpoint_bytes is None else float(parse_size(options.checkpoint_bytes))
     unknown = _checkpoints(known or 0.0, num_ranks, num_nodes, options)
@@ -200,27 +173,19 @@ def goodput_of(
     setting = replace(setting, checkpoint=checkpoints[kind])
     if interval is None:
         setting = at_best_interval(setting)
-    work = Work(
-        " ".join([str(script), *arguments]), name, num_ranks, asked.tokens_per_rank, asked.train_tokens, price
-    )
-    training = Goodput(setting, options.days * _DAY)
-    return goodput_result(work, trained, training, checkpoints, kind)
+    what = " ".join([str(script), *arguments])
+    work = Work(what, name, num_ranks, asked.tokens_per_rank, asked.train_tokens, price)
+    return goodput_result(work, trained, Goodput(setting, options.days * _DAY), checkpoints, kind)
 
 
 def _where(script: Path | None, asked: QuestionOptions) -> tuple[str, int]:
-    """Return the network and the number of ranks, of which there is one each.
-
-    Raises:
-        UsageError: there are none or several, or something is asked that has no goodput.
-    """
+    """Return the network and the number of ranks, of which there is one each."""
     if script is None or script.suffix != ".py":
         raise UsageError(
             "--goodput: expected the script that is trained, such as train.py, behind the options"
         )
-    given = {"profile": asked.profile, "collective": asked.collective, "set": asked.set_}
-    for option, value in given.items():
-        if value:
-            raise UsageError(f"--{option} and --goodput ask different things: leave one out")
+    others = {"--profile": asked.profile, "--collective": asked.collective, "--set": asked.set_}
+    refuse(others, "{} and --goodput ask different things: leave one out")
     if len(asked.network or ()) != 1 or asked.network is None:
         raise UsageError("--goodput: expected one network, as --network NAME|FILE")
     counts = parse_ranks(asked.ranks) if asked.ranks is not None else []
@@ -237,6 +202,6 @@ def _checkpoints(
     rate = options.storage_bandwidth
     storage = STORAGE_PER_NODE * num_nodes if rate is None else parse_bandwidth(rate, "storage_bandwidth")
     return {
-        "sync": Checkpoint.of(state_bytes, "sync", num_ranks=num_ranks, storage_bandwidth=storage),
-        "async": Checkpoint.of(state_bytes, "async", num_ranks=num_ranks, storage_bandwidth=storage),
+        kind: Checkpoint.of(state_bytes, kind, num_ranks=num_ranks, storage_bandwidth=storage)
+        for kind in get_args(CheckpointKind)
     }

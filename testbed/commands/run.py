@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Annotated
@@ -24,6 +23,7 @@ from testbed.options.cluster import (
 )
 from testbed.options.command import Outputs, command
 from testbed.options.conditions import ConditionOptions, FaultOptions
+from testbed.options.groups import given, refuse
 from testbed.output.table import counted, stderr_console
 from testbed.result import Result
 
@@ -74,24 +74,19 @@ def run(
     """
     held = (*conditions.parse(), *faults.parse(conditions.seed))
     of_one_timed_run = {
-        **shown.given,
-        **cluster.given,
-        "--own": own is not None,
-        "--check": checks.check,
-        "--lenient": checks.lenient,
+        **given(shown, "trace"),
+        **given(cluster, "compute", "clock"),
+        "--own": own,
+        **given(checks, "check", "lenient"),
         "a fault, a straggler or jitter": held,
-        **gpu.given,
+        **given(gpu),
         **{f"--{name.replace('_', '-')}": value for name, value in counts.asked.items()},
     }
     if processes is not None:
         virtual = {"--ranks": cluster.ranks, "--network": cluster.network, "--orders": checks.orders}
-        given = {
-            "--json": outputs.as_json,
-            "--html": outputs.html,
-            "--csv": outputs.csv,
-            "--plot": outputs.plot,
-        }
-        _refuse({**virtual, **given, **of_one_timed_run}, "--processes runs for real")
+        wanted_too = {"--json": outputs.as_json, **given(outputs, "html", "csv", "plot")}
+        means_nothing = "--processes runs for real, where {} means nothing: leave it out"
+        refuse({**virtual, **wanted_too, **of_one_timed_run}, means_nothing)
         from testbed.scripts.script_processes import run_processes
 
         algorithm = cluster.algorithm or "ring"
@@ -99,7 +94,7 @@ def run(
         return _finished(script, processes)
 
     if checks.orders is not None:
-        _refuse(of_one_timed_run, "--orders runs at no time")
+        refuse(of_one_timed_run, "--orders runs at no time, where {} means nothing: leave it out")
         from testbed.scripts.every_order import run_in_every_order
 
         topology = cluster.topology()
@@ -133,21 +128,18 @@ def run(
             topology,
             module=module,
             compute=cluster.compute,
+            heard=shown.output,
+            as_json=outputs.as_json,
             algorithm=cluster.choice(topology),
             conditions=held,
-            options={
-                "assumptions": assumed,
-                **gpu.arguments(),
-                **({} if routing is None else {"routing": routing}),
-                "own": _names(own),
-                "clock": cluster.clock,
-                "parameters": record,
-                "races": races,
-                "lenient": checks.lenient,
-            },
-            heard=shown.output,
             trace=recorded,
-            as_json=outputs.as_json,
+            assumptions=assumed,
+            own=_names(own),
+            clock=cluster.clock,
+            parameters=record,
+            races=races,
+            lenient=checks.lenient,
+            **gpu.arguments(routing),
         )
     except DeviceMemoryError as error:
         report, failure = error.report, str(error)
@@ -196,14 +188,3 @@ def _device(compute: str) -> str | None:
 
 def _names(text: str | None) -> tuple[str, ...]:
     return () if text is None else tuple(name.strip() for name in text.split(","))
-
-
-def _refuse(given: Mapping[str, object], why: str) -> None:
-    """Refuse options that mean nothing in such a run.
-
-    Raises:
-        UsageError: one of those was given.
-    """
-    for option, value in given.items():
-        if value:
-            raise UsageError(f"{why}, where {option} means nothing: leave it out")

@@ -83,12 +83,10 @@ def _recorded(
         load_network(network).topology(num_ranks),
         module=module,
         compute="none",
-        algorithm="ring",
-        conditions=(),
         heard=NOBODY,
-        trace=None,
         as_json=True,
-        options={"parameters": record},
+        algorithm="ring",
+        parameters=record,
     )
     return record
 

@@ -80,11 +80,7 @@ def verify(
 
 
 def _check_work(chosen: Sequence[Algorithm], world_size: int) -> None:
-    """Check that proofs for *world_size* ranks, if there are many, do not go through too much by far.
-
-    Raises:
-        UsageError: one does; says how it is made all the same.
-    """
+    """Check that proofs for *world_size* ranks, if there are many, do not go through too much by far."""
     from collectives.proof import estimate_work
 
     if world_size <= MANY_RANKS:

@@ -40,11 +40,7 @@ TransportModelName: TypeAlias = Literal["ideal", "gloo", "nccl", "shm"]
 
 
 def _read(context: typer.Context, path: Path | None) -> Path | None:
-    """Let options of the command that are not given be those in the file at *path*.
-
-    Raises:
-        typer.BadParameter: it holds no assumptions, or some that the command cannot make.
-    """
+    """Let options of the command that are not given be those in the file at *path*."""
     if path is None or context.resilient_parsing:
         return path
     options = {own.name: own for own in context.command.params if own.name}
@@ -69,11 +65,7 @@ def _read(context: typer.Context, path: Path | None) -> Path | None:
 
 
 def _assumptions_in(path: Path) -> dict[str, Any]:
-    """Return the assumptions in the file at *path*: a report of a command, or the object itself.
-
-    Raises:
-        typer.BadParameter: it holds none.
-    """
+    """Return the assumptions in the file at *path*: a report of a command, or the object itself."""
     if is_named_pipe(str(path)):
         raise typer.BadParameter(f"{path}: {NAMED_PIPE}")
     try:

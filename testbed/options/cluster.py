@@ -51,11 +51,6 @@ class ClusterOptions:
 
     clock: Literal["virtual", "real"] = "virtual"
 
-    @property
-    def given(self) -> dict[str, bool]:
-        """Which of those were given that say what takes how long, by their names."""
-        return {"--compute": self.compute != "none", "--clock": self.clock != "virtual"}
-
     def choice(self, topology: Topology) -> Choice:
         """Return the algorithm that is asked for, or else that which goes by default on *topology*."""
         from collectives.timing import default_algorithm
@@ -88,11 +83,6 @@ class OutputOptions:
 
     output: Annotated[str, typer.Option(metavar="RANK|all|none")] = "0"
     trace: TraceFile = None
-
-    @property
-    def given(self) -> dict[str, bool]:
-        """Which files were asked for, by the names of their options."""
-        return {"--trace": self.trace is not None}
 
 
 class CheckName(StrEnum):
@@ -188,18 +178,6 @@ class GpuOptions:
     memory_limit: Annotated[str | None, typer.Option(metavar="SIZE|off")] = None
 
     @property
-    def given(self) -> dict[str, bool]:
-        """Which of them were given, by their names."""
-        return {
-            "--fake": self.fake,
-            "--fold": self.fold != "auto",
-            "--memory-limit": self.memory_limit is not None,
-            "--strict": self.strict,
-            "--routing": self.routing is not None,
-            "--record-routing": self.record_routing is not None,
-        }
-
-    @property
     def folds(self) -> bool:
         """Whether ranks that do the same run as one."""
         return self.fold == "on" or (self.fake and self.fold == "auto")
@@ -220,13 +198,12 @@ class GpuOptions:
 
         return RoutingRecord()
 
-    def arguments(self) -> dict[str, Any]:
-        """Return them as arguments of `collectives.virtual.run`."""
-        fold = {"auto": None, "on": True, "off": False}[self.fold]
+    def arguments(self, record: RoutingRecord | None) -> dict[str, Any]:
+        """Return them as arguments of `collectives.virtual.run`, with what is to *record* the routing."""
         return {
             "fake": self.fake,
-            "fold": fold,
+            "fold": {"auto": None, "on": True, "off": False}[self.fold],
             "memory_limit": self.memory_limit,
-            "routing": self.routing,
+            "routing": record or self.routing,
             "strict": self.strict,
         }

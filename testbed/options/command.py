@@ -223,11 +223,7 @@ def _with_plot(signature: inspect.Signature, says: str) -> inspect.Signature:
 
 
 def _named(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *options* by today's words for them, whatever other ones (`ALSO`) were used.
-
-    Raises:
-        UsageError: two words are of one option.
-    """
+    """Return *options* by today's words for them, whatever other ones (`ALSO`) were used."""
     named: dict[str, Any] = {}
     for word, value in options.items():
         option = word.replace("_", "-")

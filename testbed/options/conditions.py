@@ -166,11 +166,7 @@ def parse_death(text: str) -> DeadRank:
 
 
 def _parted(pattern: re.Pattern[str], text: str, option: str, expected: str) -> tuple[str, ...]:
-    """Return the parts of *text*, the value of *option*, without the blanks around them.
-
-    Raises:
-        UsageError: it does not match *pattern*.
-    """
+    """Return the parts of *text*, the value of *option*, without the blanks around them."""
     found = pattern.fullmatch(text.strip())
     if found is None:
         raise UsageError(f"{option} {text}: expected {expected}")

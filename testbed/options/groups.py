@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 import typer
 
 from collectives.docstrings import docstring_of, entries_of
+from testbed.errors import UsageError
 
 T = TypeVar("T")
 
@@ -46,6 +47,25 @@ def grouped(command: Callable[..., T]) -> Callable[..., T]:
 
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return called
+
+
+def given(group: Any, *names: str) -> dict[str, bool]:
+    """Return which options of a *group* have another value than by default, all or those of *names*."""
+    defaults = {field.name: field.default for field in fields(group) if field.name in names or not names}
+    return {
+        f"--{name.replace('_', '-')}": getattr(group, name) != default for name, default in defaults.items()
+    }
+
+
+def refuse(given: Mapping[str, object], why: str) -> None:
+    """Refuse options that were *given*: such as ``--ideal and --goodput ask different things``.
+
+    Raises:
+        UsageError: one has a value; *why* says with its name, in place of ``{}``, why it cannot have one.
+    """
+    for option, value in given.items():
+        if value not in (None, False, (), []):
+            raise UsageError(why.format(option))
 
 
 def _options_of(kind: Any) -> list[inspect.Parameter]:

@@ -122,11 +122,7 @@ def _of_many(key: str, value: Any) -> Any:
 
 
 def _checked(path: Path, key: str, value: Any) -> Any:
-    """Return the *value* of *key*, a file of a network or a device by its path.
-
-    Raises:
-        UsageError: there is no such key, or the value cannot be.
-    """
+    """Return the *value* of *key*, a file of a network or a device by its path."""
     what = f"{path}: {TABLE}.{key}"
     if key not in KEYS:
         raise UsageError(f"{what}: there is no such key; expected {', '.join(KEYS)}")

@@ -58,9 +58,9 @@ class Point:
 
     kind: Kind
     model: str
-    network: str
-    label: str
-    ranks: int
+    network: str = ""
+    label: str = ""
+    ranks: int = 0
     overrides: Settings = ()
     fewest: int = 0
     strategy: str = ""
@@ -239,9 +239,6 @@ def _steps(asked: Question) -> Iterator[Point]:
         yield Point(
             "step",
             profile.name,
-            "",
-            "",
-            0,
             strategy=strategy,
             bucket_cap_mb=cap,
             algorithm=algorithm,
@@ -258,9 +255,6 @@ def _collectives(asked: Question) -> Iterator[Point]:
             yield Point(
                 "collective",
                 table.name.replace("-", "_"),
-                "",
-                "",
-                0,
                 algorithm=algorithm,
                 nbytes=nbytes,
                 transport=asked.transport,
@@ -276,9 +270,6 @@ def _scripts(asked: Question) -> Iterator[Point]:
                 yield Point(
                     "script",
                     table.file,
-                    "",
-                    "",
-                    0,
                     algorithm=algorithm,
                     arguments=tuple(shlex.split(arguments)),
                     layout=tuple(layout.items()),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from testbed.output.table import counted, percent, seconds
-from testbed.planning.goodput.policy import SOURCE, Checkpoint
+from testbed.planning.goodput.policy import SOURCE, Checkpoint, Setting
 from testbed.planning.goodput.script import Trained
 from testbed.planning.goodput.study import RUNS, Goodput
-from testbed.result import Facts, Grid, Part, Result, Rows, Text, asked, found, quiet
+from testbed.result import Facts, Grid, Result, Rows, Text, asked, found, quiet
 
 COLUMNS = (*asked("cause"), *found("seconds_lost", "fraction"))
 OF_PARTS = (*asked("part", "count", "mtbf_hours", "source"), *found("interruptions"))
@@ -59,11 +59,20 @@ def goodput_result(
     """
     setting, fraction = training.setting, training.fraction
     low, high = training.bounds
-    gains: list[dict[str, Any]] = [
-        {"change": name, "goodput": own.fraction, "gain": own.fraction - fraction}
-        for name, own in training.alternatives()
+    answer = _answer(training, low, high)
+    rows = [
+        {"cause": cause, "seconds_lost": lost, "fraction": lost / training.seconds}
+        for cause, lost in training.lost.items()
     ]
-    gains.sort(key=lambda row: -row["gain"])
+    known = {part.name: part for part in setting.parts}
+    parts = [
+        {
+            "part": name,
+            **{field: getattr(known[name], field) for field in ("count", "mtbf_hours", "source")},
+            "interruptions": interruptions,
+        }
+        for name, interruptions in training.failures().items()
+    ]
     policies = [
         {
             "recovery": recovery,
@@ -74,6 +83,16 @@ def goodput_result(
         }
         for recovery, of_kind, own in training.policies(dict(checkpoints))
     ]
+    gains: list[dict[str, Any]] = [
+        {"change": name, "goodput": own.fraction, "gain": own.fraction - fraction}
+        for name, own in training.alternatives()
+    ]
+    gains.sort(key=lambda row: -row["gain"])
+    tables = {
+        "parts": Rows(OF_PARTS, parts),
+        "policies": Rows(OF_POLICIES, policies),
+        "gains": Rows(OF_GAINS, gains),
+    }
     body = {
         "goodput": fraction,
         "low": low,
@@ -92,19 +111,25 @@ def goodput_result(
     return Result(
         question=f"What comes of {training.seconds / _DAY:g} days of {work.name} on {work.num_ranks} ranks "
         f"of {work.network}?",
-        answer=_answer(training, low, high),
+        answer=answer,
         method=training.method,
         model=MODEL,
         seed=training.seed,
-        assumptions=_assumptions(training, kind),
-        rows=Rows(COLUMNS, _rows(training)),
-        tables={
-            "parts": Rows(OF_PARTS, _parts_rows(training)),
-            "policies": Rows(OF_POLICIES, policies),
-            "gains": Rows(OF_GAINS, gains),
-        },
+        assumptions=_assumptions(setting, kind),
+        rows=Rows(COLUMNS, rows),
+        tables=tables,
         body=body,
-        parts=list(_parts(training, trained, body, policies, gains)),
+        parts=[
+            Text([answer], wrap=True),
+            *([] if trained.fits else [Text([f"The script {trained.memory}."], tone="warning", wrap=True)]),
+            Facts(_facts(setting, body), width=12),
+            *_grids(rows, tables),
+            quiet(
+                f"Figures by {'the closed form' if training.method == 'closed form' else 'simulation'}, "
+                f"bounds of {counted(RUNS, 'simulated run')}. {MODEL}.",
+                f"Failures that are not given are those of {SOURCE}.",
+            ),
+        ],
     )
 
 
@@ -115,28 +140,6 @@ def _answer(training: Goodput, low: float, high: float) -> str:
         f"{percent(training.fraction)} of the time counts ({percent(low)} to {percent(high)} in nine of ten "
         f"runs), with {counted(round(training.interruptions), 'interruption')}{most}."
     )
-
-
-def _rows(training: Goodput) -> list[dict[str, Any]]:
-    return [
-        {"cause": cause, "seconds_lost": lost, "fraction": lost / training.seconds}
-        for cause, lost in training.lost.items()
-    ]
-
-
-def _parts_rows(training: Goodput) -> list[dict[str, Any]]:
-    times = training.failures()
-    parts = {part.name: part for part in training.setting.parts}
-    return [
-        {
-            "part": name,
-            "count": parts[name].count,
-            "mtbf_hours": parts[name].mtbf_hours,
-            "source": parts[name].source,
-            "interruptions": interruptions,
-        }
-        for name, interruptions in times.items()
-    ]
 
 
 def _of_tokens(work: Work, trained: Trained, fraction: float) -> dict[str, Any]:
@@ -153,35 +156,19 @@ def _of_tokens(work: Work, trained: Trained, fraction: float) -> dict[str, Any]:
     return {"tokens_per_second": rate, "days": days, "cost": cost}
 
 
-def _assumptions(training: Goodput, kind: str) -> dict[str, Any]:
-    setting = training.setting
-    degraded = setting.degraded
+def _assumptions(setting: Setting, kind: str) -> dict[str, Any]:
+    named = ("recovery", "detection_seconds", "restart_seconds", "repair_seconds", "spares")
     return {
         "mtbf_hours": {part.name: part.mtbf_hours for part in setting.parts},
-        "recovery": setting.recovery,
         "checkpoint": kind,
-        "detection_seconds": setting.detection_seconds,
-        "restart_seconds": setting.restart_seconds,
-        "repair_seconds": setting.repair_seconds,
-        "spares": setting.spares,
-        "degraded": degraded
-        and {"mtbf_hours": degraded.mtbf_hours, "seconds": degraded.seconds, "slowdown": degraded.slowdown},
+        **{name: getattr(setting, name) for name in named},
+        "degraded": setting.degraded and asdict(setting.degraded),
     }
 
 
-def _parts(
-    training: Goodput,
-    trained: Trained,
-    body: Mapping[str, Any],
-    policies: list[dict[str, Any]],
-    gains: list[dict[str, Any]],
-) -> Iterator[Part]:
-    setting = training.setting
-    yield Text([_answer(training, body["low"], body["high"])], wrap=True)
-    if not trained.fits:
-        yield Text([f"The script {trained.memory}."], tone="warning", wrap=True)
+def _facts(setting: Setting, body: Mapping[str, Any]) -> dict[str, str]:
     facts = {
-        "step": seconds(trained.step_seconds),
+        "step": seconds(body["step_seconds"]),
         "checkpoint": f"{setting.checkpoint.nbytes / 1e9:,.1f} GB, "
         f"{seconds(setting.checkpoint.stall_seconds)} every {seconds(setting.interval_seconds)}",
         "outage": f"{seconds(setting.outage_seconds)}: found {seconds(setting.detection_seconds)}, restarted "
@@ -190,39 +177,37 @@ def _parts(
     if body["tokens_per_second"] is not None:
         facts["tokens"] = f"{body['tokens_per_second']:,.0f} per second, outages counted"
     if body["days"] is not None:
-        facts["whole"] = f"{body['days']:,.1f} days" + (
-            f", {body['cost']:,.0f} at the price given" if body["cost"] is not None else ""
-        )
-    yield Facts(facts, width=12)
-    yield Grid(
-        ("lost to", "hours", "of the time"),
-        [
-            (row["cause"], f"{row['seconds_lost'] / 3600:,.1f}", percent(row["fraction"]))
-            for row in _rows(training)
-        ],
-    )
-    yield Grid(
-        ("interrupted by", "how many", "hours between", "interruptions"),
-        [
-            (row["part"], f"{row['count']:,}", f"{row['mtbf_hours']:,.0f}", f"{row['interruptions']:,.1f}")
-            for row in _parts_rows(training)
-        ],
-    )
-    yield Grid(
-        ("recovery", "checkpoint", "every", "goodput"),
-        [
-            (row["recovery"], row["checkpoint"], seconds(row["interval_seconds"]), percent(row["goodput"]))
-            for row in policies
-        ],
-        text_columns=2,
-        title="Policies, at their best intervals:",
-    )
-    yield Grid(
-        ("what would help", "goodput", "gain"),
-        [(row["change"], percent(row["goodput"]), f"{100 * row['gain']:+.2f} points") for row in gains],
-    )
-    yield quiet(
-        f"Figures by {'the closed form' if training.method == 'closed form' else 'simulation'}, bounds of "
-        f"{counted(RUNS, 'simulated run')}. {MODEL}.",
-        f"Failures that are not given are those of {SOURCE}.",
-    )
+        priced = "" if body["cost"] is None else f", {body['cost']:,.0f} at the price given"
+        facts["whole"] = f"{body['days']:,.1f} days{priced}"
+    return facts
+
+
+def _grids(rows: Sequence[Mapping[str, Any]], tables: Mapping[str, Rows]) -> Iterator[Grid]:
+    """Yield what time is lost to, what interrupts, policies, and what would help."""
+    lost: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "lost to": lambda row: row["cause"],
+        "hours": lambda row: f"{row['seconds_lost'] / 3600:,.1f}",
+        "of the time": lambda row: percent(row["fraction"]),
+    }
+    yield Grid.of(rows, lost)
+    failed: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "interrupted by": lambda row: row["part"],
+        "how many": lambda row: f"{row['count']:,}",
+        "hours between": lambda row: f"{row['mtbf_hours']:,.0f}",
+        "interruptions": lambda row: f"{row['interruptions']:,.1f}",
+    }
+    yield Grid.of(tables["parts"], failed)
+    of_policies: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "recovery": lambda row: row["recovery"],
+        "checkpoint": lambda row: row["checkpoint"],
+        "every": lambda row: seconds(row["interval_seconds"]),
+        "goodput": lambda row: percent(row["goodput"]),
+    }
+    title = "Policies, at their best intervals:"
+    yield Grid.of(tables["policies"], of_policies, text_columns=2, title=title)
+    helps: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "what would help": lambda row: row["change"],
+        "goodput": lambda row: percent(row["goodput"]),
+        "gain": lambda row: f"{100 * row['gain']:+.2f} points",
+    }
+    yield Grid.of(tables["gains"], helps)

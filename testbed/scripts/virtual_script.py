@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 import textwrap
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import UsageError
@@ -17,10 +16,8 @@ from testbed.scripts.script import ScriptError, check_script, print_traceback
 from testbed.scripts.stopping import stopped_at_once
 
 if TYPE_CHECKING:
-    from collectives.catalogue.selectors import Choice
     from collectives.virtual import VirtualReport
-    from collectives.virtual.faults import VirtualCondition
-    from sim import Topology, Trace
+    from sim import Topology
     from sim.errors import RankError
 
 
@@ -43,12 +40,9 @@ def run_script(
     *,
     module: bool,
     compute: str,
-    algorithm: Choice,
-    conditions: Sequence[VirtualCondition],
     heard: str,
-    trace: Trace | None,
     as_json: bool,
-    options: Mapping[str, Any] = MappingProxyType({}),
+    **options: Any,
 ) -> VirtualReport:
     """Run *script* on every rank of *topology* and return what it has taken.
 
@@ -58,10 +52,7 @@ def run_script(
         topology: the network.
         module: whether *script* is a module.
         compute: how computation takes time, as `collectives.virtual.computation.parse_compute` reads it.
-        algorithm: of its collectives.
-        conditions: that hold.
         heard: whose output is shown, see `RankOutput`.
-        trace: gets what happened when.
         as_json: whether stdout is for a document.
         options: other arguments of `collectives.virtual.run`.
 
@@ -88,9 +79,6 @@ def run_script(
                 network=topology,
                 argv=arguments,
                 compute=parse_compute_model(compute),
-                algorithm=algorithm,
-                trace=trace,
-                conditions=conditions,
                 **options,
                 streams=output.of,
                 watch=None if status is None else status.show,

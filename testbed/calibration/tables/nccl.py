@@ -114,11 +114,7 @@ def log_rows(table: Table, text: str) -> Iterator[MeasuredRow]:
 
 
 def _hosts(where: str, hosts: Sequence[str], groups: int) -> dict[str, int | None]:
-    """Return on how many ranks and nodes something ran, None where there are no *hosts* that say it.
-
-    Raises:
-        UsageError: its ranks were of several *groups*.
-    """
+    """Return on how many ranks and nodes something ran, None where there are no *hosts* that say it."""
     if groups > 1:
         raise UsageError(
             f"{where}: {groups} groups of ranks were measured at once (NCCL_TESTS_SPLIT); expected one"

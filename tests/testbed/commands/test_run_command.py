@@ -221,7 +221,7 @@ def test_on_a_terminal_a_line_says_how_far_the_run_is_and_gives_way_to_the_scrip
 
     run_script(
         str(script), [], topology,
-        module=False, compute="none", algorithm="ring", conditions=(), heard="all", trace=None, as_json=False,
+        module=False, compute="none", algorithm="ring", heard="all", as_json=False,
     )  # fmt: skip
 
     text = terminal.getvalue()
