@@ -137,8 +137,8 @@ def goodput_of(
     from collectives.timing import Assumptions
     from sim import load_network
     from sim.units import parse_size
-    from testbed.planning.goodput.script import train
     from testbed.planning.goodput.study import Goodput, at_best_interval
+    from testbed.planning.scripts import train
     from testbed.report.goodput import Work, goodput_result
 
     name, num_ranks = _where(script, asked)

@@ -112,7 +112,7 @@ def run(
     from sim import Trace
     from testbed.options import evidence
     from testbed.report.virtual import faster_programs, run_result
-    from testbed.scripts.virtual_script import DeviceMemoryError, run_script
+    from testbed.scripts.script import DeviceMemoryError, run_script
 
     proved = evidence.evidence_for([cluster.choice(topology)], evidence.nodes_of(topology))
     on_gpu = computes_on_gpu(cluster.compute)

@@ -74,7 +74,7 @@ def _recorded(
     from collectives.virtual.parameters.record import ParameterRecord
     from sim import load_network
     from testbed.scripts.rank_output import NOBODY
-    from testbed.scripts.virtual_script import run_script
+    from testbed.scripts.script import run_script
 
     record = ParameterRecord(kept_steps=steps)
     run_script(

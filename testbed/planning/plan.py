@@ -27,7 +27,7 @@ from testbed.planning.points import Point, Settings, description_of, points_of
 from testbed.planning.question import Question, question_of, read_question
 from testbed.planning.row import Row
 from testbed.planning.sweep import as_they_are, sweep
-from testbed.result.flat import data_frame
+from testbed.result.result import data_frame
 from testbed.tasks.bounds import Stop, bounded
 
 if TYPE_CHECKING:

@@ -1,9 +1,12 @@
-"""Scripts as points: a run without data in virtual time, and what its steady iteration takes."""
+"""Scripts in plans: a run without data in virtual time, what its steady iteration takes, and its state."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import UsageError
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from collectives.timing import Assumptions
     from collectives.virtual import VirtualReport, VirtualRun
     from sim.topology import Topology
+
 
 ENDED_EARLY = "finished no second iteration: give it at least two steps of its optimizer"
 _LAST_LINES = 8
@@ -113,3 +117,111 @@ def _row(point: Point, topology: Topology, report: VirtualReport) -> Row:
 def _spell(error: BaseException) -> str:
     cause = error.__cause__
     return f"{error}" if cause is None else f"{type(cause).__name__}: {cause}".partition("\n")[0]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a script's training takes.
+
+    Attributes:
+        step_seconds: of a steady iteration.
+        state_bytes: of parameters and the optimizer's state on all ranks, each part once.
+        memory: whether it fits, in words; empty where that is not known.
+        fits: whether it does.
+    """
+
+    step_seconds: float
+    state_bytes: float
+    memory: str
+    fits: bool
+
+
+def train(
+    script: str,
+    arguments: Sequence[str],
+    *,
+    network: str,
+    ranks: int,
+    compute: str,
+    state_bytes: float | None = None,
+) -> Trained:
+    """Run *script* without data on *ranks* virtual GPUs; what it prints is dropped.
+
+    Memory has no limit: whether it suffices is reported, and a training that does not fit can be planned.
+
+    Args:
+        script: that trains.
+        arguments: of the script.
+        network: its name.
+        ranks: GPUs.
+        compute: the device that computes.
+        state_bytes: of parameters and the optimizer's state; None: what the script's optimizers hold.
+
+    Raises:
+        UsageError: there is no such script; it finishes no second iteration, or no global name holds its
+            optimizer.
+        RankError: it fails.
+    """
+    outcome = run_unheard(
+        script, arguments, compute, ranks=ranks, network=network, fake=True, memory_limit="off"
+    )
+    report = outcome.report
+    steady = report.steady()
+    if steady is None:
+        raise UsageError(f"{script} {ENDED_EARLY}")
+    namespaces = {id(own): own for own in outcome.results}  # one for all ranks that are folded
+    asked_for = namespaces if state_bytes is None else {}
+    states = {key: _state_bytes(own, ranks) for key, own in asked_for.items()}
+    ranks_with = Counter(map(id, outcome.results))
+    for namespace in namespaces.values():
+        namespace.clear()  # what a loss keeps alive keeps the model
+    if state_bytes is None:
+        if not any(states.values()):
+            raise UsageError(
+                f"{script}: no global name holds an optimizer after the run, so the state is not known; give "
+                "--checkpoint-bytes"
+            )
+        state_bytes = math.fsum(ranks_with[key] * state for key, state in states.items())
+    used = report.memory
+    if used is None:
+        return Trained(steady.seconds, state_bytes, "", True)
+    return Trained(steady.seconds, state_bytes, used.text, used.fits)
+
+
+def _state_bytes(namespace: Mapping[str, Any], num_ranks: int) -> float:
+    """Return a rank's part of the state: what it holds, shared with those who hold the same."""
+    from torch.optim import Optimizer
+
+    optimizers = {id(value): value for value in namespace.values() if isinstance(value, Optimizer)}
+    tensors: dict[int, Any] = {}
+    for optimizer in optimizers.values():
+        for group in optimizer.param_groups:
+            tensors.update((id(parameter), parameter) for parameter in group["params"])
+        for state in optimizer.state.values():
+            tensors.update(_tensors(state.values()))
+    is_sharded = any(_mesh(tensor) is not None for tensor in tensors.values())
+    return math.fsum(_local_bytes(own) / _copies(own, num_ranks, is_sharded) for own in tensors.values())
+
+
+def _tensors(values: Iterable[Any]) -> Iterable[tuple[int, Any]]:
+    from torch import Tensor
+
+    return [(id(value), value) for value in values if isinstance(value, Tensor)]
+
+
+def _mesh(tensor: Any) -> Any:
+    """Return the mesh of a DTensor; None for any other tensor."""
+    return getattr(tensor, "device_mesh", None)
+
+
+def _local_bytes(tensor: Any) -> int:
+    local = tensor if _mesh(tensor) is None else tensor.to_local()
+    return int(local.numel() * local.element_size())
+
+
+def _copies(tensor: Any, num_ranks: int, is_sharded: bool) -> int:
+    """Return how many ranks hold the same: by its placements, or all where nothing is sharded."""
+    mesh = _mesh(tensor)
+    if mesh is None:
+        return 1 if is_sharded else num_ranks
+    return math.prod(mesh.size(dim) for dim, own in enumerate(tensor.placements) if own.is_replicate())

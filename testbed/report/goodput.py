@@ -8,8 +8,8 @@ from typing import Any
 
 from testbed.output.table import counted, percent, seconds
 from testbed.planning.goodput.policy import SOURCE, Checkpoint, Setting
-from testbed.planning.goodput.script import Trained
 from testbed.planning.goodput.study import RUNS, Goodput
+from testbed.planning.scripts import Trained
 from testbed.result import Facts, Grid, Result, Rows, Text, asked, found, quiet
 
 COLUMNS = (*asked("cause"), *found("seconds_lost", "fraction"))

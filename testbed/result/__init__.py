@@ -1,10 +1,9 @@
 """Results: what a command found, said once, and shown on terminals, pages, in files and notebooks.
 
-result    a result, its rows and their columns
+result    a result, its rows and their columns; as CSV, and as a DataFrame
 parts     what is shown of it: text, facts, tables, plots
 terminal  parts on a terminal
 page      a result as one page of HTML
-flat      rows as CSV, and as a DataFrame
 """
 
 from testbed.result.parts import Facts, Fitted, Grid, Part, Plot, Text, quiet, warning

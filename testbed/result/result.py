@@ -1,16 +1,21 @@
-"""A result: question, answer in a sentence, rows for programs, parts for people, and how it was got."""
+"""A result: question, answer in a sentence, rows for programs, parts for people, and how it was got.
+
+As CSV its rows are what a spreadsheet takes for nothing else than they are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from testbed.errors import UsageError
+from testbed.errors import UsageError, how_to_install
 from testbed.output.folder import Method, document
 from testbed.output.table import stdout_console
-from testbed.result.flat import csv_text, data_frame
 from testbed.result.page import fragment, rendered
 from testbed.result.parts import Part, Plot, fitted
 from testbed.result.terminal import as_text, show_parts
@@ -19,7 +24,83 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from rich.console import Console
 
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""With these begins a text of which a spreadsheet makes a formula; numbers are none."""
+
 Role = Literal["asked", "found", "how"]
+UNITS = {
+    "seconds": "s",
+    "low": "s",
+    "high": "s",
+    "_us": "µs",
+    "_mb": "MiB",
+    "bytes": "B",
+    "busbw_gbs": "GB/s",
+    "algbw_gbs": "GB/s",
+    "algbw": "B/s",
+    "busbw": "B/s",
+    "bandwidth": "B/s",
+    "fraction": "1",
+    "efficiency": "1",
+    "gain": "1",
+    "error": "1",
+    "above_floor": "1",
+}
+"""Units by the end of a field's name; ``1`` is a fraction."""
+
+
+def csv_text(rows: Iterable[Mapping[str, Any]], names: Iterable[str] = ()) -> str:
+    """Return *rows* as CSV: a line for each, with a column for each field; without rows the head of *names*.
+
+    Text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
+    lines = [{name: _cell(value) for name, value in flat(row).items()} for row in rows]
+    columns = list(dict.fromkeys(name for line in lines for name in line) or names)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writerow({name: _no_formula(name) for name in columns})
+    writer.writerows(lines)
+    return text.getvalue()
+
+
+def data_frame(rows: Iterable[Mapping[str, Any]]) -> DataFrame:
+    """Return *rows* as a DataFrame: a column for each field.
+
+    Raises:
+        UsageError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise UsageError(how_to_install("a table needs pandas", "plan")) from None
+
+    return pandas.DataFrame([flat(row) for row in rows])
+
+
+def flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *row* without tables in it: their entries stand beside the others."""
+    fields: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            fields |= {own if own not in row else f"{name}_{own}": one for own, one in value.items()}
+        else:
+            fields[name] = value
+    return fields
+
+
+def _cell(value: Any) -> Any:
+    if value is None:
+        return ""
+    return json.dumps(value) if isinstance(value, list | tuple | dict) else _no_formula(value)
+
+
+def _no_formula(value: Any) -> Any:
+    """Return *value*; a text of which a spreadsheet would make a formula, after an apostrophe."""
+    if not isinstance(value, str):
+        return value
+    one_line = value.replace("\r", " ")  # which ends a line for whoever reads it
+    return f"'{one_line}" if value.startswith(_FORMULA) else one_line
 
 
 @dataclass(frozen=True)
@@ -55,27 +136,6 @@ def found_by(*names: str) -> tuple[Column, ...]:
 def unit_of(name: str) -> str:
     """Return the unit of a field, which its name says."""
     return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
-
-
-UNITS = {
-    "seconds": "s",
-    "low": "s",
-    "high": "s",
-    "_us": "µs",
-    "_mb": "MiB",
-    "bytes": "B",
-    "busbw_gbs": "GB/s",
-    "algbw_gbs": "GB/s",
-    "algbw": "B/s",
-    "busbw": "B/s",
-    "bandwidth": "B/s",
-    "fraction": "1",
-    "efficiency": "1",
-    "gain": "1",
-    "error": "1",
-    "above_floor": "1",
-}
-"""Units by the end of a field's name; ``1`` is a fraction."""
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,18 @@ Distances are those of the routes that messages take, over samples where ranks a
 bandwidth is the largest flow from one half of the ranks to the other, over the links that some route has:
 for the halves by rank number and for those that the network itself names (a torus, along each dimension),
 the smallest of these.  No other halves are looked for, so a graph that is narrow elsewhere may have less.
+
+Source: Dinic, "Algorithm for solution of a problem of maximum flow in networks with power estimation", Soviet
+Mathematics Doklady 11, 1970.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +26,6 @@ from sim.topology.kinds.graph import GraphRouting
 from sim.topology.routing import DetourRouting
 from sim.topology.sharing_table import Sharing
 from sim.units import Int64Array
-from testbed.studies.maximum_flow import maximum_flow
 
 MAX_PAIRS = 1 << 18
 """Routes of more pairs of ranks than this are sampled."""
@@ -30,6 +35,9 @@ MAX_EDGES = 1 << 25
 """On a graph so few pairs are taken that no more edges are looked at for one step of all."""
 MAX_FLOW_LINKS = 300_000
 """Between halves that more links than this join, parallel ones counted once, no flow is computed."""
+
+Residual = defaultdict[int, dict[int, int]]
+"""From each vertex to each neighbour, what more can flow."""
 
 
 @dataclass(frozen=True)
@@ -283,3 +291,58 @@ def oversubscription(topology: Topology) -> Oversubscription | None:
         if several.any():
             worst.append(Oversubscription(float((entering[several] / leaving[several]).max()), cut.name))
     return max(worst, key=lambda found: found.ratio, default=None)
+
+
+def maximum_flow(edges: Iterable[tuple[int, int, int]], source: int, sink: int) -> int:
+    """Return how much can flow from *source* to *sink* over *edges*: tail, head, capacity; one for each pair.
+
+    Flows along shortest paths are filled up, until there are no more of that length; then along longer ones.
+    """
+    residual: Residual = defaultdict(dict)
+    for tail, head, capacity in edges:
+        residual[tail][head] = residual[tail].get(head, 0) + capacity
+        residual[head].setdefault(tail, 0)
+    total = 0
+    while sink in (level := _levels(residual, source, sink)):
+        nearer = {
+            vertex: [head for head in residual[vertex] if level.get(head) == distance + 1]
+            for vertex, distance in level.items()
+        }
+        path = [source]
+        while path:
+            vertex = path[-1]
+            if vertex == sink:
+                more = min(residual[tail][head] for tail, head in pairwise(path))
+                for tail, head in pairwise(path):
+                    residual[tail][head] -= more
+                    residual[head][tail] += more
+                total += more
+                full = next(
+                    place for place, ends in enumerate(pairwise(path)) if not residual[ends[0]][ends[1]]
+                )
+                del path[full + 1 :]
+                continue
+            heads = nearer[vertex]
+            while heads and not residual[vertex][heads[-1]]:
+                heads.pop()
+            if heads:
+                path.append(heads[-1])
+                continue
+            path.pop()  # no way on from here
+            if path:
+                nearer[path[-1]].pop()
+    return total
+
+
+def _levels(residual: Residual, source: int, sink: int) -> dict[int, int]:
+    """Return how many edges vertices are from *source*, as far as *sink*."""
+    level, last = {source: 0}, [source]
+    while last and sink not in level:
+        found = []
+        for vertex in last:
+            for head, more in residual[vertex].items():
+                if more and head not in level:
+                    level[head] = level[vertex] + 1
+                    found.append(head)
+        last = found
+    return level

@@ -15,7 +15,7 @@ import pytest
 from sim.topology.description import load_network
 from testbed.scripts import rank_output
 from testbed.scripts.rank_output import PrefixedLines
-from testbed.scripts.virtual_script import run_script
+from testbed.scripts.script import run_script
 from tests.commands import called, in_one_line, reported
 from tests.processes import not_outliving
 from tests.waiting import LAST_RESORT

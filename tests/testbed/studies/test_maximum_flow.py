@@ -6,7 +6,7 @@ import networkx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.studies.maximum_flow import maximum_flow
+from testbed.studies.network_survey import maximum_flow
 
 VERTICES = st.integers(0, 6)
 

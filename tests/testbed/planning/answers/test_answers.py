@@ -21,7 +21,7 @@ from testbed.planning.answers.crossings import break_evens, crossings
 from testbed.planning.answers.figures import expense, front, gpu_seconds, pace, to_target
 from testbed.report.planning import plan_result
 from testbed.result import Plot
-from testbed.result.flat import csv_text
+from testbed.result.result import csv_text
 from tests.testbed.planning.answers.made_rows import row
 
 PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=30)
