@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -13,12 +12,12 @@ from testbed.errors import UsageError
 from testbed.options.annotations import IsModule, Scheduler, ScriptArguments, TimeLimit
 from testbed.options.arguments import parse_limit, parse_ranks, split_names
 from testbed.options.command import command
+from testbed.options.groups import refuse
 from testbed.output.table import Advance, progress
 from testbed.result import Interrupted, Result
 from testbed.tasks.bounds import terminated_in_order
 
 if TYPE_CHECKING:
-    from collectives import Algorithm
     from testbed.fuzzing.campaign import Subject, Tally
     from testbed.fuzzing.draw import Space
     from testbed.fuzzing.program_draw import ProgramSpace
@@ -80,18 +79,12 @@ class DrawOptions:
             UsageError: an option that is for scripts alone, or as for scripts.
             UnknownAlgorithmError, AlgorithmFileError: there is no such program.
         """
-        from collectives.algorithms import ALGORITHMS
-        from collectives.catalogue.resolve import resolve_for_every_collective
         from testbed.fuzzing.program_draw import FAULTS_OF_PROGRAMS, ProgramSpace
 
-        for option, given in (("--algorithm", self.algorithm), ("--compute", self.compute)):
-            if given:
-                raise UsageError(f"{option} is for scripts; {what} names programs")
-        if what == "all":
-            names = tuple((str(algorithm), algorithm.collective) for algorithm in ALGORITHMS)
-        else:
-            names = _programs(what, resolve_for_every_collective)
+        for_scripts = {"--algorithm": self.algorithm, "--compute": self.compute}
+        refuse(for_scripts, f"{{}} is for scripts; {what} names programs")
         networks = {"networks": tuple(self.network)} if self.network else {}
+        names = _programs(what)
         return ProgramSpace(names, self._ranks("2-6", 2), faults=self._faults(FAULTS_OF_PROGRAMS), **networks)
 
     def _ranks(self, default: str, least: int) -> tuple[int, ...]:
@@ -101,7 +94,8 @@ class DrawOptions:
         return ranks
 
     def _faults(self, known: tuple[str, ...]) -> tuple[str, ...]:
-        faults = known if self.faults is None else _names(self.faults)
+        text = self.faults
+        faults = known if text is None else () if text == "none" else tuple(map(str.strip, text.split(",")))
         for fault in faults:
             if fault not in known:
                 raise UsageError(f"--faults {fault}: expected none, or some of {', '.join(known)}")
@@ -196,19 +190,18 @@ def _show(advance: Advance, tally: Tally) -> None:
     advance(f"{tally.runs} runs, {tally.rate:.1f} per second{wrong}", tally.runs)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return () if text == "none" else tuple(name.strip() for name in text.split(","))
-
-
-def _programs(what: str, resolve: Callable[[str], Iterable[Algorithm]]) -> tuple[tuple[str, str], ...]:
+def _programs(what: str) -> tuple[tuple[str, str], ...]:
     """Return the programs that *what* lists, as they are found again, and what each carries out.
 
     A name stands for every collective that it ships for; a file for one.
     """
-    from collectives.catalogue.resolve import names_a_file
+    from collectives.algorithms import ALGORITHMS
+    from collectives.catalogue.resolve import names_a_file, resolve_for_every_collective
 
+    if what == "all":
+        return tuple((str(algorithm), algorithm.collective) for algorithm in ALGORITHMS)
     return tuple(
         (text if names_a_file(text) else str(own), own.collective)
         for text in split_names(what, "the argument")
-        for own in resolve(text)
+        for own in resolve_for_every_collective(text)
     )

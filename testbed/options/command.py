@@ -65,14 +65,7 @@ class Outputs:
             UsageError: there is no figure to draw; the same.
             BrokenPipeError: nobody reads stdout any more, and nothing has failed.
         """
-        unwritten: OSError | UsageError | None = None
-        files: dict[str, Path] = {}
-        for what, path, write in self._wanted(result):
-            try:
-                write()
-                files[what] = path
-            except (OSError, UsageError) as error:
-                unwritten = unwritten or error
+        files, unwritten = self.write(result)
         try:
             if self.as_json:
                 from testbed.output.table import print_json
@@ -88,18 +81,17 @@ class Outputs:
         if unwritten is not None:
             raise unwritten
 
-    def write(self, result: Result) -> dict[str, Path]:
-        """Write the files of *result* that were asked for; return them by what they are.
-
-        Raises:
-            OSError: one cannot be written.
-            UsageError: there is no figure to draw.
-        """
+    def write(self, result: Result) -> tuple[dict[str, Path], OSError | UsageError | None]:
+        """Write the files of *result* that were asked for; return them by what they are, and what failed."""
+        unwritten: OSError | UsageError | None = None
         files: dict[str, Path] = {}
         for what, path, write in self._wanted(result):
-            write()
-            files[what] = path
-        return files
+            try:
+                write()
+                files[what] = path
+            except (OSError, UsageError) as error:
+                unwritten = unwritten or error
+        return files, unwritten
 
     def _wanted(self, result: Result) -> Iterator[tuple[str, Path, Callable[[], None]]]:
         """Yield the files that were asked for: what each is, its path, and what writes it."""
@@ -178,7 +170,10 @@ def command(
         if result is None:
             return None
         result = replace(result, command=f"testbed.{function.__name__}({', '.join(given)})")
-        return replace(result, files={**result.files, **outputs.write(result)})
+        files, unwritten = outputs.write(result)
+        if unwritten is not None:
+            raise unwritten
+        return replace(result, files={**result.files, **files})
 
     from_python.__signature__ = signature  # type: ignore[attr-defined]
     from_python.in_shell = reporting_errors(in_shell)  # type: ignore[attr-defined]

@@ -113,7 +113,7 @@ def progress(total: int | None = None, *, show: bool = True) -> Iterator[Advance
     Elsewhere a line each `EACH_SECONDS` says how far it is.
     """
     if not show:
-        yield _silent
+        yield silent
         return
     if not sys.stderr.isatty():
         with _now_and_then(total) as say:
@@ -167,8 +167,8 @@ def _now_and_then(total: int | None) -> Iterator[Advance]:
         speaker.join()
 
 
-def _silent(description: str, completed: int | None = None) -> None:
-    """Nobody watches."""
+def silent(description: str, completed: int | None = None) -> None:
+    """Advance nothing that is shown: nobody watches."""
 
 
 def seconds(value: float) -> str:

@@ -9,15 +9,15 @@ table = found.to_dataframe()
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.output.table import Advance
+from testbed.output.table import Advance, progress
 from testbed.planning.alteration import link_groups
 from testbed.planning.answers.answer import Answer, answers, more_cases, sentences
 from testbed.planning.answers.causes import Case
@@ -131,7 +131,7 @@ def plan(
     with Cache(folder, is_asked_for=cache is not None) as kept:
 
         def look(items: Sequence[Case], found: dict[Case, Row]) -> None:
-            with (watch or _unwatched)(len(items)) as advance:
+            with (watch or partial(progress, show=False))(len(items)) as advance:
                 sweep(items, cache=kept, advance=advance, workers=workers, scheduler=scheduler, found=found)
 
         points, found, more = as_they_are(points_of(question)), dict[Case, Row](), dict[Case, Row]()
@@ -155,13 +155,3 @@ def _groups(point: Point) -> tuple[str, ...]:
 def _groups_of(network: str, overrides: Settings, ranks: int, file: str) -> tuple[str, ...]:
     """Return the groups; *file* is a digest of the network's file, which may change meanwhile."""
     return tuple(link_groups(description_of(network, overrides).topology(ranks)))
-
-
-@contextmanager
-def _unwatched(number: int) -> Iterator[Advance]:
-    """Nobody watches."""
-
-    def silent(description: str, completed: int | None = None) -> None:
-        pass
-
-    yield silent

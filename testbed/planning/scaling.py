@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from collectives.errors import NotSupportedError
-from testbed.output.table import Advance, progress
+from testbed.output.table import progress
 from testbed.planning.cache import Cache
 from testbed.planning.evaluation import AUTO, algorithm_of, assumed_at, topology_at
 from testbed.planning.points import Point, description_of
@@ -82,14 +81,12 @@ def scaled(
     points: Sequence[Point],
     *,
     time_limit: float | None = None,
-    watch: Callable[[int], AbstractContextManager[Advance]] = progress,
 ) -> tuple[list[Row], Stop]:
     """Return the row of each of *points*, or of a part where something ends it, and what that was.
 
     Args:
         points: in the order of the rows.
         time_limit: seconds after which what is there is returned; None: no limit.
-        watch: of a number of rows, returns a context that is told of each.
 
     Raises:
         NotSupportedError: a point is not possible.
@@ -97,7 +94,7 @@ def scaled(
         KeyboardInterrupt: Ctrl-C or SIGTERM has come before there was a row.
     """
     items, found = as_they_are(points), dict[Item, Row]()
-    with bounded(time_limit) as stop, watch(len(items)) as advance:
+    with bounded(time_limit) as stop, progress(len(items)) as advance:
         sweep(items, cache=Cache(None), advance=advance, workers=1, found=found)
     rows = [found[item] for item in items if item in found]
     for row in rows:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 
+from testbed.output.table import counted
 from testbed.plots.figure import NoFigure
 from testbed.plots.schedule import LocalMove, ProgramSchedule, ScheduledMessage
 
@@ -95,15 +96,13 @@ def schedule_svg(schedule: ProgramSchedule) -> str:
 
     for step, height in enumerate(heights):
         if step % 2 == 0:
-            band = {"x": "0", "y": _number(tops[step]), "width": _number(width), "height": _number(height)}
-            ElementTree.SubElement(svg, "rect", {"class": "band", **band})
+            _add(svg, "rect", "band", x=0, y=tops[step], width=width, height=height)
         _text(svg, "step", _LEFT - 12, tops[step] + _MARGIN + 13, f"step {step}")
 
     for rank, x in enumerate(centres):
         for y in (_TOP - 10, tops[-1] + 18):
             _text(svg, "rank", x, y, f"rank {rank}")
-        ends = {"x1": _number(x), "x2": _number(x), "y1": _number(_TOP), "y2": _number(tops[-1])}
-        ElementTree.SubElement(svg, "line", {"class": "line", **ends})
+        _add(svg, "line", "line", x1=x, x2=x, y1=_TOP, y2=tops[-1])
 
     for (rank, step), labels in cells.items():
         _place(labels, centres[rank], tops[step] + _MARGIN)
@@ -206,38 +205,34 @@ def _canvas(schedule: ProgramSchedule, width: float, height: float) -> ElementTr
     """Return an empty drawing with title and legend."""
     title = (
         f"{schedule.algorithm} {schedule.collective.replace('_', '-')}: "
-        f"{_count(schedule.world_size, 'rank')}, {_count(schedule.num_steps, 'step')}"
+        f"{counted(schedule.world_size, 'rank')}, {counted(schedule.num_steps, 'step')}"
     )
     size = {"width": _number(width), "height": _number(height)}
-    svg = ElementTree.Element(
-        "svg",
-        {"xmlns": "http://www.w3.org/2000/svg", **size, "viewBox": f"0 0 {' '.join(size.values())}"},
-        role="img",
-    )
-    ElementTree.SubElement(svg, "title").text = title
+    box = {"xmlns": "http://www.w3.org/2000/svg", **size, "viewBox": f"0 0 {' '.join(size.values())}"}
+    svg = ElementTree.Element("svg", box, role="img")
+    _add(svg, "title").text = title
     what = f"{len(schedule.messages)} messages, drawn as arrows between ranks, steps downwards."
-    ElementTree.SubElement(svg, "desc").text = what
-    ElementTree.SubElement(svg, "style").text = _STYLE
-    definitions = ElementTree.SubElement(svg, "defs")
+    _add(svg, "desc").text = what
+    _add(svg, "style").text = _STYLE
+    definitions = _add(svg, "defs")
 
     for kind, head, look in (
-        ("reduce", "M0 0L8 4L0 8z", {"style": "fill: #0072b2; stroke: none; marker: none"}),
-        ("overwrite", "M1 1L7 4L1 7", {"style": "stroke: #d55e00; marker: none"}),
+        ("reduce", "M0 0L8 4L0 8z", "fill: #0072b2; stroke: none; marker: none"),
+        ("overwrite", "M1 1L7 4L1 7", "stroke: #d55e00; marker: none"),
     ):
-        size_of_head = {"markerWidth": "8", "markerHeight": "8", "refX": "7.5", "refY": "4"}
+        place = {"markerWidth": "8", "markerHeight": "8", "refX": "7.5", "refY": "4"}
         how = {"orient": "auto", "markerUnits": "userSpaceOnUse"}
-        marker = ElementTree.SubElement(definitions, "marker", {"id": kind, **size_of_head, **how})
-        ElementTree.SubElement(marker, "path", {"d": head, **look})
+        _add(_add(definitions, "marker", id=kind, **place, **how), "path", d=head, style=look)
 
-    ElementTree.SubElement(svg, "rect", {**size, "fill": "#fff"})
+    _add(svg, "rect", **size, fill="#fff")
     _text(svg, "title", 14, 26, title)
     x = 14.0
 
     for kind, meaning in _legend(schedule):
-        group = ElementTree.SubElement(svg, "g", {"class": kind})
+        group = _add(svg, "g", kind)
         sample = _Label(kind, "n", x=x + 10, y=42)
         if kind != "local":
-            ElementTree.SubElement(group, "path", {"d": f"M{_number(x + 20)} 50.5h24"})
+            _add(group, "path", d=f"M{_number(x + 20)} 50.5h24")
         _draw_label(group, sample)
         _text(svg, "", x + (50 if kind != "local" else 26), 54.5, meaning)
         x += _legend_width(meaning)
@@ -272,40 +267,33 @@ def _draw_labels(
     """Draw all arrows, then the labels over them."""
     labels = [label for cell in cells.values() for label in cell]
     kinds = [kind for kind in ("overwrite", "reduce", "local") if any(own.kind == kind for own in labels)]
-    groups = {}
     for kind in kinds:
-        arrows = ElementTree.SubElement(svg, "g", {"class": kind})
+        arrows = _add(svg, "g", kind)
         for label in labels:
             for message in label.messages if label.kind == kind else ():
                 x, y = ends[message]
                 start = f"M{_number(label.x)} {_number(label.y + _LABEL_HEIGHT)}"
-                ElementTree.SubElement(arrows, "path", {"d": f"{start}L{_number(x)} {_number(y)}"})
-    for kind in kinds:
-        groups[kind] = ElementTree.SubElement(svg, "g", {"class": kind})
+                _add(arrows, "path", d=f"{start}L{_number(x)} {_number(y)}")
+    groups = {kind: _add(svg, "g", kind) for kind in kinds}
     for label in labels:
         _draw_label(groups[label.kind], label)
 
 
 def _draw_label(parent: ElementTree.Element, label: _Label) -> None:
-    box = {
-        "x": label.x - label.width / 2,
-        "y": label.y,
-        "width": label.width,
-        "height": _LABEL_HEIGHT,
-        "rx": 4,
-    }
-    ElementTree.SubElement(parent, "rect", {name: _number(value) for name, value in box.items()})
+    left = label.x - label.width / 2
+    _add(parent, "rect", x=left, y=label.y, width=label.width, height=_LABEL_HEIGHT, rx=4)
     _text(parent, "label", label.x, label.y + 12.5, label.text)
 
 
+def _add(parent: ElementTree.Element, tag: str, look: str = "", **given: float | str) -> ElementTree.Element:
+    """Add an element with a *look*, the class that the style knows, and the attributes *given*."""
+    attributes = {name: own if isinstance(own, str) else _number(own) for name, own in given.items()}
+    return ElementTree.SubElement(parent, tag, {**({"class": look} if look else {}), **attributes})
+
+
 def _text(parent: ElementTree.Element, look: str, x: float, y: float, text: str) -> None:
-    place = {"x": _number(x), "y": _number(y)}
-    ElementTree.SubElement(parent, "text", {**({"class": look} if look else {}), **place}).text = text
+    _add(parent, "text", look, x=x, y=y).text = text
 
 
 def _number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -113,18 +113,14 @@ def _parts(
     )
 
 
-def scaling_tables(rows: Sequence[Row], only_ranks: Sequence[int] | None = None) -> Iterator[Grid]:
+def scaling_tables(rows: Sequence[Row]) -> Iterator[Grid]:
     """Yield a table for each profile: a line per network and number of ranks, with strategies side by side.
 
     Of many strategies, or where there is no room for them beside each other, a line per each.
     """
     num_strategies = len({row.point.strategy for row in rows})
     for profile in dict.fromkeys(row.profile for row in rows):
-        own = [
-            row
-            for row in rows
-            if row.profile == profile and (only_ranks is None or row.point.ranks in only_ranks)
-        ]
+        own = [row for row in rows if row.profile == profile]
         if num_strategies > MAX_SIDE_BY_SIDE:
             yield _line_by_line(own)
         else:

@@ -16,7 +16,7 @@ from collectives.catalogue.user_files import unbounded
 from collectives.program.contracts import CONTRACTS
 from collectives.proof import estimate_work
 from testbed.errors import UsageError, is_installed
-from testbed.output.table import Advance
+from testbed.output.table import Advance, silent
 
 if TYPE_CHECKING:
     from collectives.proof.every_size import Scope
@@ -140,12 +140,8 @@ def _prove_shipped(task: tuple[str, str, Sequence[int], str, int | None]) -> Out
     """Return the outcome of a name, collective, world sizes, the ranks that these are, and a budget."""
     name, collective, sizes, ranks, budget = task
     algorithm = resolve_algorithm(name, collective)
-    outcome = _prove(algorithm, sizes, _tell_nobody, budget)
+    outcome = _prove(algorithm, sizes, silent, budget)
     return _with_scope(algorithm, outcome, ranks)
-
-
-def _tell_nobody(description: str, completed: int | None = None) -> None:
-    """Advance nothing that is shown."""
 
 
 def _prove(

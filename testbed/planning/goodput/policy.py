@@ -33,6 +33,8 @@ _INTERRUPTIONS = {
 
 PUBLISHED = {name: count * _HOURS / times for name, (count, times) in _INTERRUPTIONS.items()}
 """Hours between failures of one part."""
+NODES_PER_RACK = 4
+"""Nodes that fail with a rack: an assumption."""
 REPLACED = ("gpu", "nic", "node", "rack")
 """Parts whose failure takes a node out for repair."""
 
@@ -82,9 +84,7 @@ class Part:
         return self.name in REPLACED
 
 
-def parts_of(
-    num_ranks: int, ranks_per_node: int, mtbf_hours: Mapping[str, float], nodes_per_rack: int = 4
-) -> tuple[Part, ...]:
+def parts_of(num_ranks: int, ranks_per_node: int, mtbf_hours: Mapping[str, float]) -> tuple[Part, ...]:
     """Return what can fail where *num_ranks* train.
 
     Args:
@@ -92,7 +92,6 @@ def parts_of(
         ranks_per_node: GPUs of a node.
         mtbf_hours: by the name of a part, in place of what is published; ``cluster``, the whole as one part,
             in place of all others; ``rack``, which nobody has published, besides.
-        nodes_per_rack: nodes that fail with a rack.
 
     Raises:
         UsageError: there is no such part, or a time is not above 0.
@@ -104,7 +103,7 @@ def parts_of(
         "link": num_ranks,
         "node": num_nodes,
         "software": num_ranks,
-        "rack": -(-num_nodes // nodes_per_rack),
+        "rack": -(-num_nodes // NODES_PER_RACK),
         "cluster": 1,
     }
     for name, hours in mtbf_hours.items():

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from collectives.catalogue.resolve import resolve_for_every_collective
 from testbed.commands.fuzz import _programs
 from testbed.errors import Terminated
 from testbed.fuzzing.draw import Draw, Space
@@ -89,7 +88,7 @@ def test_a_program_in_a_file_is_found_again_by_its_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("def own(rank, world_size):\n    yield ()\n")
 
-    first, *others = _programs(f"{path}:own,chain:segments=2", resolve_for_every_collective)
+    first, *others = _programs(f"{path}:own,chain:segments=2")
 
     assert first == (f"{path}:own", "all_reduce")
     assert set(others) == {("chain:segments=2", own) for own in ("all_reduce", "broadcast", "reduce")}
