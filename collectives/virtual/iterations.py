@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from torch.optim import Optimizer
@@ -91,7 +90,7 @@ class Iterations:
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
         """Count the steps of all optimizers of rank threads meanwhile."""
-        with register_optimizer_step_post_hook(self._stepped):
+        with register_optimizer_step_post_hook(lambda optimizer, *_: self.stepped(optimizer)):
             yield
 
     def mark(self, rank_thread: RankThread) -> None:
@@ -104,7 +103,8 @@ class Iterations:
             self._marks[rank].clear()
         self._end(rank_thread)
 
-    def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def stepped(self, optimizer: Optimizer) -> None:
+        """Note that *optimizer* has made a step on the rank whose thread this is."""
         rank_thread = current_rank_thread()
         if rank_thread is None or self._marked[rank_thread.rank]:
             return

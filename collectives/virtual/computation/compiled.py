@@ -7,8 +7,10 @@ attention, convolutions and all other operations are kernels of their own, and e
 backward pass operations belong to the region whose forward pass has made their node of the graph.
 
 So whatever autograd keeps for the backward pass is written, although inductor may compute some of it again;
-operations are not moved past a kernel to be fused behind it; nothing is autotuned, captured in CUDA graphs or
-saved at the host, which pays for each operation as in eager mode.
+operations are not moved past a kernel to be fused behind it; nothing is autotuned or saved at the host, which
+pays for each kernel as in eager mode.  Where the compiler is to use CUDA graphs (``mode="reduce-overhead"``,
+``"max-autotune"`` or the option ``triton.cudagraphs``), a region costs the host one operation in each pass,
+and copying its inputs into the graph's memory nothing.
 
 What a script has in `fused` is one kernel, whatever it consists of: it reads what none of it has made, writes
 what is still there when it ends, and takes as long as that, or as its products and attention take by
@@ -76,13 +78,13 @@ class Regions:
         return _regions[gpu]
 
     @contextmanager
-    def inside(self, name: str = "") -> Iterator[None]:
+    def inside(self, name: str = "", is_graph: bool = False) -> Iterator[None]:
         """Be compiled while the body runs, or with a *name* one kernel; one inside another is its part."""
         ranges = self._fused if name else self._compiled
         begin = _nodes_made()
         if name and ranges.open is None:
             self._issue()
-        outer, ranges.open = ranges.open, ranges.open or Region(name, begin)
+        outer, ranges.open = ranges.open, ranges.open or Region(name, begin, is_graph)
         try:
             yield
         finally:
@@ -109,10 +111,12 @@ class Region:
     Attributes:
         name: of its kernel; empty: compiled, of as many kernels as that makes.
         begin: number of the first node of a graph that it may have made.
+        is_graph: its kernels are launched by a CUDA graph, in each pass one.
     """
 
     name: str
     begin: int
+    is_graph: bool
 
 
 class _Ranges:
@@ -163,6 +167,8 @@ class Fusing:
         self._totals = totals
         self._computing_ps = 0
         self._region: Region | None = None
+        self._latest: Region | None = None
+        self._graph: tuple[Region | None, int] = None, -1
         self._regions = Regions.of(gpu)
         self._read: dict[int, int] = {}
         self._made: dict[int, tuple[Any, int]] = {}
@@ -186,10 +192,16 @@ class Fusing:
             result: of the call.
             part: of the iteration, for the trace.
         """
-        region = self._regions.current
+        region, gpu = self._regions.current, self._gpu
+        if region is not self._latest:
+            gpu.issue_deferred()
+            self._latest, gpu.replays = region, region is not None and region.is_graph
+            graph = region, torch._C._current_graph_task_id()
+            if gpu.replays and graph != self._graph:
+                self._graph = graph
+                gpu.launch_graph()
         if region is None or not (region.name or _is_fused(func)) or operation_of(func).free:
             return False
-        gpu = self._gpu
         if self._stream is not gpu.current or region is not self._region:
             gpu.issue_deferred()
         self._stream, self._part, self._region = gpu.current, part, region
@@ -292,11 +304,11 @@ def regions_of_torch(is_rank: Callable[[], bool]) -> AbstractContextManager[None
             return model  # as torch's own does
         if isinstance(model, torch.nn.Module):
             optimized: Any = original(model, backend="eager")
-            optimized.forward = _in_region(model.__call__)
+            optimized.forward = _in_region(model.__call__, _uses_graphs(options))
             kind: Any = type(optimized)
             optimized.__class__ = _without_warning(kind)
             return optimized
-        return _in_region(model)
+        return _in_region(model, _uses_graphs(options))
 
     return replaced([(torch, "compile", compiled)])
 
@@ -312,7 +324,14 @@ def _fuses_nothing(backend: Any) -> bool:
     return backend in _UNFUSED or callable(backend)
 
 
-def _in_region(function: Callable[..., Any]) -> Callable[..., Any]:
+def _uses_graphs(options: Mapping[str, Any]) -> bool:
+    """Return whether these *options* of the compiler let it launch by CUDA graphs."""
+    if options.get("mode") in ("reduce-overhead", "max-autotune"):
+        return True
+    return bool((options.get("options") or {}).get("triton.cudagraphs"))
+
+
+def _in_region(function: Callable[..., Any], is_graph: bool) -> Callable[..., Any]:
     """Return *function*, compiled on ranks with a GPU."""
 
     @functools.wraps(function)
@@ -320,7 +339,7 @@ def _in_region(function: Callable[..., Any]) -> Callable[..., Any]:
         gpu = current_gpu()
         if gpu is None:
             return function(*args, **options)
-        with Regions.of(gpu).inside():
+        with Regions.of(gpu).inside(is_graph=is_graph):
             return function(*args, **options)
 
     return called

@@ -37,7 +37,8 @@ class Totals:
     nbytes: int = 0
     unmodelled: Counter[str] = field(default_factory=Counter)
     iterations: list[Mapping[Arithmetic, int]] = field(default_factory=list)
-    _since: Counter[Arithmetic] = field(default_factory=Counter)
+    _kinds: Counter[Arithmetic] = field(default_factory=Counter)
+    _kinds_before: Counter[Arithmetic] = field(default_factory=Counter)
 
     def add(self, flops: int, nbytes: int, dtype: str = "", part: str = "", unmodelled: str = "") -> None:
         """Add an operation."""
@@ -47,10 +48,20 @@ class Totals:
         self.flops += flops
         self.nbytes += nbytes
         if flops:
-            self._since[Arithmetic(part, dtype)] += flops
+            self._kinds[Arithmetic(part, dtype)] += flops
 
     def end_iteration(self, finished: int) -> None:
         """Note that *finished* iterations are over; it is 1 again where those before count no more."""
         del self.iterations[finished - 1 :]
-        self.iterations.append(dict(self._since))
-        self._since.clear()
+        self.iterations.append(dict(self._kinds - self._kinds_before))
+        self._kinds_before = Counter(self._kinds)
+
+    def add_times(self, times: int, other: Totals) -> None:
+        """Add what *other* has so many *times*, or take it away (-1); iterations stay as they are."""
+        self.operations += times * other.operations
+        self.flops += times * other.flops
+        self.nbytes += times * other.nbytes
+        for name, calls in other.unmodelled.items():
+            self.unmodelled[name] += times * calls
+        for kind, flops in other._kinds.items():
+            self._kinds[kind] += times * flops

@@ -153,7 +153,7 @@ class RankAccesses:
         self.has_pinned = False
         self.freed: defaultdict[int, list[tuple[int, int, list[Access]]]] = defaultdict(list)
         self._races, self._gpu, self._memory = races, gpu, memory
-        gpu.listener = self.order.note
+        gpu.listeners.append(self.order.note)
 
     def born(self, tensor: Tensor, operation: object) -> None:
         """Follow the storage of a new *tensor* of the device."""

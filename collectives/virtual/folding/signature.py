@@ -82,7 +82,7 @@ def spell(signature: Signature, number: int) -> str:
 def _sign(item: Item, partitions: Partitions) -> Sign:
     match item:
         case Launch():
-            return "kernel", item.stream, item.duration_ps, item.kind
+            return "replayed kernel" if item.replayed else "kernel", item.stream, item.duration_ps, item.kind
         case HostWork():
             return "work of the host", item.duration_ps
         case Record():

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from collectives.errors import NotSupportedError
+from collectives.virtual.computation.totals import Totals
 from collectives.virtual.gpu.device_random import DeviceRandom
 from collectives.virtual.gpu.instant import InstantGpu
 from collectives.virtual.gpu.values import SMALL
@@ -47,6 +49,7 @@ class CudaDevices:
         memory: of the device on which it computes; nothing is ever in it where there is no model.
         is_functional: returns whether a functional collective is being carried out.
         known_integers: so many elements of a tensor of integers may be known in a run without data.
+        totals: of what the rank has computed, where a model of the device charges it.
     """
 
     def __init__(self, rank_thread: RankThread, gpu: Gpu | InstantGpu, has_data: bool) -> None:
@@ -69,6 +72,7 @@ class CudaDevices:
             gpu.at_host_wait.append(self.memory.host_waited)
         self.is_functional: Callable[[], bool] = lambda: False
         self.known_integers = SMALL
+        self.totals = Totals()
         self._notices = Notices.of(rank_thread.cluster)
 
     @staticmethod
@@ -156,7 +160,16 @@ class CudaDevices:
         self.memory.shared(tensor, stream.number)
 
     def communicate(self, tensor: torch.Tensor) -> None:
-        """Note that *tensor* is handed to a collective or message; as a buffer unless that is functional."""
+        """Note that *tensor* is handed to a collective or message; as a buffer unless that is functional.
+
+        Raises:
+            NotSupportedError: a graph is being captured.
+        """
+        if self.gpu.graph is not None:
+            raise NotSupportedError(
+                "a collective or message within a CUDA graph is not modelled; capture what lies before and "
+                "after it, or run the script for real: testbed run --processes N"
+            )
         if not self.is_functional():
             self.memory.communicated(tensor)
 

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from collectives.errors import NotSupportedError
 from collectives.virtual.gpu.accelerator import CudaDevices, known_integers
 from collectives.virtual.gpu.cpu_kernels import on_cpu
-from collectives.virtual.gpu.knowledge import Knowledge
+from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
 from collectives.virtual.gpu.shapes import forget_kind
 from collectives.virtual.gpu.values import (
     UnknownValueError,
@@ -26,6 +26,8 @@ from collectives.virtual.gpu.values import (
     with_values,
 )
 
+_copy = torch.ops.aten.copy_.default
+
 
 def compute(
     known: Knowledge,
@@ -34,7 +36,7 @@ def compute(
     kwargs: Any,
     shaped: Any,
     has_data: bool,
-    carry_out: Callable[..., Any] | None = None,
+    by: Callable[..., Any] | None = None,
 ) -> Any:
     """Return the results of an operation with their values, where those of its arguments are known.
 
@@ -47,7 +49,7 @@ def compute(
         kwargs: of the call, too.
         shaped: its results, without data.
         has_data: whether large values are computed.
-        carry_out: gives the values; None: `value_on_cpu`.
+        by: gives the values; None: `value_on_cpu`.
     """
     if known.draws and not has_data and kwargs.get("generator") is None:
         _note_draw()
@@ -64,7 +66,7 @@ def compute(
         if known.mutates:
             _forget_written(func, args, kwargs)
         return shaped
-    computed = (carry_out or value_on_cpu)(known, func, values, options)
+    computed = (by or value_on_cpu)(known, func, values, options)
     if has_data:
         _check_complete(func, shaped, computed)
     base = first_tensor(args) if known.is_view else None
@@ -73,6 +75,14 @@ def compute(
 
 
 def value_on_cpu(known: Knowledge, func: Any, values: Any, options: Any) -> Any:
+    """Return what an operation gives for tensors of the CPU, and let a graph capture it, if one does."""
+    devices = CudaDevices.here()
+    if devices is None or devices.gpu.graph is None:
+        return carry_out(known, func, values, options)
+    return devices.gpu.graph.compute(known, func, values, options)
+
+
+def carry_out(known: Knowledge, func: Any, values: Any, options: Any) -> Any:
     """Return what an operation gives for tensors of the CPU; it draws from the device's generator."""
     devices = CudaDevices.here() if known.draws and options.get("generator") is None else None
     if devices is None:
@@ -140,4 +150,5 @@ def _laid_out(value: Tensor, shaped: FakeTensor, is_view: bool) -> Tensor:
     if is_view or (value.dtype is shaped.dtype and value.stride() == shaped.stride()):
         return value
     laid_out = torch.empty_strided(shaped.shape, shaped.stride(), dtype=shaped.dtype)
-    return laid_out.copy_(value)
+    copied: Tensor = value_on_cpu(knowledge_of(_copy), _copy, (laid_out, value), {})
+    return copied

@@ -46,7 +46,8 @@ class FollowedExecution(ChargedExecution):
 
     def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation with virtual tensors among its arguments or results."""
-        if known.is_view or (known.is_free and func not in _ANSWERS):
+        is_captured = self.gpu.graph is not None  # and so not carried out now
+        if is_captured or known.is_view or (known.is_free and func not in _ANSWERS):
             return super().on_device(known, func, types, args, kwargs)
         on_device, on_host = _touched(func, args, kwargs)
         target = kwargs.get("device")

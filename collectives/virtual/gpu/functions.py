@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import torch
 
 from collectives.errors import NotSupportedError
+from collectives.virtual.gpu import graphs
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.memory import functions as memory
 
@@ -17,8 +18,8 @@ _NOTHING = (
     "_check_cubins",
 )  # fmt: skip
 _REFUSED = (
-    "CUDAGraph", "graph", "make_graphed_callables", "graph_pool_handle", "MemPool", "use_mem_pool", "cudart",
-    "CUDAPluggableAllocator", "change_current_allocator", "ExternalStream",
+    "MemPool", "use_mem_pool", "cudart", "CUDAPluggableAllocator", "change_current_allocator",
+    "ExternalStream",
 )  # fmt: skip
 _TENSORS = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Byte", "Char", "Bool")
 
@@ -60,7 +61,10 @@ CUDA: Functions = {
     "is_tf32_supported": lambda own: own.capability >= (8, 0),
     "is_bf16_supported": lambda own, *args, **options: own.capability >= (8, 0),
     "can_device_access_peer": lambda own, device, peer: True,
-    "is_current_stream_capturing": lambda own: False,
+    "CUDAGraph": graphs.CudaGraph,
+    "graph": graphs.captured,
+    "graph_pool_handle": graphs.pool_handle,
+    "is_current_stream_capturing": lambda own: own.gpu.graph is not None,
     "device_count": lambda own: own.num_devices,
     "current_device": lambda own: own.index,
     "set_device": CudaDevices.set_device,

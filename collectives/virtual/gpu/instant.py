@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from collectives.virtual.streams.stream_api import DeviceEvent, DeviceStream
 from sim.cluster import RankThread
@@ -23,6 +24,8 @@ class InstantGpu:
         current: the stream on which the thread issues now.
         live_events: moments of events that can still be waited for.
         at_host_wait: called when the host waits for the device.
+        listeners: are told of what is issued, which is nothing.
+        graph: captures what is computed now, if one does (`collectives.virtual.gpu.graphs`).
     """
 
     def __init__(self, rank_thread: RankThread) -> None:
@@ -30,6 +33,8 @@ class InstantGpu:
         self.live_events: set[int] = set()
         self.in_use = False
         self.at_host_wait: list[Callable[[], None]] = []
+        self.listeners: list[Callable[[Any], None]] = []
+        self.graph: Any = None
         self.default = self.current = DeviceStream(self, 0)
         self._rank_thread = rank_thread
         self._num_streams = 1
@@ -48,10 +53,20 @@ class InstantGpu:
         """Do nothing: the event has happened."""
 
     def host_wait(self, what: DeviceEvent | DeviceStream, why: str) -> None:
-        """Do nothing: all is done."""
+        """Do not wait: all is done."""
+        for listener in self.at_host_wait:
+            listener()
 
     def synchronize(self) -> None:
-        """Do nothing: all is done."""
+        """Do not wait: all is done."""
+        for listener in self.at_host_wait:
+            listener()
+
+    def issue_deferred(self) -> None:
+        """Do nothing: nothing is deferred."""
+
+    def reissue(self, items: object, captured_on: DeviceStream) -> None:
+        """Do nothing: a graph takes no time."""
 
     def has_happened(self, event: int) -> bool:
         """Return that it has."""

@@ -102,7 +102,7 @@ class InstantExecution:
         """Carry out an operation of which FakeTensorMode says whether it is allowed, and what comes out."""
         options = {name: value for name, value in kwargs.items() if name not in ("generator", "pin_memory")}
         shaped = self.fake.dispatch(func, types, self._likeness.faked(args), options)
-        return compute(known, func, args, kwargs, shaped, has_data=True, carry_out=self._value)
+        return compute(known, func, args, kwargs, shaped, has_data=True, by=self._value)
 
 
 def _has_plain(args: Any) -> bool:

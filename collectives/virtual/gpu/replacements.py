@@ -116,6 +116,7 @@ def _device_modules() -> Iterator[Replacement]:
         (torch.cuda, CUDA),
         (torch.cuda.random, CUDA),
         (torch.cuda.memory, CUDA),
+        (torch.cuda.graphs, CUDA),
         (torch.accelerator, ACCELERATOR),
         (torch.accelerator.memory, ACCELERATOR),
         (torch.cuda.nvtx, NVTX),
@@ -213,7 +214,7 @@ def _tensors() -> Iterator[Replacement]:
     yield Tensor, "record_stream", on_cuda_ranks(Tensor.record_stream, CudaDevices.record_stream)
     yield Tensor, "pin_memory", on_methods(Tensor.pin_memory, _pinned)
     yield Tensor, "is_pinned", on_methods(Tensor.is_pinned, lambda tensor, *args: copies.is_pinned(tensor))
-    yield FakeTensor, "data_ptr", lambda tensor: 0  # torch's own gives 0, and a warning
+    yield FakeTensor, "data_ptr", _place  # torch's own gives 0, and a warning
     yield FakeTensor, "__format__", _format
     yield FakeTensor, "__repr__", _shown
     yield FakeTensor, "__int__", data_dependent.integer
@@ -230,6 +231,21 @@ def _address(storage: torch.UntypedStorage) -> int:
 
 
 _storage_address = torch.UntypedStorage.data_ptr
+
+
+def _place(tensor: Tensor) -> int:
+    """Return an address of *tensor*, by which scripts ask what lies where; 0 to torch's deep copies.
+
+    By 0 these know that the tensor is without memory, and is to be cloned.
+    """
+    storage = tensor.untyped_storage()
+    if not storage.nbytes() or sys._getframe(1).f_code is _deep_copy:
+        return 0
+    address: int = storage._cdata // 16 << 20
+    return address + int(tensor.storage_offset()) * tensor.itemsize
+
+
+_deep_copy: Any = Tensor.__deepcopy__.__code__
 
 
 def on_methods(original: Any, virtual: Callable[..., Any]) -> Any:

@@ -172,7 +172,7 @@ class VirtualCuda:
 
         devices = CudaDevices(rank_thread, gpu, self._has_data)
         launches = self._roofline.launches(rank_thread.cluster)
-        totals = self._roofline.totals.setdefault(rank_thread.rank, Totals())
+        totals = devices.totals = self._roofline.totals.setdefault(rank_thread.rank, Totals())
         notices = Notices.of(rank_thread.cluster)
         kind = ChargedExecution if self._races is None else FollowedExecution
         charged = kind(

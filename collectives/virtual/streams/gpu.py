@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import simpy
 
@@ -73,7 +75,9 @@ class Gpu:
             then its tensors of the CPU stand for the device's.
         part: of the iteration that the thread is in, for the trace.
         at_host_wait: called when the host waits for the device.
-        listener: is told of what is issued, if anybody asks.
+        listeners: are told of what is issued.
+        graph: captures what is issued now, if one does (`collectives.virtual.gpu.graphs`).
+        replays: what is launched is part of a graph, which costs the host no launch.
     """
 
     def __init__(self, rank_thread: RankThread, device: Device, ranks: Sequence[int] | None = None) -> None:
@@ -84,7 +88,9 @@ class Gpu:
         self.part = ""
         self.in_use = False
         self.at_host_wait: list[Callable[[], None]] = []
-        self.listener: Callable[[Item], None] | None = None
+        self.listeners: list[Callable[[Item], None]] = []
+        self.graph: Any = None
+        self.replays = False
         self.default = self.current = DeviceStream(self, DEFAULT_STREAM)
         self._tracks: dict[int, str] = {DEFAULT_STREAM: "compute"}
         self._lanes: dict[Hashable, int] = {}
@@ -126,8 +132,8 @@ class Gpu:
     ) -> None:
         """Launch a kernel, or with *kind* ``copy`` a copy, on *stream*, or on the current one."""
         number = (stream or self.current).number
-        self._num_launches += 1
-        self._issue(Launch(number, duration_ps, name, kind, self.part))
+        self._num_launches += not self.replays
+        self._issue(Launch(number, duration_ps, name, kind, self.part, self.replays))
 
     def defer(self, launch: Callable[[], None]) -> None:
         """Let *launch* be called before whatever is issued next, or the thread looks at a clock."""
@@ -154,8 +160,8 @@ class Gpu:
 
     def _append(self, item: Item) -> None:
         self.score.items.append(item)
-        if self.listener is not None:
-            self.listener(item)
+        for listener in self.listeners:
+            listener(item)
 
     def host_work(self, name: str, duration_ps: int) -> None:
         """Let the host itself work for so long."""
@@ -240,6 +246,25 @@ class Gpu:
         self._issue(Call(stream.number, call, name, group, label))
         return stream.record_event()
 
+    def reissue(self, items: Sequence[Launch | Record | StreamWait], captured_on: DeviceStream) -> None:
+        """Launch a graph of *items*, which were captured on another stream for the current one."""
+        self.launch_graph()
+        streams, events = {captured_on.number: self.current.number}, dict[int, int]()
+        for item in items:
+            stream = streams.get(item.stream, item.stream)
+            if isinstance(item, Launch):
+                self._append(replace(item, stream=stream, replayed=True))
+            elif isinstance(item, Record):
+                events[item.event] = self._new_event()
+                self._append(Record(stream, events[item.event]))
+            else:
+                self._append(StreamWait(stream, events.get(item.event, item.event)))
+
+    def launch_graph(self) -> None:
+        """Let the host take the time of one operation, for all that a graph launches."""
+        self._num_launches += 1
+        self.host_work("a graph", self.device.host_overhead_ps)
+
     def mark(self, name: str) -> int:
         """Mark this place of the score; return its number among `Played.marks`."""
         self.issue_deferred()
@@ -286,8 +311,9 @@ class Gpu:
             self._reach(now_ps)
         time_ps = self._own.time_of(event)
         has_happened = time_ps is not None and time_ps <= now_ps
-        if has_happened and self.listener is not None:
-            self.listener(HostWait(event, "what it asks for"))
+        if has_happened:
+            for listener in self.listeners:
+                listener(HostWait(event, "what it asks for"))
         return has_happened
 
     def flush(self) -> None:

@@ -37,6 +37,7 @@ class Launch:
         name: of the kernel.
         kind: ``kernel`` or ``copy``.
         part: of the iteration, such as ``forward``; "" where nobody asks.
+        replayed: by a graph, which costs the host no launch.
     """
 
     stream: int
@@ -44,6 +45,7 @@ class Launch:
     name: str
     kind: str = "kernel"
     part: str = ""
+    replayed: bool = False
 
 
 @dataclass(slots=True)

@@ -20,10 +20,12 @@ class Issuer(Protocol):
     Attributes:
         current: the stream on which the thread issues now.
         live_events: numbers of events that can still be waited for.
+        graph: captures what is issued now, if one does.
     """
 
     current: DeviceStream
     live_events: set[int]
+    graph: Any
 
     def record(self, stream: DeviceStream) -> int:
         """Return the number of a new event, recorded on *stream*."""
@@ -112,8 +114,8 @@ class DeviceStream:
         return self.record_event().query()
 
     def is_capturing(self) -> bool:
-        """Return that no graph is captured."""
-        return False
+        """Return whether a graph is being captured."""
+        return self.gpu.graph is not None
 
 
 class DeviceEvent:

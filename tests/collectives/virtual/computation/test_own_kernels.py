@@ -36,10 +36,10 @@ def _launched(work: Callable[[], Any]) -> list[tuple[str, int]]:
             found.append((item.name, item.duration_ps))
 
     gpu.issue_deferred()
-    gpu.listener = listen
+    gpu.listeners.append(listen)
     work()
     gpu.issue_deferred()
-    gpu.listener = None
+    gpu.listeners.remove(listen)
     return found
 
 

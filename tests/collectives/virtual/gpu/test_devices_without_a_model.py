@@ -39,7 +39,7 @@ def test_events_and_streams_tell_virtual_time(compute_model):
     assert run(work, 2, compute=compute_model).results == [2.5, 2.5]
 
 
-@pytest.mark.parametrize("name", ["CUDAGraph", "make_graphed_callables", "cudart"])
+@pytest.mark.parametrize("name", ["MemPool", "CUDAPluggableAllocator", "cudart"])
 def test_what_means_nothing_on_virtual_devices_is_refused_by_name_with_the_way_out(name):
     with pytest.raises(RankError, match=f"torch.cuda.{name} means nothing .* --processes") as caught:
         run(lambda rank: getattr(torch.cuda, name)(), 1, compute=Measured())

@@ -64,10 +64,10 @@ def _kernels(mask: Callable[[str], Callable[..., Any]], compiled: bool = True) -
             found.append((f"{item.name} {item.part}", item.duration_ps))
 
     gpu = current_gpu()
-    gpu.listener = listen
+    gpu.listeners.append(listen)
     attend = torch.compile(flex_attention) if compiled else flex_attention
     attend(query, key, key, block_mask=blocks, enable_gqa=True).sum().backward()
-    gpu.listener = None
+    gpu.listeners.remove(listen)
     return found
 
 
