@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 import _collective_testbed_entry
-from _collective_testbed_entry import ON_RANKS
+from _collective_testbed_entry import ON_RANKS, require
 
 if TYPE_CHECKING:
     from collectives.catalogue.selectors import Choice
@@ -151,7 +151,6 @@ class VirtualCluster:
             RacesError: nothing orders what ranks do on the streams of their GPUs.
         """
         __tracebackhide__ = True
-        from _collective_testbed_entry import require
         from testbed.errors import TORCH, UsageError, has_torch, how_to_install
 
         require("collectives", "sim", "testbed")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddp import Profile
 from testbed.errors import UsageError
 from testbed.options.annotations import ScriptArguments
 from testbed.options.arguments import MAX_COUNT

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from testbed.commands.network import default_ranks
-from testbed.errors import UsageError
+from testbed.errors import UsageError, how_to_install, is_installed
 from testbed.options.annotations import Network
 from testbed.options.arguments import parse_sizes
 from testbed.options.command import command
@@ -71,8 +71,6 @@ def synthesize(
 
 def _check_solvers() -> None:
     """Refuse where what solves linear programs is not installed; say what goes without the other solver."""
-    from testbed.errors import how_to_install, is_installed
-
     if not is_installed("scipy"):
         raise UsageError(how_to_install("synthesize needs scipy", "synthesis"))
     if not is_installed("z3"):

@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -37,9 +37,6 @@ from testbed.fuzzing.campaign import Judged, Tally
 from testbed.fuzzing.faults import Calm, condition_of
 from testbed.fuzzing.program_draw import ProgramDraw, ProgramSpace, algorithm_of, draw_program, topology
 from testbed.fuzzing.shrinking import shrink, smaller_programs, with_test
-
-if TYPE_CHECKING:
-    from collectives.virtual.faults import VirtualCondition
 
 _NEVER_WRITTEN = float("nan")
 

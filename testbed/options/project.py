@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import UsageError
-from testbed.options.arguments import MAX_COUNT, MAX_RANKS
+from testbed.options.arguments import MAX_COUNT, MAX_RANKS, parse_compute_model
 
 if TYPE_CHECKING:
     from testbed.result import Result
@@ -136,7 +136,6 @@ def _checked(path: Path, key: str, value: Any) -> Any:
     from collectives.errors import CollectiveError
     from sim import load_network
     from sim.errors import SimulationError
-    from testbed.options.arguments import parse_compute_model
 
     try:
         file = path.parent / value

@@ -30,18 +30,20 @@ SCHEMA = 1
 LinkClass: TypeAlias = Literal["inside_node", "between_nodes", "trunk", "memory"]
 """Of a link: between ranks of a node, between a node and its switch, between switches; of a host's memory."""
 
-STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
-"""No unknown fields and no numbers without bounds where such a thing is read."""
 
 MOST_REDUCTION = 1e12
 """Bytes/s from which on reducing counts as free."""
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A constant and the interval in which it lies with 95 % confidence (bootstrap)."""
+class Strict:
+    """What has no unknown fields and no numbers without bounds where it is read."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class Estimate(Strict):
+    """A constant and the interval in which it lies with 95 % confidence (bootstrap)."""
 
     value: float
     low: float
@@ -54,7 +56,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class LinkShares:
+class LinkShares(Strict):
     """What flows get of the links of a class.
 
     Attributes:
@@ -65,8 +67,6 @@ class LinkShares:
         both_ways: the same while flows go the other way too.
     """
 
-    __pydantic_config__ = STRICT
-
     rate: Estimate
     latency: Estimate
     one_way: tuple[Estimate, ...]
@@ -74,7 +74,7 @@ class LinkShares:
 
 
 @dataclass(frozen=True)
-class SoftwareCosts:
+class SoftwareCosts(Strict):
     """What ranks add to the time of the network.
 
     Attributes:
@@ -84,8 +84,6 @@ class SoftwareCosts:
         call_overhead: seconds of a call, before its first step; None: not looked for.
         copy_bandwidth: bytes/s at which a rank copies around a program; None: not looked for, or at no cost.
     """
-
-    __pydantic_config__ = STRICT
 
     overhead: Estimate
     arrival_overhead: Estimate
@@ -106,7 +104,7 @@ class SoftwareCosts:
 
 
 @dataclass(frozen=True)
-class Fit:
+class Fit(Strict):
     """How well the model with the constants found answers what was measured, at one size.
 
     Attributes:
@@ -117,8 +115,6 @@ class Fit:
         spread: median of the measurements' own relative spread.
     """
 
-    __pydantic_config__ = STRICT
-
     nbytes: int
     num_rows: int
     median_error: float
@@ -127,7 +123,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Origin:
+class Origin(Strict):
     """What a calibration was got from.
 
     Attributes:
@@ -143,8 +139,6 @@ class Origin:
         seconds: that the measurement took.
         versions: of what was measured with.
     """
-
-    __pydantic_config__ = STRICT
 
     measured: str
     transport: str
@@ -169,7 +163,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class CachedBuffers:
+class CachedBuffers(Strict):
     """Which buffers move faster through the memory of a host.
 
     Attributes:
@@ -178,15 +172,13 @@ class CachedBuffers:
         copy_speedup: how many times as fast a rank copies in its own memory.
     """
 
-    __pydantic_config__ = STRICT
-
     nbytes: int
     speedup: float
     copy_speedup: float
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Strict):
     """Constants of a network and of the software on it.
 
     Attributes:
@@ -198,8 +190,6 @@ class Calibration:
         origin: what the constants are from.
         cached: of a host, which buffers move faster; None: no difference was looked for.
     """
-
-    __pydantic_config__ = STRICT
 
     name: str
     classes: Mapping[LinkClass, LinkShares]
