@@ -23,9 +23,9 @@ class Budget:
 
     def __init__(self, config: pytest.Config) -> None:
         self._spent = processor_seconds()
-        self._by_file: dict[str, float] = defaultdict(float)
-        self._writes: bool = config.getoption("--write-durations")
-        self._level: str = config.getoption("--points")
+        self._by_file = defaultdict(float)
+        self._writes = config.getoption("--write-durations")
+        self._level = config.getoption("--points")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Iterator[None]:

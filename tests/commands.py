@@ -21,14 +21,12 @@ def called(line: str, *words: object, code: int = 0, program: Typer = app) -> Re
 def reported(line: str, *words: object, code: int = 0) -> dict[str, Any]:
     """Return the document that a command prints with ``--json``."""
     command, _, rest = line.partition(" ")
-    document: dict[str, Any] = json.loads(called(f"{command} --json {rest}", *words, code=code).stdout)
-    return document
+    return json.loads(called(f"{command} --json {rest}", *words, code=code).stdout)
 
 
 def rows_of(line: str, *words: object) -> list[dict[str, Any]]:
     """Return the rows of the document that a command prints with ``--json``."""
-    rows: list[dict[str, Any]] = reported(line, *words)["rows"]
-    return rows
+    return reported(line, *words)["rows"]
 
 
 def in_one_line(text: str) -> str:

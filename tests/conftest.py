@@ -21,7 +21,7 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else
 settings.load_profile(PROFILE)
 
 # A runner would build the tree of commands for each call, which takes as long as most calls.
-typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]
+typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 EXAMPLES = {"few": 20, "more": 40}
 """Of a property at these levels of points, unless its test says how many it needs."""

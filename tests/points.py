@@ -29,7 +29,7 @@ def covering(items: Sequence[pytest.Item], *, costly: bool) -> set[pytest.Item]:
 
     Slow tests are not among them, costly ones where *costly* says so.
     """
-    points: dict[str, list[pytest.Item]] = defaultdict(list)
+    points = defaultdict(list)
     for item in items:
         if not item.get_closest_marker("slow") and (costly or not item.get_closest_marker("costly")):
             points[item.nodeid.partition("[")[0]].append(item)
@@ -68,7 +68,7 @@ def _key(value: object) -> Hashable:
 
 
 def _without_most_numbers(values: set[Value]) -> set[Value]:
-    numbers: dict[str, list[float]] = defaultdict(list)
+    numbers = defaultdict(list)
     for name, value in values:
         if _is_number(value):
             numbers[name].append(value)  # type: ignore[arg-type]

@@ -53,7 +53,7 @@ def test_a_package_has_few_rooms(package):
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_imports_between_the_rooms_of_a_package_run_one_way(package, graph):
-    above: dict[str, set[str]] = {f"{package}.{room}": set() for room in rooms(package)}
+    above = {f"{package}.{room}": set() for room in rooms(package)}
     for name in graph.find_descendants(package):
         importer = ".".join(name.split(".")[:2])
         imported = {".".join(other.split(".")[:2]) for other in graph.find_modules_directly_imported_by(name)}

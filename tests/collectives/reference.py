@@ -92,9 +92,9 @@ def fulfils(programs: Programs, setting: Setting) -> bool:
     ):
         return False
     next_step = [0] * setting.world_size
-    arrived: list[dict[int, list[int | None]] | None] = [None] * setting.world_size
-    sends: defaultdict[tuple[int, int], deque[Any]] = defaultdict(deque)
-    receives: defaultdict[tuple[int, int], deque[Any]] = defaultdict(deque)
+    arrived = [None] * setting.world_size
+    sends = defaultdict(deque)
+    receives = defaultdict(deque)
     moved = True
     while moved:
         moved = False
@@ -122,7 +122,7 @@ def fulfils(programs: Programs, setting: Setting) -> bool:
 
 
 def _keeps_the_rules(step: tuple[Any, ...], rank: int, setting: Setting) -> bool:
-    writers: defaultdict[int, list[Any]] = defaultdict(list)
+    writers = defaultdict(list)
     for operation in step:
         ranges = [operation.chunk]
         if isinstance(operation, Local):
@@ -151,9 +151,9 @@ def _shifts(source: int, chunk: int, setting: Setting) -> bool:
 
 
 def _post(
-    step: tuple[Any, ...], rank: int, held: list[int | None], sends: Any, receives: Any
+    step: tuple[Any, ...], rank: int, held: list[int | None], sends, receives
 ) -> dict[int, list[int | None]]:
-    done: dict[int, list[int | None]] = {}
+    done = {}
     for number, operation in enumerate(step):
         if isinstance(operation, Local):
             done[number] = held[operation.source : operation.source + operation.num_chunks]

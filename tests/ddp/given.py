@@ -1,7 +1,6 @@
 """Profiles that tests of steps are given."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from hypothesis import strategies as st
 
@@ -11,7 +10,7 @@ from ddp.profiles.profile import ITEM_SIZES
 from ddp.reduction.bucketing import MIB
 
 
-def profile_of(nbytes: Sequence[int], ready_ms: Sequence[float], **fields: Any) -> Profile:
+def profile_of(nbytes: Sequence[int], ready_ms: Sequence[float], **fields) -> Profile:
     """Return gradients of so many bytes that become ready at these milliseconds.
 
     Args:

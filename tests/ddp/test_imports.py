@@ -7,13 +7,9 @@ import collectives.errors
 import ddp.errors
 
 SHARED = {
-    "collectives",
-    "collectives.errors",
-    "collectives.formats",
-    "collectives.formats.json_document",
-    "collectives.formats.whole_file",
-    "collectives.lazy_names",
-}
+    "collectives", "collectives.errors", "collectives.formats", "collectives.formats.json_document",
+    "collectives.formats.whole_file", "collectives.lazy_names",
+}  # fmt: skip
 """What both packages have: their errors, and how files are read and written."""
 
 

@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from collectives import CollectiveError, Communicator, connect
+from collectives import CollectiveError, connect
 from tests.distributed.hosts import as_if_on_host
 
 TIMEOUT = 2.0
@@ -104,7 +103,7 @@ class _Ranks:
         own = "testbed" if algorithm == "testbed" else "gloo"
         self.group = dist.new_group(backend=own, timeout=timedelta(seconds=TIMEOUT))
         if algorithm == "testbed":
-            self.communicator: Communicator = _Torch(self.group)  # type: ignore[assignment]
+            self.communicator = _Torch(self.group)
         else:
             if self.guilty and scenario.fault == "algorithm":
                 algorithm = "recursive_doubling" if algorithm != "recursive_doubling" else "ring"
@@ -161,7 +160,7 @@ class _Ranks:
             work = self.communicator.all_reduce(tensor, "max" if fault == "op" else "sum", async_op=async_op)
             expected = number * self.world_size + sum(range(self.world_size))
 
-        def check() -> None:
+        def check():
             if async_op:
                 work.wait()
             self.completed += 1
@@ -185,13 +184,13 @@ class _Ranks:
 class _Torch:
     """As much of a `Communicator` as a scenario needs, in calls of torch.distributed."""
 
-    def __init__(self, group: Any) -> None:
+    def __init__(self, group) -> None:
         self.group = group
 
-    def all_reduce(self, tensor: torch.Tensor, op: str = "sum", async_op: bool = False) -> Any:
+    def all_reduce(self, tensor: torch.Tensor, op: str = "sum", async_op: bool = False):
         return dist.all_reduce(tensor, getattr(dist.ReduceOp, op.upper()), self.group, async_op)
 
-    def broadcast(self, tensor: torch.Tensor, root: int, async_op: bool = False) -> Any:
+    def broadcast(self, tensor: torch.Tensor, root: int, async_op: bool = False):
         return dist.broadcast(tensor, root, self.group, async_op)
 
     def barrier(self) -> None:

@@ -22,7 +22,7 @@ def callbacks_gone() -> Iterator[None]:
     before = sys.getrefcount(group)
     yield
 
-    def let_go() -> bool:
+    def let_go():
         gc.collect()
         return sys.getrefcount(group) <= before
 

@@ -78,16 +78,11 @@ class WorkerPool:
         import torch.distributed as dist
 
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        self._workers: list[_Worker] = []
+        self._workers = []
         self._num_runs = 0
 
     def run(
-        self,
-        fn: Callable[..., Any],
-        world_size: int,
-        *args: Any,
-        timeout: float = 60.0,
-        backend: str = "gloo",
+        self, fn: Callable[..., Any], world_size: int, *args, timeout: float = 60.0, backend: str = "gloo"
     ) -> list[Any]:
         """Return ``fn(rank, world_size, *args)`` of every rank.
 
@@ -101,17 +96,12 @@ class WorkerPool:
         return outcomes
 
     def run_outcomes(
-        self,
-        fn: Callable[..., Any],
-        world_size: int,
-        *args: Any,
-        timeout: float = 60.0,
-        backend: str = "gloo",
+        self, fn: Callable[..., Any], world_size: int, *args, timeout: float = 60.0, backend: str = "gloo"
     ) -> list[Any]:
         """Return every rank's result, or its `Failure`; for tests in which a rank shall fail."""
         return self._run(fn, world_size, args, timeout, backend, timeout)
 
-    def _run(self, fn: Callable[..., Any], world_size: int, *how: Any) -> list[Any]:
+    def _run(self, fn: Callable[..., Any], world_size: int, *how) -> list[Any]:
         """Return every rank's result, or its `Failure`.
 
         Where Gloo cannot connect the processes, which happens before any code of ours, it is tried once more.
@@ -147,13 +137,13 @@ class WorkerPool:
         return outcomes
 
     def _collect(self, workers: list[_Worker], timeout: float, grace: float) -> list[Any]:
-        outcomes: dict[int, Any] = {}
+        outcomes = {}
         deadline = time.monotonic() + timeout
         while len(outcomes) < len(workers):
             pending = {worker.connection: rank for rank, worker in enumerate(workers) if rank not in outcomes}
             arrived = wait(list(pending), timeout=max(0.0, deadline - time.monotonic()))
             for connection in arrived:
-                rank = pending[connection]  # type: ignore[index]
+                rank = pending[connection]
                 outcomes[rank] = workers[rank].receive(rank)
                 if isinstance(outcomes[rank], Failure) and outcomes[rank].kind == "raised":
                     deadline = min(deadline, time.monotonic() + grace)
@@ -187,7 +177,7 @@ class _Worker:
         with theirs, patch.dict(os.environ, GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1"):
             self._process.start()  # the first time, what forks starts with these variables, too
 
-    def receive(self, rank: int) -> Any:
+    def receive(self, rank: int):
         try:
             succeeded, payload = self.connection.recv()
         except (EOFError, ConnectionResetError):
@@ -238,7 +228,7 @@ def _serve(connection: Connection, store_port: int) -> None:
 
 
 @contextlib.contextmanager
-def _default_group(backend: str, store: Any, rank: int, world_size: int, timeout: float) -> Iterator[None]:
+def _default_group(backend: str, store, rank: int, world_size: int, timeout: float) -> Iterator[None]:
     import torch.distributed as dist
     from torch.distributed import distributed_c10d
 
@@ -263,10 +253,10 @@ def _load(path: str, module_name: str, qualname: str) -> Callable[..., Any]:
         except BaseException:
             del sys.modules[module_name]
             raise
-    found: Any = sys.modules[module_name]
+    found = sys.modules[module_name]
     for name in qualname.split("."):
         found = getattr(found, name)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _die_with_parent() -> None:

@@ -1,7 +1,6 @@
 """Rules of Gloo, held against Gloo: what is refused, and what comes out wrong."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -27,7 +26,7 @@ Call = Callable[[Make, torch.Tensor, int], list[torch.Tensor]]
 
 
 def in_place(call: Callable[[torch.Tensor], None]) -> Call:
-    def carried_out(make: Make, values: torch.Tensor, rank: int) -> list[torch.Tensor]:
+    def carried_out(make, values, rank):
         tensor = make(ROWS).copy_(values)
         call(tensor)
         return [tensor]
@@ -107,12 +106,12 @@ CALLS: dict[str, Call] = {
 }
 
 
-def carried_out(rank: int, world_size: int, collective: str, layout: str, dtype: torch.dtype) -> Any:
+def carried_out(rank: int, world_size: int, collective: str, layout: str, dtype: torch.dtype):
     """Return what comes out, None where Gloo refuses; and what the rules say."""
     values = (torch.arange(ROWS * COLUMNS).view(ROWS, COLUMNS) + 100 * rank * (dtype != torch.bool)).to(dtype)
-    given: list[torch.Tensor] = []
+    given = []
 
-    def make(rows: int) -> torch.Tensor:
+    def make(rows):
         given.append(LAYOUTS[layout](rows, dtype))
         return given[-1]
 
@@ -128,7 +127,7 @@ def carried_out(rank: int, world_size: int, collective: str, layout: str, dtype:
 
 @pytest.mark.parametrize("collective", CALLS)
 def test_what_gloo_refuses_or_gets_wrong_is_what_the_rules_say(pool, collective):
-    def outcome(layout: str, dtype: torch.dtype) -> Any:
+    def outcome(layout, dtype):
         return pool.run(carried_out, 2, collective, layout, dtype)
 
     by_layout = [(layout, torch.float32) for layout in LAYOUTS]

@@ -65,8 +65,8 @@ def test_a_wait_for_the_vendor_lets_our_programs_before_it_go_on(pool, tmp_path)
     assert pool.run(wait_for_the_vendor_first, 3, choice) == [6.0] * 3
 
 
-def keep_the_contract(rank: int, world_size: int, choice: str) -> Any:
-    communicator = connect(algorithm=choice, timeout=30)  # type: ignore[arg-type]
+def keep_the_contract(rank: int, world_size: int, choice: str):
+    communicator = connect(algorithm=choice, timeout=30)
     return play(communicator, [*SCENARIOS, *tensor_contract.SCENARIOS])
 
 

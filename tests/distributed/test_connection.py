@@ -1,7 +1,6 @@
 import os
 import signal
 from datetime import timedelta
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -51,7 +50,7 @@ def hierarchical(rank: int, world_size: int, local_world_sizes: list[str]) -> li
             with mock.patch.dict(os.environ, LOCAL_WORLD_SIZE=size if rank == 0 else "another"):
                 if not size:
                     del os.environ["LOCAL_WORLD_SIZE"]
-                communicator: Any = connect(algorithm="hierarchical", timeout=30)
+                communicator = connect(algorithm="hierarchical", timeout=30)
         except NotSupportedError as error:
             said.append(str(error))
             continue
@@ -66,7 +65,7 @@ def channels(rank: int, world_size: int) -> list[str]:
     said = []
     for size in ("", "2"):
         with mock.patch.dict(os.environ, LOCAL_WORLD_SIZE=size):
-            communicator: Any = connect(algorithm="ring:channels=2", timeout=30)
+            communicator = connect(algorithm="ring:channels=2", timeout=30)
         said.append(str(communicator.launcher.selector.select("all_reduce", 8)))
     return said
 

@@ -73,10 +73,10 @@ class Branching(nn.Module):
         return outputs
 
 
-def train_random_model(make: Any, rank: int, plan: Plan) -> list[Any]:
+def train_random_model(make, rank: int, plan: Plan) -> list[Any]:
     model = make(Branching(plan))
     generator = torch.Generator().manual_seed(rank)
-    seen: list[Any] = []
+    seen = []
     for step in range(4):
         if step != 2:
             model.zero_grad(set_to_none=step % 2 == 0)
@@ -105,7 +105,7 @@ def plans(draw: st.DrawFn, kind: str) -> Plan:
 @st.composite
 def settings_of_ddp(draw: st.DrawFn) -> tuple[Plan, dict[str, Any]]:
     kind = draw(st.sampled_from(["plain", "find_unused_parameters", "static_graph"]))
-    options: dict[str, Any] = {} if kind == "plain" else {kind: True}
+    options = {} if kind == "plain" else {kind: True}
     caps = draw(st.sampled_from([None, 1e-5, 1e-4, [1e-5, 5e-5]]))
     options["bucket_cap_mb_list" if isinstance(caps, list) else "bucket_cap_mb"] = caps
     options["gradient_as_bucket_view"] = draw(st.booleans())

@@ -35,7 +35,7 @@ def threads_on_groups(
     return in_threads([caller.run for caller in callers])
 
 
-def many(world_size: int, num_threads: int) -> Any:
+def many(world_size: int, num_threads: int):
     """Ten thousand calls in all."""
     return pytest.param(world_size, num_threads, 1250 // num_threads, marks=pytest.mark.slow)
 
@@ -60,7 +60,7 @@ def threads_on_one_group(rank: int, world_size: int, carrier: str) -> list[Any]:
     group = group_over(carrier)
     peer, num_rounds = 1 - rank, 30
 
-    def messages(tag: int) -> int:
+    def messages(tag):
         """Echo numbers of more and more elements; the ranks take turns to begin."""
         wrong = 0
         for number in range(num_rounds):
@@ -75,7 +75,7 @@ def threads_on_one_group(rank: int, world_size: int, carrier: str) -> list[Any]:
             wrong += not (received == number + (tag % 2 == rank)).all()
         return wrong
 
-    def collectives() -> int:
+    def collectives():
         wrong = 0
         for number in range(num_rounds):
             tensor = torch.full((500 * number,), rank + 1.0)
@@ -98,7 +98,7 @@ def received_from_any(rank: int, world_size: int, carrier: str) -> list[float]:
             dist.send(torch.full((3,), 1.0 * number), 0, group)
         return []
 
-    def receive() -> list[float]:
+    def receive():
         values = []
         for _ in range(20):
             tensor = torch.empty(3)
@@ -119,10 +119,10 @@ def test_threads_that_receive_from_any_source_get_every_message_once(pool, carri
 
 def waited_elsewhere(rank: int, world_size: int, carrier: str) -> list[float]:
     group = group_over(carrier)
-    handed_over: queue.Queue[Any] = queue.Queue()
+    handed_over = queue.Queue()
     tensors = [torch.full((1 + 7000 * number,), rank + 1.0) for number in range(30)]
 
-    def start() -> None:
+    def start():
         for tensor in tensors:
             work = dist.all_reduce(tensor, group=group, async_op=True)
             for _ in range(2):  # for two threads, which may come to wait for the same
@@ -130,7 +130,7 @@ def waited_elsewhere(rank: int, world_size: int, carrier: str) -> list[float]:
         for _ in range(2):
             handed_over.put(None)
 
-    def wait() -> list[float]:
+    def wait():
         totals = []
         while (item := handed_over.get()) is not None:
             work, tensor = item
@@ -147,7 +147,7 @@ def test_works_are_waited_for_in_other_threads_than_those_that_started_them(pool
     assert pool.run(waited_elsewhere, 2, carrier) == [[3.0] * 60] * 2
 
 
-def queue_of(group: Any) -> Any:
+def queue_of(group):
     return group.communicator(torch.device("cpu")).launcher.transport.queue
 
 
@@ -161,7 +161,7 @@ def left_alone(rank: int, world_size: int, carrier: str) -> list[float]:
         thread = threading.Thread(target=dist.all_reduce, args=(first,), kwargs={"group": waited})
         thread.start()
         until(lambda: queue_of(waited)._driving, "the thread to drive")
-        work: Any = dist.all_reduce(second, group=left, async_op=True)
+        work = dist.all_reduce(second, group=left, async_op=True)
         thread.join()
         work.wait()
     return [first.unique().item(), second.unique().item()]
@@ -179,7 +179,7 @@ def received_beside(rank: int, world_size: int, carrier: str) -> list[float]:
         dist.send(received + 7, 0, left)
         dist.all_reduce(total, group=waited)
     else:
-        work: Any = dist.irecv(received, 1, left)
+        work = dist.irecv(received, 1, left)
         dist.all_reduce(total, group=waited)
         work.wait()
     return [received.unique().item(), total.unique().item()]
@@ -194,7 +194,7 @@ def one_thread_missing(rank: int, world_size: int, carrier: str) -> list[Any]:
     missed, other = group_over(carrier, 3), group_over(carrier, 60)
     store = dist.distributed_c10d._get_default_store()
 
-    def misses() -> str:
+    def misses():
         if rank == 1:
             store.wait(["given up"])
             return ""
@@ -227,13 +227,13 @@ def impatient(rank: int, world_size: int, carrier: str) -> list[Any]:
         store.wait(["given up"])
         return []
     dist.barrier(group)
-    work: Any = dist.all_reduce(torch.ones(1000), group=group, async_op=True)
+    work = dist.all_reduce(torch.ones(1000), group=group, async_op=True)
     began = time.monotonic()
 
-    def wait_long() -> None:
+    def wait_long():
         work.wait()
 
-    def wait_briefly() -> None:
+    def wait_briefly():
         until(lambda: queue_of(group)._driving, "the other thread to drive")
         work.wait(timedelta(seconds=1))
 
@@ -273,7 +273,7 @@ def test_every_thread_of_a_survivor_names_the_rank_that_was_killed(pool, carrier
 
 def failing_beside(rank: int, world_size: int, carrier: str) -> list[Any]:
     right, wrong = group_over(carrier, 20), group_over(carrier, 3)
-    work: Any = dist.all_reduce(torch.ones(1000 + rank), group=wrong, async_op=True)
+    work = dist.all_reduce(torch.ones(1000 + rank), group=wrong, async_op=True)
     waited = [Caller(right, 1, 40).run, work.wait]
     return in_threads(waited)
 
@@ -288,7 +288,7 @@ def test_a_failure_of_one_group_is_raised_to_who_waits_for_it_and_to_nobody_else
 def groups_made_in_a_thread(rank: int, world_size: int, carrier: str) -> list[Any]:
     trained = group_over(carrier)
 
-    def evaluate() -> float:
+    def evaluate():
         total = 0.0
         for number in range(4):
             tensor = torch.full((100,), rank + number * 1.0)
@@ -309,12 +309,12 @@ def test_a_thread_makes_groups_while_another_one_calls(pool, carrier):
 
 def trained_beside_checkpoints(rank: int, world_size: int, carrier: str) -> tuple[list[Any], list[Any]]:
     training, saving = group_over(carrier), group_over(carrier)
-    steps: queue.Queue[Any] = queue.Queue()
-    saved: list[Any] = []
+    steps = queue.Queue()
+    saved = []
 
-    def save() -> None:
+    def save():
         while (state := steps.get()) is not None:
-            states: list[Any] = [None] * world_size
+            states = [None] * world_size
             dist.all_gather_object(states, state, saving)
             saved.append(states)
 

@@ -18,7 +18,7 @@ SIZES = (1, 6, 1_000, 30_000, 400_000)
 _WEIGHTS = (4, 4, 4, 2, 1)
 
 
-def group_over(carrier: str, timeout: float = 120.0, ranks: Sequence[int] | None = None) -> Any:
+def group_over(carrier: str, timeout: float = 120.0, ranks: Sequence[int] | None = None):
     """Return a new group: torch's own for ``gloo of torch``, else ours with messages that *carrier* takes."""
     limit = timedelta(seconds=timeout)
     if carrier == "gloo of torch":
@@ -39,9 +39,9 @@ def carried_by(carrier: str) -> Iterator[None]:
 
 def in_threads(functions: Sequence[Callable[[], Any]], seconds: float = 190.0) -> list[Any]:
     """Return what each of *functions* returns, or the text of what it raises, each in a thread of its own."""
-    results: list[Any] = [None] * len(functions)
+    results = [None] * len(functions)
 
-    def run(number: int) -> None:
+    def run(number):
         try:
             results[number] = functions[number]()
         except Exception as error:
@@ -62,24 +62,19 @@ class Caller:
     Numbers are small and whole, so that every order of a sum gives the same bits.
     """
 
-    def __init__(self, group: Any, seed: int, num_calls: int) -> None:
+    def __init__(self, group, seed: int, num_calls: int) -> None:
         self.group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self.random = random.Random(seed)
         self.numbers = torch.Generator().manual_seed(1000 * seed + self.rank)
         self.num_calls = num_calls
         self.digest = hashlib.sha256()
-        self.in_flight: list[tuple[Any, list[torch.Tensor]]] = []
+        self.in_flight = []
 
     def run(self) -> str:
         calls = [
-            self.all_reduce,
-            self.broadcast,
-            self.all_gather,
-            self.all_to_all,
-            self.message,
-            self.barrier,
-        ]
+            self.all_reduce, self.broadcast, self.all_gather, self.all_to_all, self.message, self.barrier,
+        ]  # fmt: skip
         for _ in range(self.num_calls):
             (size,) = self.random.choices(SIZES, _WEIGHTS)
             work, results = self.random.choice(calls)(size)

@@ -15,7 +15,7 @@ NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 def test_every_cell_of_a_notebook_runs(notebook, tmp_path, monkeypatch):
     pytest.importorskip("pandas")
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": notebook.stem}
+    namespace = {"__name__": notebook.stem}
     for number, cell in enumerate(json.loads(notebook.read_text(encoding="utf-8"))["cells"]):
         if cell["cell_type"] != "code":
             continue

@@ -101,11 +101,8 @@ def environment() -> dict[str, str]:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", "")])
     return variables | {
-        "COLUMNS": "100",
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONIOENCODING": "utf-8",
-        "OMP_NUM_THREADS": "1",
-    }
+        "COLUMNS": "100", "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
 
 
 def run_shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:

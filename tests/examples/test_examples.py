@@ -176,7 +176,7 @@ def test_mpt_begins_at_the_loss_of_one_who_knows_nothing(capfd):
 
 def free_ports(count: int) -> list[int]:
     """Return ports that no connection gets by itself, so that they stay free until they are bound."""
-    found: list[int] = []
+    found = []
     for port in random.sample(range(20_000, 32_000), 20 * count):
         with socket.socket() as tried, suppress(OSError):
             tried.bind(("127.0.0.1", port))

@@ -1,7 +1,5 @@
 """Runs on a GPU: one rank over NCCL, several ranks on one GPU over Gloo, one GPU each over NCCL."""
 
-from typing import Any
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -16,7 +14,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.distributed]
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8)
 
 
-def all_reduces(group: Any, algorithm: str, device: torch.device) -> bytes:
+def all_reduces(group, algorithm: str, device: torch.device) -> bytes:
     """Check sums of all dtypes and sizes; return the bits of a sum that rounds."""
     communicator = connect(group, algorithm, timeout=60, device=device)
     rank, world_size = communicator.rank, communicator.world_size
@@ -43,7 +41,7 @@ def all_reduces(group: Any, algorithm: str, device: torch.device) -> bytes:
     return rounding.cpu().numpy().tobytes()
 
 
-def trains(group: Any, algorithm: str, device: torch.device) -> list[torch.Tensor]:
+def trains(group, algorithm: str, device: torch.device) -> list[torch.Tensor]:
     """Train a few steps with our DDP; return the parameters."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4)).to(device)
@@ -60,7 +58,7 @@ def trains(group: Any, algorithm: str, device: torch.device) -> list[torch.Tenso
     return [parameter.detach().cpu() for parameter in network.parameters()]
 
 
-def over(rank: int, world_size: int, backend: str, algorithm: str, what: str) -> Any:
+def over(rank: int, world_size: int, backend: str, algorithm: str, what: str):
     device = torch.device("cuda", rank if backend == "nccl" else 0)
     torch.cuda.set_device(device)
     group = dist.new_group(list(range(world_size)), backend=backend)

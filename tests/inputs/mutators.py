@@ -8,7 +8,7 @@ command line are put together from pieces.
 import copy
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -25,7 +25,7 @@ WORDS: Sequence[str] = (
 _OTHERS: Sequence[Any] = (True, False, None, [], {}, [[]], {"": None})
 
 
-def mutated_value(value: Any, random: Random) -> Any:
+def mutated_value(value, random: Random):
     """Return a copy of *value*, a JSON or TOML value, changed in one to three places."""
     value = copy.deepcopy(value)
     for _ in range(random.choice((1, 1, 1, 2, 3))):
@@ -33,7 +33,7 @@ def mutated_value(value: Any, random: Random) -> Any:
     return value
 
 
-def _changed_somewhere(value: Any, random: Random) -> Any:
+def _changed_somewhere(value, random: Random):
     """Change *value* at a random place inside of it, which may be itself."""
     if isinstance(value, dict) and value and random.random() < 0.9:
         key = random.choice(list(value))
@@ -62,7 +62,7 @@ def _changed_somewhere(value: Any, random: Random) -> Any:
     return _replaced(value, random)
 
 
-def _replaced(value: Any, random: Random) -> Any:
+def _replaced(value, random: Random):
     """Return what stands in the place of *value*: often of its kind, now and then nested deeply."""
     change = random.random()
     if change < 0.03:
@@ -79,7 +79,7 @@ def _replaced(value: Any, random: Random) -> Any:
     return copy.deepcopy(random.choice((*_OTHERS, *NUMBERS, *WORDS)))
 
 
-def any_value(random: Random, keys: Sequence[str]) -> Any:
+def any_value(random: Random, keys: Sequence[str]):
     """Return a word, a number, or a list or object of such, with some of *keys*."""
     kind = random.random()
     if kind < 0.15:
@@ -89,7 +89,7 @@ def any_value(random: Random, keys: Sequence[str]) -> Any:
     return random.choice((*NUMBERS, *WORDS, *range(-2, 10), True, False))
 
 
-def _nested(value: Any, depth: int, random: Random) -> Any:
+def _nested(value, depth: int, random: Random):
     for _ in range(depth):
         value = [value] if random.random() < 0.5 else {"a": value}
     return value
@@ -99,7 +99,7 @@ def mutated_word(word: str, random: Random) -> str:
     """Return *word* with a sign gone, twice, changed or put in, or with a number in it changed."""
     place = random.randrange(len(word) + 1)
     sign = random.choice("0123456789.-+eE:,=@/ \t_\x00µÄ[](){}'\"kKmMgGiIbBsSpnu")
-    changes: Sequence[Callable[[], str]] = (
+    changes = (
         lambda: word[:place] + sign + word[place:],
         lambda: word[:place] + word[place + 1 :],
         lambda: word[:place] + sign + word[place + 1 :],
@@ -116,7 +116,7 @@ def mutated_word(word: str, random: Random) -> str:
 def mutated_bytes(content: bytes, random: Random) -> bytes:
     """Return *content* as a file may come: cut, repeated, in another encoding, with a byte changed."""
     first, last = sorted(random.randrange(len(content) + 1) for _ in range(2))
-    changes: Sequence[Callable[[], bytes]] = (
+    changes = (
         lambda: content[:first],
         lambda: content[:first] + content[last:],
         lambda: content[:last] + content[first:last] + content[last:],
@@ -135,7 +135,7 @@ def mutated_bytes(content: bytes, random: Random) -> bytes:
     return random.choice(changes)()
 
 
-def as_json(value: Any, random: Random) -> bytes:
+def as_json(value, random: Random) -> bytes:
     """Return *value* as JSON; now and then a key stands twice."""
     text = json.dumps(value)
     if random.random() < 0.03 and isinstance(value, dict) and value:
@@ -149,7 +149,7 @@ def as_toml(value: dict[str, Any]) -> bytes:
     return "".join(f"{_toml(key)} = {_toml(own)}\n" for key, own in value.items()).encode()
 
 
-def _toml(value: Any) -> str:
+def _toml(value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -162,7 +162,7 @@ def _toml(value: Any) -> str:
     return "nothing" if value is None else str(value)
 
 
-def shuffled_keys(value: Any, random: Random) -> Any:
+def shuffled_keys(value, random: Random):
     """Return *value* with the keys of each object in another order, which means the same."""
     if isinstance(value, dict):
         items = [(key, shuffled_keys(own, random)) for key, own in value.items()]

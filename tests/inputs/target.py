@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from types import FrameType
 
 from testbed.errors import exit_code_of
 
@@ -61,7 +60,7 @@ class OutOfTimeError(BaseException):
 def _within_bounds() -> Iterator[None]:
     """Interrupt the body after `SECONDS` of CPU time, and let it have `MEMORY` and no more."""
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
+    def interrupt(number, frame):
         raise OutOfTimeError
 
     pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -52,13 +52,10 @@ def failing(content: bytes) -> None:
 @pytest.mark.parametrize(
     ("kind", "error"),
     [
-        ("traceback", KeyError),
-        ("hang", OutOfTimeError),
-        ("exit", SystemExit),
-        ("memory", MemoryError),
+        ("traceback", KeyError), ("hang", OutOfTimeError), ("exit", SystemExit), ("memory", MemoryError),
         ("wrong answer", AssertionError),
     ],
-)
+)  # fmt: skip
 def test_a_failure_is_found_and_shown(kind, error, monkeypatch):
     monkeypatch.setattr(target, "SECONDS", 0.05)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from random import Random
-from typing import Any
 
 from collectives.algorithms import ALGORITHMS
 from collectives.catalogue.resolve import names_a_file, resolve_algorithm
@@ -48,7 +47,7 @@ ALGORITHM_NAMES = (
 
 
 def _of_words(samples: Sequence[str]) -> Callable[[Random], bytes]:
-    def draw(random: Random) -> bytes:
+    def draw(random):
         if random.random() < 0.1:
             pieces = [*samples, *WORDS, *map(str, NUMBERS[:20])]
             word = "".join(random.choices(pieces, k=random.choice((1, 2, 3))))
@@ -108,7 +107,7 @@ def read_rate(content: bytes) -> None:
 def read_ranks(content: bytes) -> None:
     text = text_of(content)
     found = parse_ranks(text)
-    wanted: set[int] = set()
+    wanted = set()
     for part in text.split(","):
         ends, _, factor = part.partition("x")
         low, high = (int(end) for end in (ends.split("-") * 2)[:2])
@@ -137,7 +136,7 @@ def read_placement(content: bytes) -> None:
     if isinstance(found, str):
         same(found, text, "placement")
         return
-    wanted: list[int] = []
+    wanted = []
     for part in text.split(","):
         ends = [int(end) for end in part.split("-")]
         wanted.extend(range(ends[0], ends[-1] + 1))
@@ -147,13 +146,7 @@ def read_placement(content: bytes) -> None:
 def read_condition(content: bytes) -> None:
     """Read what each kind of condition accepts; refused if none does."""
     text = text_of(content)
-    readers: Sequence[Callable[[str], Any]] = (
-        parse_straggler,
-        parse_change,
-        parse_death,
-        Jitter,
-        lambda text: parse_failure(text, False),
-    )
+    readers = (parse_straggler, parse_change, parse_death, Jitter, lambda text: parse_failure(text, False))
     refusals = []
     for reader in readers:
         try:

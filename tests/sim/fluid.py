@@ -55,11 +55,11 @@ def fluid(
         for one in backgrounds
     ]
     capacity = [Fraction(bandwidth) for bandwidth in topology.link_bandwidth.tolist()]
-    down: set[int] = set()
+    down = set()
     waiting = sorted(changes)
     now = 0
 
-    def latency(flow: _Flow) -> int:
+    def latency(flow):
         return sum(int(topology.link_latency[link]) for link in flow.route)
 
     while any(flow.end is None for flow in flows):

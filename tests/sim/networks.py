@@ -36,8 +36,7 @@ def networks(
 ) -> Topology:
     """Draw a network of at most *max_ranks* ranks whose links have *bandwidth* (bytes/s)."""
     kind = draw(st.sampled_from(kinds))
-    topology: Topology = getattr(Topology, kind)(**draw(arguments(kind, bandwidth, max_ranks)))
-    return topology
+    return getattr(Topology, kind)(**draw(arguments(kind, bandwidth, max_ranks)))
 
 
 def arguments(
@@ -51,7 +50,7 @@ def arguments(
 
 @st.composite
 def _plain(draw: st.DrawFn, kind: str, bandwidth: st.SearchStrategy[int], max_ranks: int) -> dict[str, Any]:
-    shape: dict[str, Any] = {"num_ranks": draw(st.integers(1, max_ranks))}
+    shape = {"num_ranks": draw(st.integers(1, max_ranks))}
     if kind == "torus":
         shape = {"shape": draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))}
         while prod(shape["shape"]) > max_ranks:
@@ -91,7 +90,7 @@ def clusters(
     """Draw the arguments of a cluster of at most *max_ranks* ranks."""
     bandwidth = st.integers(1, 10**12) if bandwidth is None else bandwidth
     rails, per_rail, per_nic = draw(st.tuples(st.integers(1, 2), st.integers(1, 2), st.integers(1, 2)))
-    shape: dict[str, Any] = {
+    shape = {
         "num_ranks": draw(st.integers(1, max_ranks)),
         "ranks_per_node": rails * per_rail * per_nic,
         "nics_per_node": rails * per_rail,

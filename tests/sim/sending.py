@@ -1,7 +1,6 @@
 """Messages sent one by one on a network, and when they arrive."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import simpy
 
@@ -19,7 +18,7 @@ def arrivals(network: Network, messages: Sequence[Message]) -> list[int]:
     """Return when each message arrives, and stop then, whatever else happens later."""
     arrived = [-1] * len(messages)
 
-    def send(number: int, sent_ps: int, source: int, destination: int, nbytes: int) -> Any:
+    def send(number, sent_ps, source, destination, nbytes):
         yield network.env.timeout(sent_ps)
         yield network.transfer(source, destination, nbytes)
         arrived[number] = int(network.env.now)

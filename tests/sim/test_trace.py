@@ -52,14 +52,10 @@ def test_ranks_are_processes_and_lanes_their_threads_compute_first():
 
     named = [(e["name"], e["pid"], e["args"]["name"]) for e in events if e["name"].endswith("_name")]
     assert named == [
-        ("process_name", 0, "rank 0"),
-        ("process_name", 1, "rank 1"),
-        ("thread_name", 0, "communication"),
-        ("thread_name", 1, "compute"),
-        ("thread_name", 1, "communication"),
-        ("thread_name", 1, "apple"),
+        ("process_name", 0, "rank 0"), ("process_name", 1, "rank 1"), ("thread_name", 0, "communication"),
+        ("thread_name", 1, "compute"), ("thread_name", 1, "communication"), ("thread_name", 1, "apple"),
         ("thread_name", 1, "zebra"),
-    ]
+    ]  # fmt: skip
     tid = {(e["pid"], e["args"]["name"]): e["tid"] for e in events if e["name"] == "thread_name"}
     assert tid[0, "communication"] == tid[1, "communication"]
 

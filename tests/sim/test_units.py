@@ -133,15 +133,12 @@ def test_a_formatted_size_reads_back(number, prefix):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (format_size(25 * 2**20), "25 MiB"),
-        (format_size(1023), "1023 B"),
-        (format_size(1000 * 2**20 + 1), "1000 MiB"),
-        (format_time(1_500_000_000), "1.5 ms"),
-        (format_time(0), "0 ps"),
-        (format_time(12_345_678), "12.35 us"),
+        (format_size(25 * 2**20), "25 MiB"), (format_size(1023), "1023 B"),
+        (format_size(1000 * 2**20 + 1), "1000 MiB"), (format_time(1_500_000_000), "1.5 ms"),
+        (format_time(0), "0 ps"), (format_time(12_345_678), "12.35 us"),
         (format_bandwidth(12_500_000_000), "12.5 GB/s"),
     ],
-)
+)  # fmt: skip
 def test_quantities_are_printed_in_the_unit_that_fits(text, expected):
     assert text == expected
 

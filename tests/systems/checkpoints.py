@@ -3,7 +3,6 @@
 import tempfile
 from typing import Any
 
-import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import (
@@ -25,7 +24,7 @@ def saved_and_loaded(rank: int, world_size: int) -> list[Any]:
     paths = [tempfile.mkdtemp() if rank == 0 else ""]
     dist.broadcast_object_list(paths, src=0)
 
-    def fresh() -> tuple[Any, torch.optim.Optimizer]:
+    def fresh():
         model = network()
         fully_shard(model, mesh=mesh)
         return model, adam(model.parameters())

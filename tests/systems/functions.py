@@ -10,13 +10,13 @@ from torch.distributed.device_mesh import init_device_mesh
 
 
 def objects(rank: int, world_size: int) -> list[Any]:
-    gathered: list[Any] = [None] * world_size
+    gathered = [None] * world_size
     dist.all_gather_object(gathered, {"rank": rank, "text": "x" * rank})
-    on_root: list[Any] | None = [None] * world_size if rank == 1 else None
+    on_root = [None] * world_size if rank == 1 else None
     dist.gather_object(("from", rank), on_root, dst=1)
     chosen = [rank, f"of {rank}"]
     dist.broadcast_object_list(chosen, src=1)
-    scattered: list[Any] = [None]
+    scattered = [None]
     dist.scatter_object_list(scattered, [f"for {peer}" for peer in range(world_size)], src=0)
     received = [None]
     if rank == 0:
@@ -89,20 +89,10 @@ def functional_expected(rank: int, world_size: int) -> list[Any]:
     rows = torch.stack([torch.arange(4.0) + peer for peer in range(world_size)])
     total, part = rows.sum(0), slice(rank * 4 // world_size, (rank + 1) * 4 // world_size)
     return [
-        total,
-        total / world_size,
-        rows.view(-1),
-        total[part],
-        rows[1],
-        rows[:, part].reshape(-1),
-        rows[-1],
-        2 * rows[-1],
-        rows.view(-1),
-        2 * rows.view(-1),
-        total[part],
-        2 * total[part],
+        total, total / world_size, rows.view(-1), total[part], rows[1], rows[:, part].reshape(-1), rows[-1],
+        2 * rows[-1], rows.view(-1), 2 * rows.view(-1), total[part], 2 * total[part],
         rows[(rank - 1) % world_size],
-    ]
+    ]  # fmt: skip
 
 
 def gradients(rank: int, world_size: int) -> list[Any]:
@@ -127,12 +117,9 @@ def gradients_expected(rank: int, world_size: int) -> list[Any]:
     everywhere = sum(range(1, world_size + 1))
     by_part = torch.arange(1.0, world_size + 1).repeat_interleave(4 // world_size)
     return [
-        torch.full((4,), float(everywhere)),
-        torch.full((4,), float(everywhere)),
-        by_part,
-        by_part,
+        torch.full((4,), float(everywhere)), torch.full((4,), float(everywhere)), by_part, by_part,
         torch.full((4,), everywhere if rank == 0 else 0.0),
-    ]
+    ]  # fmt: skip
 
 
 def groups_of_a_mesh(rank: int, world_size: int) -> list[Any]:

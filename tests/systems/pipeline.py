@@ -1,7 +1,6 @@
 """Layers one after another on ranks, and micro-batches that flow through them."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
@@ -43,7 +42,7 @@ def pieces_of(model: nn.Sequential, stages: list[int], num_stages: int) -> list[
     return [model[layers * stage : layers * (stage + 1)] for stage in stages]
 
 
-def stages(rank: int, world_size: int, schedule_class: Any, stages_of: StagesOf) -> list[torch.Tensor]:
+def stages(rank: int, world_size: int, schedule_class, stages_of: StagesOf) -> list[torch.Tensor]:
     """Train, and return this rank's parameters."""
     of_rank = stages_of(rank, world_size)
     num_stages = world_size * len(of_rank)

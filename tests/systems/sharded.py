@@ -106,7 +106,7 @@ def with_sharded_data(rank: int, world_size: int) -> list[torch.Tensor]:
 
 def redistributed(rank: int, world_size: int) -> list[torch.Tensor]:
     """Spread a tensor along one dimension, then another, multiply, and put it together again."""
-    mesh: DeviceMesh = init_device_mesh("cpu", (world_size,))
+    mesh = init_device_mesh("cpu", (world_size,))
     tensor = torch.arange(24.0).view(4, 6)
     rows = distribute_tensor(tensor, mesh, [Shard(0)])
     columns = rows.redistribute(mesh, [Shard(1)])

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 
 from collectives.communicators.programs import ProgramLauncher
-from collectives.communicators.requests import Request
-from collectives.execution.work import Work
 from sim.cluster import Cluster
 from tests.systems.training import TOLERANCE
 
@@ -47,23 +45,23 @@ class System:
 @contextmanager
 def counted_calls() -> Iterator[dict[int | None, Counter[str]]]:
     """Count the calls of our communicators, by rank thread; None stands for a process."""
-    counts: dict[int | None, Counter[str]] = {}
+    counts = {}
     launch = ProgramLauncher.launch
 
-    def count(self: ProgramLauncher, request: Request) -> Work:
+    def count(self, request):
         rank_thread = Cluster.current()
         key = None if rank_thread is None else rank_thread.rank
         counts.setdefault(key, Counter())[request.collective] += 1
         return launch(self, request)
 
-    ProgramLauncher.launch = count  # type: ignore[method-assign]
+    ProgramLauncher.launch = count
     try:
         yield counts
     finally:
-        ProgramLauncher.launch = launch  # type: ignore[method-assign]
+        ProgramLauncher.launch = launch
 
 
-def difference(found: Any, expected: Any) -> float:
+def difference(found, expected) -> float:
     """Return by how much two nested results differ; what is no tensor must be equal."""
     if isinstance(expected, torch.Tensor):
         assert found.shape == expected.shape, (found.shape, expected.shape)

@@ -12,12 +12,9 @@ from tests.systems.training import NUM_STEPS, alone, network, part_of, sgd, trai
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of much that its own code does
 
 SLOW = {
-    "intra_bandwidth": "1GB/s",
-    "intra_latency": "50us",
-    "nics_per_node": 1,
-    "nic_bandwidth": "3MB/s",
+    "intra_bandwidth": "1GB/s", "intra_latency": "50us", "nics_per_node": 1, "nic_bandwidth": "3MB/s",
     "nic_latency": "1ms",
-}
+}  # fmt: skip
 
 
 def network_of(system, backend):

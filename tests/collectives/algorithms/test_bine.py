@@ -10,17 +10,14 @@ Message: TypeAlias = tuple[int, int, int]
 """Source, destination, chunks."""
 
 COUNTERPARTS = {
-    "broadcast": "tree",
-    "reduce": "tree",
-    "gather": "tree",
-    "scatter": "tree",
+    "broadcast": "tree", "reduce": "tree", "gather": "tree", "scatter": "tree",
     "all_reduce": "recursive_doubling",
-}
+}  # fmt: skip
 
 
 def messages(algorithm: str, collective: str, world_size: int) -> list[list[Message]]:
     """Return the messages of all ranks, step by step."""
-    by_step: defaultdict[int, list[Message]] = defaultdict(list)
+    by_step = defaultdict(list)
     for rank, step, send in sends(resolve_algorithm(algorithm, collective), world_size):
         by_step[step].append((rank, send.peer, send.num_chunks))
     return [by_step[step] for step in sorted(by_step)]

@@ -1,5 +1,4 @@
 from collections import Counter
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +16,7 @@ def pat(collective: str, aggregation: int | None = None) -> Algorithm:
 
 def parts_by_distance(algorithm: Algorithm, world_size: int) -> Counter[int]:
     """Return how many parts rank 0 sends over each distance on a ring of the ranks."""
-    parts: Counter[int] = Counter()
+    parts = Counter()
     for _, _, send in sends(algorithm, world_size, [0]):
         parts[min(send.peer, world_size - send.peer)] += send.num_chunks
     return parts
@@ -65,8 +64,8 @@ def test_bruck_sends_the_same_bytes_no_less_far(world_size):
 @given(world_size=st.integers(2, 64), level=st.integers(0, 5))
 def test_few_messages_wait_to_be_sent_on_at_any_time(world_size, level):
     steps = list(pat("all_gather", 1 << level).steps(0, world_size))
-    arrived: dict[Any, int] = {}
-    last_sent: dict[int, int] = {}
+    arrived = {}
+    last_sent = {}
     for number, step in enumerate(steps):
         for operation in step:
             if isinstance(operation, Recv):

@@ -86,16 +86,12 @@ def most_square(world_size: int) -> int:
 @pytest.mark.parametrize(
     ("name", "collective", "num_steps"),
     [
-        ("ring", "all_reduce", lambda p: 2 * (p - 1)),
-        ("swing", "all_reduce", lambda p: 2 * swings(p)),
-        ("swing", "reduce_scatter", swings),
-        ("swing", "all_gather", swings),
-        ("bucket", "all_reduce", most_square),
-        ("pat", "reduce_scatter", doublings),
-        ("pat", "all_gather", doublings),
-        ("bruck", "all_gather", doublings),
+        ("ring", "all_reduce", lambda p: 2 * (p - 1)), ("swing", "all_reduce", lambda p: 2 * swings(p)),
+        ("swing", "reduce_scatter", swings), ("swing", "all_gather", swings),
+        ("bucket", "all_reduce", most_square), ("pat", "reduce_scatter", doublings),
+        ("pat", "all_gather", doublings), ("bruck", "all_gather", doublings),
     ],
-)
+)  # fmt: skip
 @given(world_size=st.integers(1, 33))
 @example(world_size=64)
 @example(world_size=65)

@@ -39,7 +39,7 @@ def test_on_a_torus_the_dimensions_take_turns():
 
 
 def test_on_a_torus_bytes_cross_fewer_links_than_if_its_ranks_were_one_ring():
-    def links(shape: str) -> int:
+    def links(shape):
         total = 0
         for rank, _, send in sends(resolve_algorithm(f"swing:shape={shape}"), 64):
             for stride in (1, 8):
@@ -70,7 +70,7 @@ def test_all_messages_go_to_neighbours_and_colors_use_all_directions_at_once():
 def test_on_a_ring_of_links_two_colors_take_half_the_time_of_one():
     topology = Topology.ring(num_ranks=8, bandwidth="1GB/s", latency="0s")
 
-    def seconds(colors: int) -> float:
+    def seconds(colors):
         return simulate(f"bucket:shape=8,colors={colors}", nbytes=16 * 10**6, topology=topology).seconds
 
     assert seconds(1) == simulate("ring", nbytes=16 * 10**6, topology=topology).seconds

@@ -20,7 +20,7 @@ TIMES = {"native": {1024: 10.0, 4096: 20.0, 65536: 300.0}, "ring": {1024: 90.0, 
 NETWORK = NetworkOfSchedule(name="four", digest="0" * 16)
 
 
-def write(path: Path, times: Any = TIMES, **fields: Any) -> Path:
+def write(path: Path, times=TIMES, **fields) -> Path:
     rows = [
         {"collective": "all_reduce", "algorithm": name, "size_bytes": size, "time_us": time}
         for name, by_size in times.items()
@@ -30,7 +30,7 @@ def write(path: Path, times: Any = TIMES, **fields: Any) -> Path:
     return path
 
 
-def name_of(selected: Any) -> str:
+def name_of(selected) -> str:
     return "native" if selected is None else selected.name
 
 
@@ -81,15 +81,9 @@ def table_of(*changes: dict[str, Any]) -> str:
 
 
 NAMES_OF_FILES = (
-    "evil.py:f",
-    "evil.xml",
-    "hierarchical:intra=evil.py:f",
-    "evil.xml:channels=2",
-    "evil.py:f.json",
-    "../evil.json",
-    "/evil.json",
-    "evil.json:channels=2",
-)
+    "evil.py:f", "evil.xml", "hierarchical:intra=evil.py:f", "evil.xml:channels=2", "evil.py:f.json",
+    "../evil.json", "/evil.json", "evil.json:channels=2",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -161,14 +161,10 @@ MIB = 1 << 20
 @pytest.mark.parametrize(
     ("num_ranks", "nbytes", "itemsize", "segments"),
     [
-        (4, 0, 4, 2),
-        (4, 4, 4, 2),
-        (4, 8 * MIB, 4, 2),
-        (4, 8 * MIB + 4, 4, 3),
-        (4, 16 * MIB, 4, 4),
+        (4, 0, 4, 2), (4, 4, 4, 2), (4, 8 * MIB, 4, 2), (4, 8 * MIB + 4, 4, 3), (4, 16 * MIB, 4, 4),
         (3, 10, 1, 2),
     ],
-)
+)  # fmt: skip
 def test_a_segment_has_at_most_a_mebibyte_and_a_chunk_at_least_two(num_ranks, nbytes, itemsize, segments):
     assert num_segments(num_ranks, nbytes, itemsize) == segments
 

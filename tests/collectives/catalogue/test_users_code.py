@@ -108,7 +108,7 @@ def test_a_chunk_that_cannot_be_is_refused_where_the_step_is_made(chunk, said):
             first, second = step
             yield (Send(first.peer, chunk), second) if bad else step
 
-    def time_often() -> None:
+    def time_often():
         for _ in range(10):
             simulate(turns_bad, nbytes=4096, topology=SWITCH, engine="ranks")
 
@@ -153,9 +153,9 @@ def _loop() -> None:
 
 def test_a_loop_without_end_is_stopped_on_any_thread(monkeypatch):
     monkeypatch.setattr(bounds, "TICK_SECONDS", 0.02)
-    caught: list[str] = []
+    caught = []
 
-    def run() -> None:
+    def run():
         try:
             within(0.05, _loop)
         except OutOfBoundsError as error:
@@ -193,7 +193,7 @@ def test_memory_without_end_is_stopped(monkeypatch):
     monkeypatch.setattr(bounds, "MAX_GROWTH", 64 << 20)
     held = []
 
-    def hoard() -> None:
+    def hoard():
         while True:
             held.append(bytearray(1 << 16))
 
@@ -203,7 +203,7 @@ def test_memory_without_end_is_stopped(monkeypatch):
 
 @pytest.mark.parametrize("kind", [SystemExit, GeneratorExit, KeyboardInterrupt])
 def test_what_the_code_raises_to_end_the_process_is_a_fault(kind):
-    def end() -> None:
+    def end():
         raise kind
 
     with pytest.raises(OutOfBoundsError, match=f"end the process by {kind.__name__}"):
@@ -238,7 +238,7 @@ def test_a_file_is_imported_once_and_again_when_it_has_changed(tmp_path, capsys)
     source = "print('imported')\ndef f(rank, world_size):\n    yield ()\n"
     path.write_text(source)
 
-    first: Any = resolve_algorithm(f"{path}:f")
+    first = resolve_algorithm(f"{path}:f")
     assert resolve_algorithm(f"{path}:f").program is first.program
     assert capsys.readouterr().err == "imported\n"
     path.write_text(source + "# changed\n")

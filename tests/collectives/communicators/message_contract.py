@@ -5,7 +5,6 @@ Scenarios as in `transport_contract`.
 
 import random
 import time
-from typing import Any
 
 import pytest
 import torch
@@ -36,7 +35,7 @@ def let_rank_0_go_first(communicator: Communicator) -> None:
             time.sleep(0.02)
 
 
-def messages_bring_every_dtype_and_size(communicator: Communicator) -> Any:
+def messages_bring_every_dtype_and_size(communicator: Communicator):
     left = (communicator.rank - 1) % communicator.world_size
     for count in (0, 1, 7, 1000):
         for dtype in DTYPES:
@@ -45,7 +44,7 @@ def messages_bring_every_dtype_and_size(communicator: Communicator) -> Any:
             assert torch.equal(received, part(left, count, dtype)), (count, dtype)
 
 
-def messages_take_any_strides(communicator: Communicator) -> Any:
+def messages_take_any_strides(communicator: Communicator):
     p, rank = communicator.world_size, communicator.rank
     sent, received = torch.full((), float(rank)).expand(3, 4), torch.full((4, 6), -1.0)
     pass_on(communicator, sent, received[:, ::2].t())
@@ -58,7 +57,7 @@ def messages_take_any_strides(communicator: Communicator) -> Any:
     assert into.item() == (rank - 1) % p
 
 
-def messages_under_one_tag_arrive_in_order(communicator: Communicator) -> Any:
+def messages_under_one_tag_arrive_in_order(communicator: Communicator):
     p, rank = communicator.world_size, communicator.rank
     if p > 1 and rank == 0:
         for work in [communicator.send(torch.full((5,), n), 1, tag=n // 4, async_op=True) for n in range(8)]:
@@ -71,7 +70,7 @@ def messages_under_one_tag_arrive_in_order(communicator: Communicator) -> Any:
         assert [tensor[0].item() for tensor in received] == list(range(8))
 
 
-def a_peer_that_is_no_other_rank_is_refused(communicator: Communicator) -> Any:
+def a_peer_that_is_no_other_rank_is_refused(communicator: Communicator):
     for call in (communicator.send, communicator.recv):
         for peer in (-1, communicator.world_size):
             with pytest.raises(ValueError, match="peer must be a rank from 0"):
@@ -80,7 +79,7 @@ def a_peer_that_is_no_other_rank_is_refused(communicator: Communicator) -> Any:
             call(torch.ones(1), communicator.rank)
 
 
-def messages_under_other_tags_may_be_received_first(communicator: Communicator) -> Any:
+def messages_under_other_tags_may_be_received_first(communicator: Communicator):
     if communicator.world_size == 1 or communicator.rank > 1:
         return
     if communicator.rank == 0:
@@ -95,7 +94,7 @@ def messages_under_other_tags_may_be_received_first(communicator: Communicator) 
             assert torch.equal(received, torch.full((9,), tag))
 
 
-def a_message_does_not_hold_up_a_collective(communicator: Communicator) -> Any:
+def a_message_does_not_hold_up_a_collective(communicator: Communicator):
     p, rank = communicator.world_size, communicator.rank
     total, received = torch.ones(1000), torch.zeros(10)
     sending = communicator.send(torch.ones(10), 1, async_op=True) if rank == 0 < p - 1 else None
@@ -108,7 +107,7 @@ def a_message_does_not_hold_up_a_collective(communicator: Communicator) -> Any:
     assert torch.equal(total, torch.full((1000,), float(p)))
 
 
-def a_collective_that_rank_0_has_begun_does_not_hold_up_its_messages(communicator: Communicator) -> Any:
+def a_collective_that_rank_0_has_begun_does_not_hold_up_its_messages(communicator: Communicator):
     """It waits for a message, or for one to be received, before it waits for the collective."""
     p, rank = communicator.world_size, communicator.rank
     for rank_0_sends in (False, True):
@@ -129,7 +128,7 @@ def a_collective_that_rank_0_has_begun_does_not_hold_up_its_messages(communicato
         assert torch.equal(total, torch.full((1000,), float(p)))
 
 
-def a_collective_that_nobody_has_joined_does_not_hold_up_messages(communicator: Communicator) -> Any:
+def a_collective_that_nobody_has_joined_does_not_hold_up_messages(communicator: Communicator):
     p, rank = communicator.world_size, communicator.rank
     tensor, received = torch.full((1000,), float(rank)), torch.zeros(10)
     if rank == 0:
@@ -147,7 +146,7 @@ def a_collective_that_nobody_has_joined_does_not_hold_up_messages(communicator: 
     assert torch.equal(tensor, torch.zeros(1000))
 
 
-def asking_whether_a_message_is_complete_does_not_wait(communicator: Communicator) -> Any:
+def asking_whether_a_message_is_complete_does_not_wait(communicator: Communicator):
     received = torch.zeros(10)
     if communicator.rank == 0 < communicator.world_size - 1:
         first = communicator.send(torch.ones(10), 1, tag=1, async_op=True)
@@ -163,12 +162,12 @@ def asking_whether_a_message_is_complete_does_not_wait(communicator: Communicato
             assert torch.equal(received, torch.full((10,), float(tag)))
 
 
-def lanes_may_be_started_and_awaited_in_any_order(communicator: Communicator) -> Any:
+def lanes_may_be_started_and_awaited_in_any_order(communicator: Communicator):
     """Everybody knows the plan; each rank starts its lanes interleaved as it likes."""
     p, rank = communicator.world_size, communicator.rank
     for round_ in range(6):
         plan = random.Random(round_)
-        lanes: dict[Any, list[int]] = {None: [plan.randrange(400) for _ in range(3)]}
+        lanes = {None: [plan.randrange(400) for _ in range(3)]}
         for source, destination, tag in [(s, d, t) for s in range(p) for d in range(p) for t in (0, 5)]:
             if source != destination and plan.random() < 0.6:
                 lanes[source, destination, tag] = [plan.randrange(400) for _ in range(plan.randrange(1, 4))]

@@ -4,7 +4,6 @@ Scenarios as in `transport_contract`.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -53,12 +52,12 @@ def of_rank(communicator: Communicator, rank: int, size: int, dtype: torch.dtype
     return part(rank, p * size * 2, dtype).view(p, size, 2)
 
 
-def check(results: list[tuple[torch.Tensor, torch.Tensor]], case: Any) -> None:
+def check(results: list[tuple[torch.Tensor, torch.Tensor]], case) -> None:
     for result, expected in results:
         assert torch.equal(result, expected), (case, result, expected)
 
 
-def collectives_move_every_dtype_layout_and_size(communicator: Communicator) -> Any:
+def collectives_move_every_dtype_layout_and_size(communicator: Communicator):
     p, rank = communicator.world_size, communicator.rank
     for number, case in enumerate(cases(communicator)):
         dtype, size, given, result = case
@@ -89,7 +88,7 @@ def collectives_move_every_dtype_layout_and_size(communicator: Communicator) -> 
         check(results, case)
 
 
-def collectives_reduce_every_dtype_layout_and_size(communicator: Communicator) -> Any:
+def collectives_reduce_every_dtype_layout_and_size(communicator: Communicator):
     p, rank = communicator.world_size, communicator.rank
     for number, case in enumerate(cases(communicator)):
         dtype, size, given, result = case
@@ -108,7 +107,7 @@ def collectives_reduce_every_dtype_layout_and_size(communicator: Communicator) -
         check([*results, (own, total[rank]), (tensor, mine)], case)
 
 
-def every_operation_on_every_dtype_reduces_or_is_refused(communicator: Communicator) -> Any:
+def every_operation_on_every_dtype_reduces_or_is_refused(communicator: Communicator):
     p = communicator.world_size
     for dtype in carried(communicator, ALL_DTYPES):
         for op, reduce in REDUCE.items():
@@ -127,13 +126,13 @@ def every_operation_on_every_dtype_reduces_or_is_refused(communicator: Communica
             tensor = given[communicator.rank]
             if refused:
                 with pytest.raises(NotSupportedError, match=r"torch has no|is not an integer"):
-                    communicator.all_reduce(tensor, op)  # type: ignore[arg-type]
+                    communicator.all_reduce(tensor, op)
             else:
-                communicator.all_reduce(tensor, op)  # type: ignore[arg-type]
+                communicator.all_reduce(tensor, op)
                 assert torch.equal(tensor, expected), (dtype, op)
 
 
-def input_and_output_may_share_memory(communicator: Communicator) -> Any:
+def input_and_output_may_share_memory(communicator: Communicator):
     p, rank = communicator.world_size, communicator.rank
     mine = [of_rank(communicator, other, 3, torch.float32) for other in range(p)]
 
@@ -171,7 +170,7 @@ def input_and_output_may_share_memory(communicator: Communicator) -> Any:
     )
 
 
-def collectives_of_all_kinds_are_in_flight_at_once(communicator: Communicator) -> Any:
+def collectives_of_all_kinds_are_in_flight_at_once(communicator: Communicator):
     p, rank = communicator.world_size, communicator.rank
     for size in (0, 3, 200):
         mine = [of_rank(communicator, other, size, torch.float32) for other in range(p)]
@@ -207,7 +206,7 @@ def collectives_of_all_kinds_are_in_flight_at_once(communicator: Communicator) -
         )
 
 
-def parts_of_any_size_are_exchanged(communicator: Communicator) -> Any:
+def parts_of_any_size_are_exchanged(communicator: Communicator):
     p, rank = communicator.world_size, communicator.rank
     for case in cases(communicator):
         dtype, size, given, result = case
@@ -225,14 +224,14 @@ def parts_of_any_size_are_exchanged(communicator: Communicator) -> Any:
         assert torch.equal(output, torch.cat([row[rank] for row in parts])), case
 
 
-def gradients_do_not_flow_through(communicator: Communicator) -> Any:
+def gradients_do_not_flow_through(communicator: Communicator):
     tensor = torch.ones(3, requires_grad=True)
     communicator.all_reduce(tensor)
     assert tensor.grad_fn is None
     assert torch.equal(tensor.detach(), torch.full((3,), float(communicator.world_size)))
 
 
-def splits_that_do_not_fit_their_tensor_are_refused(communicator: Communicator) -> Any:
+def splits_that_do_not_fit_their_tensor_are_refused(communicator: Communicator):
     p, rank = communicator.world_size, communicator.rank
     tensor = torch.zeros(2 * p, 3)
     too_long, negative, equal = [2] * (p + 1), [-1] * p, [2] * p

@@ -27,8 +27,8 @@ class Arrival:
 
     def __init__(self, network: Network, number: int, source: int, tag: int, memory: torch.Tensor) -> None:
         self.network, self.key, self.number, self.memory = network, (source, tag), number, memory
-        self.completed_ps: int | None = None
-        self.source: int | None = None
+        self.completed_ps = None
+        self.source = None
 
     def is_completed(self) -> bool:
         come = self.network.come[self.key]
@@ -47,8 +47,8 @@ class Network:
     def __init__(self, planned: list[tuple[int, int, int]]) -> None:
         self.left = list(planned)
         self.now_ps = 0
-        self.come: dict[tuple[int, int], list[int]] = defaultdict(list)
-        self.posted: Counter[tuple[int, int]] = Counter()
+        self.come = defaultdict(list)
+        self.posted = Counter()
         self.any = AnySource(self.receive, self.wait_any, lambda: None, min, nullcontext())
 
     def receive(self, memory: torch.Tensor, source: int, tag: int) -> Arrival:
@@ -66,7 +66,7 @@ class Network:
         self.now_ps += later
         self.come[source, tag].append(self.now_ps)
 
-    def start(self, tensor: torch.Tensor, sources: tuple[int, ...], tag: int) -> Any:
+    def start(self, tensor: torch.Tensor, sources: tuple[int, ...], tag: int):
         """Start a receive, as a communicator does."""
         if len(sources) > 1 or self.any.has_claim(sources[0], tag):
             return self.any.start(tensor, sources, tag)
@@ -103,7 +103,7 @@ def test_every_message_is_received_once_in_the_order_of_its_source(planned, acti
         for work, *_ in works:
             _ask(work, "ask", network)
 
-    got: dict[tuple[int, int], list[int]] = defaultdict(list)
+    got = defaultdict(list)
     for work, tensor, sources, tag in works:
         assert (work.source is None) == (tensor.tolist() == [-1, -1])
         if work.source is not None:
@@ -120,7 +120,7 @@ def test_every_message_is_received_once_in_the_order_of_its_source(planned, acti
             assert not any(left.values()), "nothing is left that would have been for it"
 
 
-def _ask(work: Any, what: str, network: Network) -> None:
+def _ask(work, what: str, network: Network) -> None:
     had = work.source is not None
     if what == "ask":
         assert work.is_completed() == (work.source is not None)

@@ -1,7 +1,5 @@
 """Choices of algorithms, and all-to-all of parts of any size."""
 
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -79,7 +77,7 @@ def test_two_processes_that_disagree_about_a_part_both_say_so_and_the_others_get
 
 
 def test_one_that_gives_sizes_and_one_that_does_not_are_named():
-    def mixed(transport: Any) -> str:
+    def mixed(transport):
         communicator, tensor = Communicator(ProgramLauncher(transport)), torch.zeros(4)
         with pytest.raises(CollectiveError) as caught:
             communicator.all_to_all(tensor.clone(), tensor, *([[2, 2]] * 2 if transport.rank else []))
@@ -112,7 +110,7 @@ MAPPING = {"all_gather": "bruck", "broadcast": "chain:segments=2"}
 def test_the_collective_that_a_mapping_names_takes_the_time_of_its_algorithm():
     """In virtual time the algorithm shows: bruck has log2(p) steps, the ring p - 1."""
 
-    def gather(rank: int) -> list[float]:
+    def gather(rank):
         torch.distributed.init_process_group("testbed")
         communicator = connect(algorithm=MAPPING)
         output = torch.empty(8)

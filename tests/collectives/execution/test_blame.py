@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +18,7 @@ CALL = Call(3, "all_reduce", "ring", 1024, "float32", "sum")
 MESSAGE = Call(4, "message", "message", 1024, "float32", lane=(2, 1, 5))
 
 
-def report(**changes: Any) -> Report:
+def report(**changes) -> Report:
     return Report(replace(CALL, **changes), "step 0: Recv(peer=1, chunk=0)")
 
 
@@ -126,7 +125,7 @@ def test_many_messages_do_not_make_a_report_forget_the_collectives():
 
 @pytest.mark.parametrize(("count", "dtype"), [(4, torch.float32), (5, torch.int32)])
 def test_messages_that_differ_are_named_and_bring_nothing(count, dtype):
-    def ends_that_differ(transport: Any) -> str:
+    def ends_that_differ(transport):
         communicator, tensor = Communicator(ProgramLauncher(transport)), torch.zeros(5)
         if transport.rank == 0:
             works = [communicator.send(torch.ones(5), 1, tag=3, async_op=True)]
@@ -148,7 +147,7 @@ def test_messages_that_differ_are_named_and_bring_nothing(count, dtype):
 
 @pytest.mark.parametrize("calls", ["all_reduce", "send"])
 def test_a_rank_that_returns_without_calling_ends_the_wait_of_the_others_at_once(calls):
-    def calls_unless_one(transport: Any) -> None:
+    def calls_unless_one(transport):
         communicator = Communicator(ProgramLauncher(transport))
         if calls == "send" and transport.rank == 0:
             communicator.send(torch.ones(3), 1)
@@ -167,7 +166,7 @@ def test_a_rank_that_returns_without_calling_ends_the_wait_of_the_others_at_once
     algorithm=st.sampled_from(["ring", "tree", "direct"]),
 )
 def test_a_mismatch_is_named_on_threads(fault, culprit, call, algorithm):
-    def make_calls(transport: Any) -> None:
+    def make_calls(transport):
         communicator = Communicator(ProgramLauncher(transport, algorithm))
         for number in range(5):
             wrong = fault if (transport.rank, number) == (culprit, call) else ""
@@ -185,7 +184,7 @@ def test_a_mismatch_is_named_on_threads(fault, culprit, call, algorithm):
 
 
 def test_what_follows_a_failure_fails_too():
-    def goes_on(transport: Any) -> None:
+    def goes_on(transport):
         communicator = Communicator(ProgramLauncher(transport))
         if transport.rank == 0:
             with pytest.raises(CollectiveTimeoutError):
@@ -207,7 +206,7 @@ def test_what_follows_a_failure_fails_too():
     ],
 )
 def test_what_cannot_be_reduced_is_refused_before_a_message_is_sent(tensor, op, message):
-    def reduce(transport: Any) -> None:
+    def reduce(transport):
         Communicator(ProgramLauncher(transport)).all_reduce(tensor, op)
 
     with pytest.raises(NotSupportedError, match=message):

@@ -1,9 +1,7 @@
 """Calls, and what they copy."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -25,35 +23,35 @@ NUM_RANKS = 3
 
 @pytest.mark.parametrize("collective", CONTRACTS)
 def test_communicators_copy_what_is_counted(collective, monkeypatch):
-    copied: Counter[int] = Counter()
-    rank_of: dict[int, int] = {}
-    at_work: list[int] = []
+    copied = Counter()
+    rank_of = {}
+    at_work = []
 
-    def counted(copy: Callable[..., Any]) -> Callable[..., Any]:
-        def call(tensor: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+    def counted(copy):
+        def call(tensor, *arguments, **options):
             if at_work:
                 copied[at_work[-1]] += tensor.nbytes
             return copy(tensor, *arguments, **options)
 
         return call
 
-    def whole(launcher: ProgramLauncher, request: Request) -> torch.Tensor:
+    def whole(launcher, request):
         rank_of[id(request)] = launcher.rank
         return during(request, bring_together, launcher, request)
 
-    def finish(request: Request, *arguments: Any) -> None:
+    def finish(request, *arguments):
         during(request, hand_out, request, *arguments)
 
-    def during(request: Request, method: Callable[..., Any], *arguments: Any) -> Any:
+    def during(request, method, *arguments):
         at_work.append(rank_of[id(request)])
         try:
             return method(*arguments)
         finally:
             at_work.pop()
 
-    def work(rank: int) -> None:
+    def work(rank):
         torch.distributed.init_process_group("testbed")
-        place: Any = {"rank": rank, "world_size": NUM_RANKS}
+        place = {"rank": rank, "world_size": NUM_RANKS}
         payload = Payload(collective, 1000, torch.float32, **place)
         payload.call(connect(algorithm="auto"))
 
@@ -79,7 +77,7 @@ def test_a_call_takes_so_much_longer_than_its_program(collective, nbytes, call, 
         num_ranks=4, bandwidth="5GB/s", memory_bandwidth="8GB/s", latency="5us", cache=cached * 4 * nbytes,
         cache_speedup=2, cache_copy_speedup=2,
     )  # fmt: skip
-    asked: Any = {"nbytes": nbytes, "collective": collective, "transport_model": "shm", "topology": host}
+    asked = {"nbytes": nbytes, "collective": collective, "transport_model": "shm", "topology": host}
 
     alone = simulate("direct", **asked).time_ps
     rate = (8 if cached and nbytes else 4) * 10**9
@@ -106,7 +104,7 @@ CALL = Call(3, "all_reduce", "ring", 1024, "float32", "sum")
 )
 def test_calls_that_differ_use_different_fingerprints(field, value):
     values = {"lane": (0, 1, value), "sequence": value, "count": value, "root": value}
-    changed: Any = {field: values.get(field, f"x{value}")}
+    changed = {field: values.get(field, f"x{value}")}
 
     assert replace(CALL, **changed).fingerprint() != CALL.fingerprint()
     assert replace(CALL).fingerprint() == CALL.fingerprint()

@@ -1,6 +1,6 @@
 """Files in the dialect of msccl-tools, written here: a ring of fused steps, and all pairs over scratch."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 
 def file_of(
@@ -45,7 +45,7 @@ def step(
 def fused_ring(num_ranks: int, inplace: int = 1) -> str:
     """Return a ring in which partial sums are passed on without being stored."""
 
-    def steps(rank: int) -> Iterator[str]:
+    def steps(rank):
         chunks = [(rank - back) % num_ranks for back in range(num_ranks)]
         yield step("s", f"i{chunks[0]}", f"i{chunks[0]}")
         for chunk in chunks[1:-1]:

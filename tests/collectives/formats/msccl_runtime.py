@@ -37,10 +37,10 @@ class Machine:
         self.in_place = algo.get("inplace") == "1"
         sizes = self._number(algo, "ngpus"), self._number(algo, "nchunksperloop")
         self.setting = Setting(NAMES[algo.attrib["coll"]], *sizes)
-        self.buffers: list[dict[str, list[int | None]]] = []
-        self.blocks: list[tuple[int, ElementTree.Element]] = []
-        self.done: dict[tuple[int, int], int] = {}
-        self.fifo: defaultdict[tuple[int, int, int], deque[list[int | None]]] = defaultdict(deque)
+        self.buffers = []
+        self.blocks = []
+        self.done = {}
+        self.fifo = defaultdict(deque)
         for gpu, given in zip(algo, self.setting.given(), strict=True):
             rank = self._number(gpu, "id")
             self.buffers.append(self._buffers(gpu, given))
@@ -53,7 +53,7 @@ class Machine:
         return int(element.attrib[name])
 
     def _buffers(self, gpu: ElementTree.Element, given: list[int | None]) -> dict[str, list[int | None]]:
-        scratch: list[int | None] = [None] * self._number(gpu, "s_chunks")
+        scratch = [None] * self._number(gpu, "s_chunks")
         if self.in_place:
             return {"i": given, "o": given, "s": scratch}
         return {"i": given, "o": [None] * self._number(gpu, "o_chunks"), "s": scratch}
@@ -96,7 +96,7 @@ class Machine:
         outgoing = self.fifo[rank, send, channel]
         if kind in SENDS and not self._has_room(rank, send, channel, outgoing):
             return False
-        incoming: list[int | None] = []
+        incoming = []
         if kind in RECEIVES:
             if not self.fifo[recv, rank, channel]:
                 return False

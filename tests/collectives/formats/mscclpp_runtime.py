@@ -23,18 +23,16 @@ class Executor:
         collective = NAMES[plan["collective"]]
         chunks = max(self.gpus[0]["input_chunks"], self.gpus[0]["output_chunks"])
         self.setting = Setting(collective, len(self.gpus), chunks)
-        self.buffers: list[dict[str, list[int | None]]] = []
+        self.buffers = []
         for gpu, given in zip(self.gpus, self.setting.given(), strict=True):
-            scratch: list[int | None] = [None] * gpu["scratch_chunks"]
+            scratch = [None] * gpu["scratch_chunks"]
             output = given if plan["inplace"] else [None] * gpu["output_chunks"]
             self.buffers.append({"i": given, "o": output, "s": scratch})
-        self.signals: Counter[tuple[int, int]] = Counter()
+        self.signals = Counter()
         self.semaphores = [[one["init_value"] for one in gpu["semaphores"]] for gpu in self.gpus]
-        self.done: Counter[tuple[int, int]] = Counter()
-        self.since_nop: defaultdict[tuple[int, int], tuple[set[Cell], set[Cell]]] = defaultdict(
-            lambda: (set(), set())
-        )
-        self.has_waited: defaultdict[tuple[int, int], bool] = defaultdict(bool)
+        self.done = Counter()
+        self.since_nop = defaultdict(lambda: (set(), set()))
+        self.has_waited = defaultdict(bool)
         self.check_limits()
 
     def check_limits(self) -> None:

@@ -34,7 +34,7 @@ EXCHANGE: dict[str, Any] = {
 }
 
 
-def written(folder: Path, **changes: Any) -> str:
+def written(folder: Path, **changes) -> str:
     path = folder / "mine.json"
     path.write_text(json.dumps({**EXCHANGE, **changes}))
     return str(path)
@@ -108,7 +108,7 @@ def test_a_full_disk_leaves_nothing_behind_and_the_error_names_the_file(tmp_path
 
 
 def test_what_is_interrupted_leaves_nothing_behind(tmp_path):
-    def write_half() -> None:
+    def write_half():
         with whole_file(tmp_path / "a.txt") as partial:
             partial.write_text("half")
             raise KeyboardInterrupt

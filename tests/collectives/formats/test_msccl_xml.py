@@ -28,7 +28,7 @@ from collectives.algorithms import ALGORITHMS
 from collectives.communicators.programs import ProgramLauncher
 from collectives.formats.msccl_program import from_msccl_xml, load_msccl_xml
 from collectives.formats.msccl_xml import to_msccl_xml
-from collectives.transports.threaded import ThreadedTransport, run_threads
+from collectives.transports.threaded import run_threads
 from sim import Topology
 from tests.collectives.formats.msccl_files import all_pairs, block, file_of, fused_ring, step
 from tests.collectives.formats.msccl_runtime import StuckError, fulfils, why_not
@@ -107,7 +107,7 @@ def test_an_imported_program_reduces_tensors_that_do_not_divide(tmp_path):
     path = tmp_path / "all_pairs.xml"
     path.write_text(all_pairs(4), encoding="utf-8")
 
-    def reduced(transport: ThreadedTransport) -> list[float]:
+    def reduced(transport):
         tensor = torch.arange(13.0) * 10**transport.rank
         Communicator(ProgramLauncher(transport, str(path))).all_reduce(tensor)
         return tensor.tolist()
@@ -177,7 +177,7 @@ def test_a_name_is_spelled_so_that_the_runtimes_can_read_it():
 
 
 def test_what_cannot_be_written_is_refused():
-    def silent(rank: int, world_size: int) -> Any:
+    def silent(rank, world_size):
         yield ()
 
     with pytest.raises(CollectiveError, match="chunk 0 is never written"):
@@ -256,10 +256,7 @@ def steps(words: str) -> list[str]:
             two_gpus([block(0, 1, 1, steps("r0>1 s0"))], [block(0, 0, 0, steps("r0>1 s0"))]),
             r"deadlock, 2 thread blocks wait\n  line 4: GPU 0, thread block 0, step 0: a message of GPU 1",
         ),
-        (
-            two_gpus([block(0, 1, -1, steps("s0"))], []),
-            "line 4: GPU 1 never receives this message of GPU 0",
-        ),
+        (two_gpus([block(0, 1, -1, steps("s0"))], []), "line 4: GPU 1 never receives this message of GPU 0"),
         (
             two_gpus([block(0, 1, -1, [step("s", "i0", "i0", 2)])], [block(0, -1, 0, steps("r0"))]),
             r"line 9: receives 1 chunks of GPU 0, which sends 2 \(line 4\)",

@@ -117,8 +117,8 @@ OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lt",
     operand=st.integers(1, 9),
 )
 def test_any_arithmetic_gives_what_it_gives_on_an_array(num_ranks, operations, last, operand):
-    formula: Any = RankArray(num_ranks)
-    plain: Any = np.arange(num_ranks)
+    formula = RankArray(num_ranks)
+    plain = np.arange(num_ranks)
     for name, number, of_all in operations:
         if name == "mod":
             number = num_ranks if of_all else abs(number) + 1
@@ -139,7 +139,7 @@ def test_any_arithmetic_gives_what_it_gives_on_an_array(num_ranks, operations, l
     length=st.integers(0, 40),
 )
 def test_ranks_of_some_values_are_found_by_formula(num_ranks, turn, offset, limit, length):
-    formula: Any = (RankArray(num_ranks) + turn) % num_ranks + offset
+    formula = (RankArray(num_ranks) + turn) % num_ranks + offset
     values = np.asarray(formula)
 
     ranks = formula.ranks_in(range(limit, limit + length))
@@ -151,7 +151,7 @@ def test_ranks_of_some_values_are_found_by_formula(num_ranks, turn, offset, limi
 
 
 def test_it_mixes_with_arrays_and_indexes_tables():
-    ranks: Any = RankArray(4)
+    ranks = RankArray(4)
     table = np.array([3, 1, 2, 0])
 
     assert (table[ranks] == table).all()

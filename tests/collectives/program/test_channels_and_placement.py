@@ -1,7 +1,6 @@
 """Channels of a program, and where its ranks are."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -93,18 +92,11 @@ HIERARCHICAL = resolve_algorithm("hierarchical")
 @pytest.mark.parametrize(
     ("ranks", "bound"),
     [
-        (range(12), 4),
-        (range(10), 4),
-        (range(3), 3),
-        ([0, 1, 4, 5, 8, 9], 2),
-        ([0, 1, 2, 4, 5, 6, 8], 3),
-        ([0, 4, 8], 1),
-        ([0, 4, 1, 5], 1),
-        ([1, 2, 3, 4, 5, 6, 7], 3),
-        ([3, 4, 5, 6, 7], 1),
+        (range(12), 4), (range(10), 4), (range(3), 3), ([0, 1, 4, 5, 8, 9], 2), ([0, 1, 2, 4, 5, 6, 8], 3),
+        ([0, 4, 8], 1), ([0, 4, 1, 5], 1), ([1, 2, 3, 4, 5, 6, 7], 3), ([3, 4, 5, 6, 7], 1),
         ([2, 3, 4, 5, 6, 7], 2),
     ],
-)
+)  # fmt: skip
 def test_a_node_is_as_many_neighbours_as_share_one_everywhere(ranks, bound):
     placed = on_nodes(HIERARCHICAL, 4, ranks)
 
@@ -162,13 +154,13 @@ def test_a_program_of_ones_own_that_asks_is_told_too():
 
 
 def test_a_virtual_run_places_the_members_of_each_group():
-    def work(rank: int) -> list[str]:
+    def work(rank):
         dist.init_process_group("gloo")
         halves = dist.new_group([0, 1, 4, 5])
         groups = [dist.group.WORLD, halves] if rank in (0, 1, 4, 5) else [dist.group.WORLD]
         names = []
         for group in groups:
-            communicator: Any = connect(group, "hierarchical")
+            communicator = connect(group, "hierarchical")
             tensor = torch.ones(100)
             communicator.all_reduce(tensor)
             assert tensor.tolist() == [communicator.world_size] * 100

@@ -30,7 +30,7 @@ def mutants(programs: Programs, num_chunks: int) -> Iterator[tuple[str, Programs
         for number, step in enumerate(steps):
             where = f"rank {rank}, step {number}"
 
-            def broken(*new: Any, rank: int = rank, number: int = number, length: int = 1) -> Programs:
+            def broken(*new, rank=rank, number=number, length=1):
                 changed = [*programs]
                 changed[rank] = [*programs[rank][:number], *new, *programs[rank][number + length :]]
                 return changed
@@ -46,7 +46,7 @@ def mutants(programs: Programs, num_chunks: int) -> Iterator[tuple[str, Programs
                     )
 
 
-def small_changes(operation: Any, world_size: int, num_chunks: int) -> Iterator[tuple[str, Any]]:
+def small_changes(operation, world_size: int, num_chunks: int) -> Iterator[tuple[str, Any]]:
     for change in (-1, 1):
         yield f"chunk {change:+}", replace(operation, chunk=operation.chunk + change)
         if isinstance(operation, Local):

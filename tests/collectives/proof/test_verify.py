@@ -36,7 +36,7 @@ def test_every_shipped_algorithm_is_proved_with_the_cost_it_declares(shipped, wo
     assert proof.max_bytes_sent_fraction >= proof.min_bytes_sent_fraction
 
 
-def exchange(rank: int, world_size: int) -> Any:
+def exchange(rank: int, world_size: int):
     peer = 1 - rank
     mine, other = (0, 1) if rank == 0 else (1, 0)
     yield Send(peer, chunk=mine), RecvReduce(peer, chunk=other)
@@ -49,27 +49,27 @@ def test_a_program_of_ones_own_is_proved():
     assert (proof.num_steps, proof.num_chunks, proof.max_bytes_sent_fraction) == (2, 2, 1.0)
 
 
-def steps_of(*steps: Any) -> Any:
+def steps_of(*steps):
     """Return a program of these steps, each of which says what a rank and its peer of two do."""
 
-    def program(rank: int, world_size: int) -> Any:
+    def program(rank, world_size):
         for step in steps:
             yield step(rank, 1 - rank)
 
     return program
 
 
-def then_fails(*steps: Any) -> Any:
+def then_fails(*steps):
     """Return a program of these steps that raises then."""
 
-    def program(rank: int, world_size: int) -> Any:
+    def program(rank, world_size):
         yield from steps_of(*steps)(rank, world_size)
         raise IndexError("list index out of range")
 
     return program
 
 
-def swapped(chunk: int) -> Any:
+def swapped(chunk: int):
     return lambda rank, peer: (Send(peer, chunk), RecvReduce(peer, chunk))
 
 
@@ -80,7 +80,7 @@ def branches(rank: Any, world_size: int) -> Any:
     yield from resolve_algorithm("ring", "all_gather")(rank, world_size, shift=shift)
 
 
-def refused(said: str, *steps: Any, then: Any = steps_of, **declared: Any) -> Any:
+def refused(said: str, *steps, then=steps_of, **declared):
     """Return a program of these steps that is declared so, and what is said of it."""
     return pytest.param(algorithm(name="wrong", **declared)(then(*steps)), said, id=said[:40])
 
@@ -165,7 +165,7 @@ def test_scratch_takes_what_is_received_until_it_is_reduced():
 
 
 def test_the_grid_of_an_error_fits_on_a_line_of_100_characters():
-    def all_to_all_ranks(rank: int, world_size: int) -> Any:
+    def all_to_all_ranks(rank, world_size):
         for chunk in [*range(world_size)] * 2:
             others = [peer for peer in range(world_size) if peer != rank]
             yield tuple(side(peer, chunk) for peer in others for side in (Send, RecvReduce))
@@ -179,7 +179,7 @@ def test_the_grid_of_an_error_fits_on_a_line_of_100_characters():
 
 
 def test_a_world_size_that_the_program_refuses_is_no_fault_of_the_program():
-    def pairs_only(rank: int, world_size: int) -> Any:
+    def pairs_only(rank, world_size):
         if world_size != 2:
             raise NotSupportedError(f"pairs_only needs 2 ranks, got {world_size}; use ring")
         yield from exchange(rank, world_size)
@@ -190,7 +190,7 @@ def test_a_world_size_that_the_program_refuses_is_no_fault_of_the_program():
 
 
 def test_an_endless_program_is_refused(monkeypatch):
-    def endless(rank: int, world_size: int) -> Any:
+    def endless(rank, world_size):
         while True:
             yield ()
 
@@ -209,7 +209,7 @@ def test_a_world_of_no_ranks_is_refused(world_size):
 
 @pytest.mark.parametrize("last", [False, True])
 def test_a_local_move_counts_wherever_its_step_lists_it(last):
-    def keep(rank: int, world_size: int) -> Any:
+    def keep(rank, world_size):
         messages = Send(1 - rank, 0), Recv(1 - rank, 2)
         yield (*messages, Copy(0, 1)) if last else (Copy(0, 1), *messages)
         yield Copy(1, 0)  # what was copied there must be the rank's own

@@ -1,7 +1,5 @@
 """Collectives whose time is known in closed form (`benchmarks.anchors`), in both engines, with ``==``."""
 
-from typing import Any
-
 import pytest
 
 from benchmarks.anchors import ANCHORS, GIB, MIB, NIC, ring_on_a_switch, step, switch, two_rings_on_a_switch
@@ -10,17 +8,10 @@ from ddp import Profile, simulate_step
 from sim import transfer_times
 
 SIZES = {
-    "sw": (8, 64, 256, 1024),
-    "ring": (8, 64, 256),
-    "H-hier": (16, 64, 256, 1024),
-    "H-flat": (16, 64, 256),
-    "stride": (64, 256, 1024),
-    "a2a": (8, 64, 256),
-    "incast": (8, 64, 256),
-    "rhd": (8, 64, 1024),
-    "tree a2a": (16, 64, 128),
-    "tree rhd": (16, 64, 1024),
-}
+    "sw": (8, 64, 256, 1024), "ring": (8, 64, 256), "H-hier": (16, 64, 256, 1024), "H-flat": (16, 64, 256),
+    "stride": (64, 256, 1024), "a2a": (8, 64, 256), "incast": (8, 64, 256), "rhd": (8, 64, 1024),
+    "tree a2a": (16, 64, 128), "tree rhd": (16, 64, 1024),
+}  # fmt: skip
 
 
 def test_every_anchor_is_tested():
@@ -32,7 +23,7 @@ def test_every_anchor_is_tested():
 def test_a_collective_takes_the_time_of_its_closed_form(name, n, engine):
     anchor = ANCHORS[name]
     nbytes = anchor.nbytes(n)
-    arguments: Any = {"nbytes": nbytes, "topology": anchor.topology(n), "engine": engine, **anchor.options}
+    arguments = {"nbytes": nbytes, "topology": anchor.topology(n), "engine": engine, **anchor.options}
 
     if engine == "makespan" and not anchor.in_makespan:
         with pytest.raises(NotExactError):
@@ -73,16 +64,11 @@ def test_a_training_step_takes_the_time_of_its_closed_form(compute_ms, nanosecon
 @pytest.mark.parametrize(
     ("name", "n", "nanoseconds"),
     [
-        ("sw", 8, 150_379_855.4),
-        ("sw", 64, 169_618_337.3),
-        ("sw", 256, 173_167_603.2),
-        ("sw", 1024, 179_814_919.7),
-        ("sw", 4096, 204_516_748.8),
-        ("H-hier", 64, 15_728_734.9),
-        ("H-hier", 1024, 17_947_026.1),
-        ("H-hier", 4096, 21_081_940.7),
+        ("sw", 8, 150_379_855.4), ("sw", 64, 169_618_337.3), ("sw", 256, 173_167_603.2),
+        ("sw", 1024, 179_814_919.7), ("sw", 4096, 204_516_748.8), ("H-hier", 64, 15_728_734.9),
+        ("H-hier", 1024, 17_947_026.1), ("H-hier", 4096, 21_081_940.7),
     ],
-)
+)  # fmt: skip
 def test_rings_without_contention_take_what_other_simulators_say(name, n, nanoseconds):
     anchor = ANCHORS[name]
 

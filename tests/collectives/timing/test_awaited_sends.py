@@ -40,7 +40,7 @@ class NoPeers:
 
     def __init__(self, rank: int, world_size: int) -> None:
         self.ranks = rank, world_size
-        self.awaited: Awaited = set()
+        self.awaited = set()
         self.posted = 0
         self.step = lambda: 0
 
@@ -50,10 +50,10 @@ class NoPeers:
     def size(self) -> int:
         return self.ranks[1]
 
-    def recv(self, tensors: Any, peer: int, tag: int) -> Any:
+    def recv(self, tensors, peer: int, tag: int):
         return Taken(lambda: None)
 
-    def send(self, tensors: Any, peer: int, tag: int) -> Any:
+    def send(self, tensors, peer: int, tag: int):
         number, self.posted = self.posted, self.posted + 1
         return Taken(lambda: self.awaited.add((number, self.step(), self.posted)))
 
@@ -63,14 +63,14 @@ class NoPeers:
     def break_off(self) -> None:
         raise AssertionError
 
-    def explain(self, report: Any, error: Exception, seconds: float) -> Any:
+    def explain(self, report, error: Exception, seconds: float):
         raise error
 
 
 class Taken:
     """What is over as soon as somebody waits for it."""
 
-    def __init__(self, note: Any) -> None:
+    def __init__(self, note) -> None:
         self.note = note
 
     def wait(self, timeout: timedelta) -> None:
@@ -78,14 +78,13 @@ class Taken:
 
 
 def over_gloo(algorithm: Algorithm, rank: int, world_size: int, buffer: Buffer) -> Awaited:
-    peers: Any = NoPeers(rank, world_size)
+    peers = NoPeers(rank, world_size)
     transport = GlooTransport(peers, 0, 30.0, peers)
     call = Call(0, algorithm.collective, str(algorithm), 0, "float32")
     work = transport.start(execute(algorithm, buffer, transport, 1), call)
     peers.step = lambda: work.step
     work.wait()
-    awaited: Awaited = peers.awaited
-    return awaited
+    return peers.awaited
 
 
 class Recorded(SendsUnderWay[Any]):
@@ -94,14 +93,14 @@ class Recorded(SendsUnderWay[Any]):
     def __init__(self, port: SimulatedPort) -> None:
         super().__init__()
         self.port = port
-        self.numbers: dict[Any, int] = {}
-        self.awaited_for: Awaited = set()
+        self.numbers = {}
+        self.awaited_for = set()
 
-    def add(self, send: Any, span: tuple[int, int], *, noticed: bool = True) -> None:
+    def add(self, send, span: tuple[int, int], *, noticed: bool = True) -> None:
         self.numbers[send] = len(self.numbers)
         super().add(send, span, noticed=noticed)
 
-    def when_taken(self, written: Any, then: Any) -> None:
+    def when_taken(self, written, then) -> None:
         super().when_taken(written, then)
         step = self.port.step + (written is None)
         for send in self.awaited:
@@ -119,15 +118,15 @@ class NobodyThere:
         self.hosts = range(world_size)
         self.transport_model = TRANSPORT_MODELS["gloo"]
         self.observer = None
-        self.dead: set[int] = set()
+        self.dead = set()
 
-    def post(self, rank: int, operation: Any, fingerprint: int, side: Any) -> None:
+    def post(self, rank: int, operation, fingerprint: int, side) -> None:
         if not isinstance(operation, Send):
             self.env.timeout(0).callbacks.append(side[0].complete_one)
 
 
 def simulated(algorithm: Algorithm, rank: int, world_size: int, buffer: Buffer) -> Awaited:
-    meeting_point: Any = NobodyThere(world_size)
+    meeting_point = NobodyThere(world_size)
     port = SimulatedPort(meeting_point, rank)
     port.program.sends = sends = Recorded(port)
     for done in execute(algorithm, Buffer(buffer.chunking), port, 1):
@@ -173,13 +172,13 @@ def test_rows_that_are_skipped_take_what_they_would_have_taken(network, data, nu
     assert skipped == row_by_row
 
 
-def _one_by_one(times: CoflowTimes, ready: Any, nbytes: Any, busy_until: Int64Array, count: int) -> Any:
+def _one_by_one(times: CoflowTimes, ready, nbytes, busy_until: Int64Array, count: int):
     for _ in range(count):
         ready = times.advance(ready, nbytes, busy_until)
     return ready
 
 
-def _outcome(topology: Topology, algorithm: Algorithm, nbytes: int, start: Int64Array) -> Any:
+def _outcome(topology: Topology, algorithm: Algorithm, nbytes: int, start: Int64Array):
     """Return when ranks are through and links free, or why that is not known."""
     makespan = Makespan(topology)
     try:
@@ -194,7 +193,7 @@ SCRIPT = ROOT / "benchmarks" / "engines.py"
 
 
 @pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> Any:
+def engines(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     import engines
 

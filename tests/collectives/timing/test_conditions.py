@@ -35,7 +35,7 @@ def leaf_spine(num_spines: int = 3) -> Topology:
 
 
 def ring_ps(
-    *conditions: Condition, nbytes: int = 8 * MIB, topology: Topology | None = None, **options: Any
+    *conditions: Condition, nbytes: int = 8 * MIB, topology: Topology | None = None, **options
 ) -> int:
     topology = topology or switch(8)
     return simulate("ring", nbytes=nbytes, topology=topology, conditions=conditions, **options).time_ps

@@ -49,7 +49,7 @@ from tests.sim.networks import sharing_networks
 
 
 def spans(
-    engine: Any,
+    engine,
     topology: Topology | Scenario,
     algorithm: Algorithm,
     calls: list[int],
@@ -82,7 +82,7 @@ def spans(
     )
     submitted = []
 
-    def submit() -> Any:
+    def submit():
         for nbytes, gap_ps in zip_longest(calls, gaps, fillvalue=0):
             yield env.timeout(gap_ps)
             submitted.append(queue.submit(bound, nbytes))
@@ -102,9 +102,7 @@ MODELS = (*TRANSPORT_MODELS.values(), TransportModel("late, on arrival", late_se
 def conditions(draw: st.DrawFn, topology: Topology, *, events_only: bool) -> list[Condition]:
     ranks, times = st.integers(0, topology.num_ranks - 1), st.integers(0, 10**8).map("{}ps".format)
     few = draw(st.sets(ranks, max_size=2))
-    drawn: list[Condition] = [
-        Straggler(rank, draw(st.just(1) | st.fractions(1, 5)), draw(times)) for rank in sorted(few)
-    ]
+    drawn = [Straggler(rank, draw(st.just(1) | st.fractions(1, 5)), draw(times)) for rank in sorted(few)]
     if draw(st.booleans()):
         mean = draw(st.sampled_from(["1us", "10ns"]))
         drawn.append(Jitter(mean, draw(st.sampled_from(["uniform", "exponential"])), draw(st.integers(0, 9))))
@@ -177,7 +175,7 @@ def test_messages_that_are_numbers_take_what_messages_that_are_events_do(case):
 def test_rows_and_ranks_agree_whatever_happens_to_links(case):
     scenario, chosen, calls, options = case
 
-    def outcome(engine: str, min_messages: int | None = None) -> Any:
+    def outcome(engine, min_messages=None):
         try:
             return spans(engine, scenario, chosen, calls, min_messages=min_messages, **options)
         except LinkFailedError as error:
@@ -195,9 +193,9 @@ def test_rows_and_ranks_agree_whatever_happens_to_links(case):
 def programs(draw: st.DrawFn, num_ranks: int) -> Algorithm:
     """Draw a program whose sends and receives match row by row; what it computes is of no use."""
     chunks, ranks = st.integers(0, 3), st.integers(0, num_ranks - 1)
-    rows: list[dict[int, list[Any]]] = []
+    rows = []
     for _ in range(draw(st.integers(1, 5))):
-        steps: dict[int, list[Any]] = {rank: [] for rank in range(num_ranks)}
+        steps = {rank: [] for rank in range(num_ranks)}
         for source, destination in sorted(draw(st.sets(st.tuples(ranks, ranks), max_size=2 * num_ranks))):
             if source != destination:
                 steps[source].append(Send(destination, chunk := draw(chunks)))
@@ -208,7 +206,7 @@ def programs(draw: st.DrawFn, num_ranks: int) -> Algorithm:
             steps[rank].append(Reduce(draw(chunks), draw(chunks)))
         rows.append(steps)
 
-    def program(rank: int, world_size: int) -> Any:
+    def program(rank, world_size):
         yield from (tuple(steps[rank]) for steps in rows)
 
     return algorithm(name="drawn", num_chunks=4)(program)
@@ -222,7 +220,7 @@ def test_all_engines_agree_on_programs_that_nobody_would_write(data, model, topo
         data.draw(st.sampled_from([None, 10**9])),
         arrival_overhead=data.draw(st.sampled_from([0, "2us"])),
     )
-    options: Any = {"rank_overhead": rank_overhead, "transport_model": model}
+    options = {"rank_overhead": rank_overhead, "transport_model": model}
     expected = spans("ranks", topology, drawn, [nbytes, nbytes], **options)
 
     assert spans("events", topology, drawn, [nbytes, nbytes], min_messages=2, **options) == expected
@@ -278,7 +276,7 @@ def test_a_rank_that_waits_through_a_thousand_steps_is_carried_there():
 
 
 def test_the_same_seed_gives_the_same_run_and_another_one_another():
-    def end(seed: int) -> int:
+    def end(seed):
         rank_overhead = RankOverhead(jitter=Jitter("1us", seed=seed))
         return spans("makespan", switch(8), resolve_algorithm("ring"), [4096], rank_overhead=rank_overhead)[
             0

@@ -1,7 +1,6 @@
 """Fast paths of the engines (`benchmarks/fast_paths.py`): each changes no result, and saves work."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -9,7 +8,7 @@ BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 
 @pytest.fixture
-def fast_paths(monkeypatch: pytest.MonkeyPatch) -> Any:
+def fast_paths(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import fast_paths
 

@@ -172,7 +172,7 @@ def test_the_floor_of_sixteen_thousand_ranks_is_there_at_once(collective):
     switch = Topology.switch(num_ranks=16_384, **LINKS)
     hosts = np.random.default_rng(0).permutation(16_384)
 
-    def seconds() -> float:
+    def seconds():
         began = time.process_time()
         floor_ps(collective, 2**30 + 1, switch, hosts=hosts)
         return time.process_time() - began

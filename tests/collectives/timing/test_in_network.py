@@ -1,7 +1,6 @@
 """In-network reduction: the formula, what it lies between, and what it refuses."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,12 +21,12 @@ HOPPER = Hardware("hopper", CHANNELS, nvls_one_node=CHANNELS)
 BLACKWELL = Hardware("blackwell", CHANNELS, nvls_one_node=CHANNELS)
 
 
-def switch(num_ranks: int, rate: int = 450 * 10**9, **fields: Any) -> Topology:
+def switch(num_ranks: int, rate: int = 450 * 10**9, **fields) -> Topology:
     flat = Topology.switch(num_ranks=num_ranks, bandwidth=rate, latency="300ns")
     return replace(flat, **{"in_network_reduction": True, **fields})
 
 
-def nodes(num_nodes: int, ranks_per_node: int, nics_per_node: int = 1, **fields: Any) -> Topology:
+def nodes(num_nodes: int, ranks_per_node: int, nics_per_node: int = 1, **fields) -> Topology:
     own = {"intra_bandwidth": "450GB/s", "intra_latency": "300ns", "nic_bandwidth": "50GB/s"}
     flat = plain_nodes(num_nodes, ranks_per_node, nics_per_node, nic_latency="1us", **own)
     return replace(flat, **{"in_network_reduction": True, **fields})
@@ -65,7 +64,7 @@ def test_over_nodes_parts_are_scattered_in_the_node_go_round_by_the_cards_and_ar
     in_node = 600_000 + transfer_ps(2**30, 450 * 10**9 * 85 // 100)
     ring_step = 2_000_000 + transfer_ps(2 * 2**30 // 8 // 4, 50 * 10**9)  # two ranks share a card
 
-    def time(collective: str) -> int:
+    def time(collective):
         return in_network_ps(collective, 2**30, topology, range(32))
 
     assert time("reduce_scatter") == time("all_gather") == in_node + 3 * ring_step
@@ -81,7 +80,7 @@ def test_with_one_rank_in_each_node_it_is_our_ring(collective, nbytes, num_nodes
     assert time == simulate("ring", nbytes=nbytes, topology=topology, collective=collective).time_ps
 
 
-def leaves(num_leaves: int, ranks_per_leaf: int, num_spines: int, **fields: Any) -> Topology:
+def leaves(num_leaves: int, ranks_per_leaf: int, num_spines: int, **fields) -> Topology:
     rates = {"bandwidth": "100Gbps", "uplink_bandwidth": "200Gbps", "latency": "2us"}
     shape = {"num_ranks": num_leaves * ranks_per_leaf, "hosts_per_leaf": ranks_per_leaf}
     flat = Topology.leaf_spine(**shape, num_spines=num_spines, **rates)

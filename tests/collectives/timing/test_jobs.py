@@ -1,7 +1,5 @@
 """Jobs: who takes part, where, beside whom, and by which model."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,10 +30,7 @@ def test_a_job_alone_takes_what_it_takes_at_any_time(topology, name, nbytes, sta
 
 @given(half=st.integers(1, 6), nbytes=st.integers(0, 10**6), name=st.sampled_from(ALL_REDUCE))
 def test_jobs_of_other_ranks_on_a_switch_do_not_disturb_each_other(half, nbytes, name):
-    jobs = [
-        Job(name, nbytes, placement=range(half)),
-        Job(name, nbytes // 2, placement=range(half, 2 * half)),
-    ]
+    jobs = [Job(name, nbytes, placement=range(half)), Job(name, nbytes // 2, placement=range(half, 2 * half))]
 
     together = simulate_jobs(jobs, topology=switch(2 * half))
 
@@ -45,7 +40,7 @@ def test_jobs_of_other_ranks_on_a_switch_do_not_disturb_each_other(half, nbytes,
 
 @given(topology=networks(max_ranks=10), data=st.data())
 def test_a_list_of_places_is_what_the_names_stand_for(topology, data):
-    name: Any = data.draw(st.sampled_from(["packed", "round_robin"]))
+    name = data.draw(st.sampled_from(["packed", "round_robin"]))
     by_name = simulate("ring", nbytes=1000, topology=topology, placement=name)
 
     assert by_name == simulate("ring", nbytes=1000, topology=topology, placement=places(name, topology))

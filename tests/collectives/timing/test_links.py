@@ -48,7 +48,7 @@ def cases(draw: st.DrawFn) -> tuple[Topology, Job, list[Condition]]:
     if CONTRACTS[chosen.collective].equal_parts:
         nbytes -= nbytes % (len(hosts) * itemsize)
     slow = draw(st.dictionaries(st.sampled_from(places), st.sampled_from([1, 1.5, 3]), max_size=2))
-    conditions: list[Condition] = [Straggler(rank, factor) for rank, factor in slow.items()]
+    conditions = [Straggler(rank, factor) for rank, factor in slow.items()]
     if draw(st.booleans()) and topology.num_links:
         link = draw(st.integers(0, topology.num_links - 1))
         conditions.append(LinkChange(link, "1us", draw(st.sampled_from([0.25, 1, 2]))))

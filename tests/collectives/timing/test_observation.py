@@ -24,8 +24,7 @@ Events: TypeAlias = list[dict[str, Any]]
 
 
 def events_of(run: Run) -> Events:
-    events: Events = json.loads(run.trace.to_json(), parse_float=Decimal)["traceEvents"]
-    return events
+    return json.loads(run.trace.to_json(), parse_float=Decimal)["traceEvents"]
 
 
 @st.composite
@@ -113,7 +112,7 @@ def test_a_trace_is_whole_its_spans_fit_and_its_bytes_are_those_of_links(run):
 
 def test_what_takes_too_long_to_be_observed_is_refused():
     host = Topology.host(num_ranks=12, bandwidth=1, memory_bandwidth=1, latency=0)
-    asked: Any = {"nbytes": 419_256, "topology": host, "engine": "events"}
+    asked = {"nbytes": 419_256, "topology": host, "engine": "events"}
 
     assert simulate("naive", **asked).time_ps > 2**63
     with pytest.raises(NotSupportedError, match=r"53 days.*; expected a faster network"):
@@ -178,10 +177,7 @@ def test_the_same_seed_gives_the_same_bytes_in_every_process():
 
 def test_jobs_have_a_trace_each_on_one_clock():
     runs = simulate_jobs(
-        [
-            Job("ring", nbytes=4000, placement=(0, 1)),
-            Job("ring", nbytes=4000, placement=(2, 3), start="1ms"),
-        ],
+        [Job("ring", nbytes=4000, placement=(0, 1)), Job("ring", nbytes=4000, placement=(2, 3), start="1ms")],
         topology=switch(4),
         observe=True,
     )

@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +7,7 @@ from collectives.timing.floor import BelowFloorError, check_floor
 from tests.given import switch
 
 
-def halving_doubling(world_size: int, step: Any) -> int:
+def halving_doubling(world_size: int, step) -> int:
     return 2 * sum(step(1 << level) for level in range(world_size.bit_length() - 1))
 
 
@@ -52,7 +50,7 @@ def test_on_a_switch_a_program_takes_exactly_its_closed_form(
         engine=engine,
     )
 
-    def step(chunks: int) -> int:
+    def step(chunks):
         return 2 * latency_us * 10**6 - (-chunks * chunk * 10**12 // bandwidth)
 
     assert run.time_ps == time_ps(world_size, num_chunks, step)
@@ -70,7 +68,7 @@ def test_messages_that_meet_one_after_another_are_refused_by_makespan_and_left_t
 def test_a_program_without_an_array_form_is_stacked():
     ring = resolve_algorithm("ring")
 
-    def plain(rank: int, world_size: int) -> Any:
+    def plain(rank, world_size):
         yield from ring(rank, world_size)
 
     run = simulate(plain, nbytes=1000, topology=switch(7))
@@ -81,7 +79,7 @@ def test_a_program_without_an_array_form_is_stacked():
     )
 
 
-def both_receive(rank: int, world_size: int) -> Any:
+def both_receive(rank: int, world_size: int):
     yield RecvReduce(1 - rank, 0)
 
 
@@ -103,7 +101,7 @@ def test_bandwidths_are_those_of_nccl_tests():
     assert run.busbw == run.algbw * 2 * 63 / 64
 
 
-def pauses(rank: int, world_size: int) -> Any:
+def pauses(rank: int, world_size: int):
     yield ()
     yield Copy(0, 0)
     yield from resolve_algorithm("ring")(rank, world_size)

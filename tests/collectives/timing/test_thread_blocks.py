@@ -1,7 +1,5 @@
 """Thread blocks: what a file says of them, of channels and its protocol counts, or is named as left out."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,7 +44,7 @@ def all_pairs(num_ranks: int, channels: int, protocol: str = "Simple") -> Algori
     return from_msccl_xml(text.replace('proto="Simple"', f'proto="{protocol}"'))
 
 
-def time_ps(algorithm: Algorithm, nbytes: int, bandwidth: str = "10000GB/s", **counted: Any) -> int:
+def time_ps(algorithm: Algorithm, nbytes: int, bandwidth: str = "10000GB/s", **counted) -> int:
     return simulate(algorithm, nbytes=nbytes, topology=network(4, bandwidth), **counted).time_ps
 
 

@@ -17,7 +17,7 @@ US = parse_time("1us")
 ARRIVING = TransportModel("arriving", reduces="arriving")
 
 
-def time_of(program: Any, model: str | TransportModel, engine: Any = "events", **options: Any) -> int:
+def time_of(program, model: str | TransportModel, engine="events", **options) -> int:
     nbytes = options.pop("nbytes", 3000)
     options = {"topology": SWITCH, "transport_model": model, "engine": engine, **options}
     return simulate(program, nbytes=nbytes, **options).time_ps
@@ -39,7 +39,7 @@ def forwarded(rank: int, world_size: int) -> Any:
 def test_sends_that_are_awaited_late_share_the_link():
     assert time_of(forwarded, "ideal") == time_of(forwarded, "gloo") == 6 * US
 
-    def end_of_rank_1(model: str) -> int:
+    def end_of_rank_1(model):
         run = simulate(forwarded, nbytes=3000, topology=SWITCH, transport_model=model, observe=True)
         (received,) = (span for span in run.trace.spans if span.rank == 1 and span.name == "step 0")
         return int(received.end_ps)
@@ -48,7 +48,7 @@ def test_sends_that_are_awaited_late_share_the_link():
     assert end_of_rank_1("gloo") == 6 * US
 
 
-def time_of_steps(program: Algorithm, model: str, engine: Any) -> int:
+def time_of_steps(program: Algorithm, model: str, engine) -> int:
     """Return the time of *program*, which is no collective, and so not to be had by `simulate`."""
     job = Job("tree", 3000, collective="broadcast", software=Software(model))
     return evaluate(replace(plan(job, Scenario(SWITCH)), algorithm=program), engine).time_ps
@@ -73,7 +73,7 @@ def overwrites(rank: int, world_size: int, *, reduces: bool, begins: str) -> Any
 def test_a_plain_receive_is_posted_after_the_sends_that_read_its_memory(engine):
     """A reduction is received meanwhile, and written when they are over."""
 
-    def time(reduces: bool, model: str) -> int:
+    def time(reduces, model):
         return time_of_steps(overwrites.with_parameters(reduces=reduces, begins="waiting"), model, engine)
 
     for model in ("gloo", "ideal"):

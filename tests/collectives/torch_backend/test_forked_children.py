@@ -34,7 +34,7 @@ def in_child(call: Callable[[], object]) -> str:
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
 
-    def run() -> None:
+    def run():
         try:
             theirs.send(f"returned {call()}")
         except BaseException as error:
@@ -43,7 +43,7 @@ def in_child(call: Callable[[], object]) -> str:
     child = context.Process(target=run)
     child.start()
     assert ours.poll(15), "the child hangs"
-    said: str = ours.recv()
+    said = ours.recv()
     child.join()
     return said
 
@@ -53,7 +53,7 @@ def calls_in_children(rank: int, world_size: int, carrier: str, is_used: bool) -
     if is_used:
         dist.all_reduce(torch.ones(4), group=group)
     total, said = torch.full((4,), rank + 1.0), {}
-    work: Any = dist.all_reduce(total, group=group, async_op=True) if rank == 0 else None
+    work = dist.all_reduce(total, group=group, async_op=True) if rank == 0 else None
     if rank == 0:
         for name, call in CALLS.items():
             said[name] = in_child(lambda call=call: call(group, work))

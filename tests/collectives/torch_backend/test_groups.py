@@ -21,11 +21,11 @@ from collectives.virtual import run
 from tests.given import switch
 
 
-def meet(store: Any, world_size: int, seconds: float = 20.0, without: int | None = None) -> dict[int, Any]:
+def meet(store, world_size: int, seconds: float = 20.0, without: int | None = None) -> dict[int, Any]:
     """Return what each rank gets, a store or an error; *without* never comes."""
-    found: dict[int, Any] = {}
+    found = {}
 
-    def come(rank: int) -> None:
+    def come(rank):
         try:
             found[rank] = fresh_store(store, rank, world_size, seconds)
         except CollectiveTimeoutError as error:
@@ -69,14 +69,14 @@ def test_a_rank_that_is_alone_has_nobody_to_agree_with():
 
 
 def test_a_group_on_rank_threads_takes_them_and_shows_them():
-    def work(rank: int) -> Any:
+    def work(rank):
         options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
         options.config.min_ctas, options.config.cga_cluster_size = 4, 2
         dist.init_process_group("nccl", pg_options=options)
-        group: Any = dist.new_group(backend="nccl", pg_options=dist.ProcessGroupNCCL.Options())
+        group = dist.new_group(backend="nccl", pg_options=dist.ProcessGroupNCCL.Options())
         tensor = torch.ones(1)
         dist.all_reduce(tensor, group=group)
-        shown = dist.group.WORLD._get_backend(torch.device("cuda")).options  # type: ignore[union-attr]
+        shown = dist.group.WORLD._get_backend(torch.device("cuda")).options
         return tensor.item(), shown.config.min_ctas, group.options.is_high_priority_stream
 
     assert run(work, network=switch(2)).results == [(2.0, 4, False)] * 2
@@ -104,7 +104,7 @@ def test_those_in_place_of_nccls_have_its_fields_and_no_others():
     assert is_of_nccl(options)
     assert options.config.min_ctas == -(2**31)
     with pytest.raises(AttributeError):
-        options.config.min_cta = 4  # type: ignore[attr-defined]
+        options.config.min_cta = 4
 
 
 def test_a_file_is_the_main_module_of_this_process_while_it_runs(tmp_path):

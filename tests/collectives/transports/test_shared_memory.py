@@ -3,7 +3,6 @@
 import platform
 import random
 import time
-from typing import Any
 
 import pytest
 import torch
@@ -86,7 +85,7 @@ def test_what_is_lent_is_not_overwritten_before_it_is_read(pool):
 def _overwritten_while_lent(rank: int, world_size: int) -> float:
     """Send what another rank, which is late, has not yet read when something else comes there."""
     communicator = connect(algorithm="ring", transport="shm", timeout=30)
-    transport = communicator.launcher.transport  # type: ignore[attr-defined]
+    transport = communicator.launcher.transport
     data = communicator.zeros(700_000, torch.float32).fill_(rank)
     buffer = Buffer(Chunking(len(data), 1, 4), data)
     steps = {0: [Send(1, 0), Recv(2, 0)], 1: [Recv(0, 0)], 2: [Send(0, 0)]}[rank]
@@ -115,7 +114,7 @@ def _twice_of_one_memory(rank: int, world_size: int) -> tuple[int, int, bool]:
     first = tensor.data_ptr()
     del tensor
     second = communicator.zeros(900, torch.float32).data_ptr()
-    return first, second, communicator.launcher.memory(1 << 40) is not None  # type: ignore[attr-defined]
+    return first, second, communicator.launcher.memory(1 << 40) is not None
 
 
 def test_what_has_no_shared_memory_is_refused_by_name(pool):
@@ -166,7 +165,7 @@ def _chosen_on_hosts(rank: int, world_size: int) -> list[str]:
     chosen = []
     for host in (rank // 2, rank % 2, 0):
         with as_if_on_host(host):
-            launcher: Any = connect(transport="shm").launcher
+            launcher = connect(transport="shm").launcher
             chosen.append(str(launcher.selector.select("all_reduce", 1 << 20)))
     return chosen
 

@@ -69,7 +69,7 @@ def test_policy(name, before, after):
     """Those of Gloo that have the usual policy get the one that interrupts nobody."""
     ready, over = threading.Event(), threading.Event()
 
-    def run() -> None:
+    def run():
         Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
         os.sched_setscheduler(0, getattr(os, before), os.sched_param(0))
         ready.set()

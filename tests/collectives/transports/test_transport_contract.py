@@ -25,9 +25,7 @@ Over = Callable[[Sequence[Scenario], int, str, WorkerPool], list[Any]]
 """Play scenarios on so many ranks by an algorithm; return what each rank returned."""
 
 
-def over_threads(
-    scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: Any = None
-) -> list[Any]:
+def over_threads(scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool=None) -> list[Any]:
     return run_threads(
         lambda transport: play(Communicator(ProgramLauncher(transport, algorithm)), scenarios),
         world_size,
@@ -36,12 +34,12 @@ def over_threads(
 
 
 def in_virtual_time(model: str) -> Over:
-    def over(scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool) -> list[Any]:
+    def over(scenarios, world_size, algorithm, pool):
         cluster = Cluster(switch(world_size, "10Gbps", "1us"), compute={"poll": 10_000_000})
         meeting_point = MeetingPoint(cluster.network, transport_model=transport_model(model))
-        progress: dict[int, RankProgress] = {}
+        progress = {}
 
-        def run(rank: int) -> Any:
+        def run(rank):
             rank_thread = Cluster.current()
             assert rank_thread is not None
             of_rank = progress.setdefault(rank, RankProgress(rank_thread))
@@ -57,26 +55,26 @@ def in_processes(play_on_rank: Callable[..., Any]) -> Over:
     return lambda scenarios, world_size, *more: more[-1].run(play_on_rank, world_size, scenarios, *more[:-1])
 
 
-def _on_streams(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:
+def _on_streams(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str):
     group = dist.group.WORLD
     reports = StoreReports(group.get_group_store(), "streams", rank, world_size)
     transport = NcclTransport(group, torch.device("cpu"), reports.explain)
     return play(Communicator(ProgramLauncher(transport, algorithm)), scenarios)
 
 
-def _on_gloo(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:
+def _on_gloo(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str):
     return play(connect(algorithm=algorithm, timeout=30), scenarios)
 
 
-def _natively(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:
+def _natively(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str):
     return play(connect(algorithm="native", timeout=30), scenarios)
 
 
-def _in_shared_memory(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:
+def _in_shared_memory(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str):
     return play(connect(algorithm=algorithm, transport="shm", timeout=30), scenarios)
 
 
-def _on_two_hosts(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:
+def _on_two_hosts(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str):
     with as_if_on_host(rank % 2):
         return _in_shared_memory(rank, world_size, scenarios, algorithm)
 
@@ -92,22 +90,10 @@ TRANSPORTS = [
 ]
 NATIVE = pytest.param(NATIVELY, id="native", marks=pytest.mark.distributed)
 ALGORITHMS = (
-    "naive",
-    "bucket",
-    "bucket:colors=4",
-    "chain",
-    "direct",
-    "direct:segments=3",
-    "double_binary_tree",
-    "halving_doubling",
-    "hierarchical:ranks_per_node=2,outer=tree",
-    "one_shot",
-    "ring:channels=3",
-    "recursive_doubling",
-    "ring",
-    "swing",
-    "tree",
-)
+    "naive", "bucket", "bucket:colors=4", "chain", "direct", "direct:segments=3", "double_binary_tree",
+    "halving_doubling", "hierarchical:ranks_per_node=2,outer=tree", "one_shot", "ring:channels=3",
+    "recursive_doubling", "ring", "swing", "tree",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -157,7 +143,7 @@ def test_communicators_on_one_group_do_not_mix_and_a_wait_for_one_lets_the_other
     assert pool.run(_crosswise, 3, transports) == [(3.0, 6.0)] * 3
 
 
-def _crosswise(rank: int, world_size: int, transports: Any) -> tuple[float, float]:
+def _crosswise(rank: int, world_size: int, transports) -> tuple[float, float]:
     first, second = (connect(algorithm="ring", transport=own, timeout=10) for own in transports)
     a, b = torch.ones(5000), torch.full((5000,), 2.0)
     if rank == 0:

@@ -41,7 +41,7 @@ def whole(world_size: int, count: int, dtype: torch.dtype) -> torch.Tensor:
     return total
 
 
-def all_reduce_sums_every_dtype_and_size(communicator: Communicator) -> Any:
+def all_reduce_sums_every_dtype_and_size(communicator: Communicator):
     for count in (0, 1, 3, 1000):
         for dtype in carried(communicator, DTYPES):
             tensor = part(communicator.rank, count, dtype)
@@ -49,14 +49,14 @@ def all_reduce_sums_every_dtype_and_size(communicator: Communicator) -> Any:
             assert torch.equal(tensor, whole(communicator.world_size, count, dtype)), (count, dtype)
 
 
-def rounding_depends_on_the_algorithm_alone(communicator: Communicator) -> Any:
+def rounding_depends_on_the_algorithm_alone(communicator: Communicator):
     generator = torch.Generator().manual_seed(communicator.rank)
     tensor = torch.randn(1001, generator=generator)
     communicator.all_reduce(tensor)
     return tensor.numpy().tobytes()
 
 
-def several_in_flight_do_not_mix_in_whatever_order_ranks_poll_and_wait(communicator: Communicator) -> Any:
+def several_in_flight_do_not_mix_in_whatever_order_ranks_poll_and_wait(communicator: Communicator):
     """Several of one size, too, which only their order tells apart."""
     choose, counts = random.Random(communicator.rank), (1, 50, 21, 200, 50, 33, 50)
     for _ in range(5):
@@ -71,7 +71,7 @@ def several_in_flight_do_not_mix_in_whatever_order_ranks_poll_and_wait(communica
             assert torch.equal(tensor, whole(p, counts[n], torch.float32) + n * p)
 
 
-def polling_completes_what_is_in_flight(communicator: Communicator) -> Any:
+def polling_completes_what_is_in_flight(communicator: Communicator):
     tensor = torch.ones(2000)
     work = communicator.all_reduce(tensor, async_op=True)
     while not work.is_completed():
@@ -79,7 +79,7 @@ def polling_completes_what_is_in_flight(communicator: Communicator) -> Any:
     assert torch.equal(tensor, torch.full((2000,), float(communicator.world_size)))
 
 
-def a_barrier_returns(communicator: Communicator) -> Any:
+def a_barrier_returns(communicator: Communicator):
     for _ in range(3):
         communicator.barrier()
 

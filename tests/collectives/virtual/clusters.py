@@ -38,7 +38,7 @@ def rank_thread() -> RankThread:
     return current
 
 
-def in_group(work: Work, num_ranks: int, backend: str = "gloo", **options: Any) -> VirtualRun:
+def in_group(work: Work, num_ranks: int, backend: str = "gloo", **options) -> VirtualRun:
     """Run *work* on ranks of one process group, on a switch if *options* say no network."""
 
     @functools.wraps(work)  # whose module says whether ranks get devices
@@ -49,12 +49,12 @@ def in_group(work: Work, num_ranks: int, backend: str = "gloo", **options: Any) 
     return run(on_rank, num_ranks, **{"network": switch(num_ranks), **options})
 
 
-def on_gpus(work: Any, num_ranks: int, network: Any = "dgx-h100", **options: Any) -> VirtualRun:
+def on_gpus(work, num_ranks: int, network="dgx-h100", **options) -> VirtualRun:
     """Run *work* on ranks that compute on GPUs."""
     return run(work, num_ranks, network, compute=Roofline(options.pop("device", "h100")), **options)
 
 
-def check_folded(work: Work, num_ranks: int, **options: Any) -> VirtualRun:
+def check_folded(work: Work, num_ranks: int, **options) -> VirtualRun:
     """Check that *work* takes as long folded as with a thread for each rank; return the folded run."""
     folded, unfolded = (on_gpus(work, num_ranks, fold=fold, **options) for fold in (True, False))
 

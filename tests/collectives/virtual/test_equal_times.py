@@ -38,8 +38,7 @@ def check_without_data(script: TrainingScript | StockScript) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in SHORT else pytest.mark.costly) for name in STOCK_SCRIPTS],
+    "name", [pytest.param(name, marks=() if name in SHORT else pytest.mark.costly) for name in STOCK_SCRIPTS]
 )
 def test_a_stock_script_takes_as_long_without_data_as_with_data(name):
     check_without_data(STOCK_SCRIPTS[name])

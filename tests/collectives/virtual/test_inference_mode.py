@@ -1,7 +1,5 @@
 """Inference mode around collectives and views: the numbers are those without it."""
 
-from typing import Any
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -49,7 +47,7 @@ def _validated(model: nn.Module, device: str) -> dict[str, list[float]]:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("compute", [None, "h100"])
 def test_collectives_and_views_give_the_same_in_inference_mode(device, compute):
-    def work(rank: int) -> Any:
+    def work(rank):
         dist.init_process_group("gloo")
         model = _model(device)
         with torch.no_grad():

@@ -4,7 +4,6 @@ import os
 import signal
 import threading
 import time
-from typing import Any
 
 import pytest
 import torch
@@ -85,7 +84,7 @@ def test_a_rank_killed_at_any_time_is_named_with_that_time_or_was_through_by_the
 def test_a_rank_that_dies_while_it_computes_has_lived_until_then_and_not_longer():
     lived = []
 
-    def work(rank: int) -> str:
+    def work(rank):
         try:
             for _ in range(10):
                 rank_thread().charge_ps(1000)
@@ -104,7 +103,7 @@ def test_a_rank_that_dies_while_it_computes_has_lived_until_then_and_not_longer(
 @settings(max_examples=settings.default.max_examples // 4)
 @given(death_ns=st.integers(1, 40_000).filter(lambda death_ns: death_ns % 8000), victim=st.integers(0, 2))
 def test_of_what_a_dead_rank_had_posted_only_messages_under_way_arrive(death_ns, victim):
-    def work(rank: int) -> int:
+    def work(rank):
         dist.init_process_group()
         handle = dist.all_reduce(torch.ones(3 * 12_500), async_op=True)
         if rank == victim:
@@ -177,7 +176,7 @@ def test_a_link_that_fails_is_told_with_what_every_rank_does_and_where(tmp_path)
 
 
 def test_of_very_many_ranks_the_report_shows_the_first_the_dead_and_who_waits_where():
-    def work(rank: int) -> None:
+    def work(rank):
         dist.init_process_group()
         for _ in range(2):
             dist.barrier()
@@ -196,7 +195,7 @@ def test_of_very_many_ranks_the_report_shows_the_first_the_dead_and_who_waits_wh
 
 @pytest.mark.parametrize("inside", ["a collective", "a computation"])
 def test_an_interrupt_stops_a_run_with_faults_at_once(inside):
-    def work(rank: int) -> None:
+    def work(rank):
         dist.init_process_group()
         if rank == 0:
             os.kill(os.getpid(), signal.SIGINT)
@@ -225,7 +224,7 @@ def train(rank: int) -> tuple[torch.Tensor, list[float]]:
     return model.module.weight.detach(), times
 
 
-def trained(*conditions: Any) -> Any:
+def trained(*conditions):
     return run(train, ranks=3, conditions=conditions)
 
 
@@ -233,8 +232,7 @@ def meet(rank: int) -> bytes:
     dist.init_process_group("gloo")
     store = dist.distributed_c10d._get_default_store()
     store.set(f"rank {rank}", str(rank))
-    met: bytes = store.get(f"rank {(rank + 1) % 3}")
-    return met
+    return store.get(f"rank {(rank + 1) % 3}")
 
 
 def test_a_slow_store_changes_times_and_no_results():
@@ -273,7 +271,7 @@ def test_a_clock_that_is_set_tells_another_time_and_changes_nothing_else():
     assert set_back.results[0][1] == sorted(set_back.results[0][1])
 
 
-def on_two(*conditions: Any) -> None:
+def on_two(*conditions) -> None:
     run(make_calls, network=switch(2), conditions=conditions)
 
 
@@ -286,7 +284,7 @@ def on_two(*conditions: Any) -> None:
         (lambda: DeadRank(1, at="soon"), "soon"),
         (lambda: MessageDelay("50us", seed=-1), "seed"),
         (lambda: FailingCode(0, iteration=0), ""),
-        (lambda: FailingCode(0, where="nowhere"), ""),  # type: ignore[arg-type]
+        (lambda: FailingCode(0, where="nowhere"), ""),
         (lambda: AbortedGroup(0, iteration=-1), ""),
         (lambda: ClockJump(0, by=float("nan")), ""),
         (lambda: SlowStore("1ms", seed=-1), ""),

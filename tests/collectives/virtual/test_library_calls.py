@@ -56,8 +56,8 @@ def test_so_it_does_on_the_streams_of_a_gpu(collective, megabytes):
     topology = NETWORKS["dgx-h100"].topology(16)
     nbytes = megabytes * 2**20
 
-    def seconds(times: int) -> float:
-        def script(rank: int) -> None:
+    def seconds(times):
+        def script(rank):
             dist.init_process_group("nccl")
             call(collective, nbytes // 4, "cuda", times)
             torch.cuda.synchronize()
@@ -71,8 +71,8 @@ def test_so_it_does_on_the_streams_of_a_gpu(collective, megabytes):
 def test_two_at_once_that_share_cards_take_longer_than_one():
     topology = NETWORKS["dgx-h100"].topology(16)
 
-    def seconds(groups: list[list[int]]) -> float:
-        def script(rank: int) -> None:
+    def seconds(groups):
+        def script(rank):
             made = [dist.new_group(ranks) for ranks in groups]
             works = [
                 dist.all_reduce(torch.zeros(2**19), group=group, async_op=True)
@@ -103,4 +103,4 @@ def test_two_at_once_that_share_cards_take_longer_than_one():
 )
 def test_what_a_run_cannot_be_timed_by_is_refused(network, counted, message):
     with pytest.raises(NotSupportedError, match=message):
-        run(lambda rank: None, 8, network, **counted)  # type: ignore[arg-type]
+        run(lambda rank: None, 8, network, **counted)

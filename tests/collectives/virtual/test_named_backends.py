@@ -1,7 +1,5 @@
 """Backends that a script names: what they refuse or get wrong does not pass in virtual time."""
 
-from typing import Any
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -41,10 +39,10 @@ REFUSED = {
 }
 
 
-def on_two_ranks(backend: str, call: Any, **options: Any) -> Any:
+def on_two_ranks(backend: str, call, **options):
     """Run *call* on two ranks with GPUs, in a group of *backend*."""
 
-    def work(rank: int) -> None:
+    def work(rank):
         dist.init_process_group(backend)
         call()
 
@@ -62,7 +60,7 @@ def test_what_the_named_backend_refuses_or_gets_wrong_is_refused_unless_the_run_
 
 @pytest.mark.parametrize(("backend", "lenient"), [("gloo", False), ("gloo", True), ("nccl", False)])
 def test_whoever_waits_for_a_message_over_gloo_by_looking_waits_for_ever(backend, lenient):
-    def work(rank: int) -> bool:
+    def work(rank):
         dist.init_process_group(backend)
         call = dist.irecv(torch.ones(3), 1) if rank == 0 else dist.isend(torch.ones(3), 0)
         while not call.is_completed():
@@ -77,7 +75,7 @@ def test_whoever_waits_for_a_message_over_gloo_by_looking_waits_for_ever(backend
 
 
 def test_what_nccl_moves_otherwise_or_does_not_know_is_named():
-    def call() -> None:
+    def call():
         tensor = torch.ones(4, 6, device="cuda").t()
         dist.send(tensor, 1) if dist.get_rank() == 0 else dist.recv(tensor, 0)
         dist.all_reduce(torch.ones(3))

@@ -24,13 +24,13 @@ OPTIONS = {"overhead": "1us", "arrival_overhead": "3us", "reduction_bandwidth": 
 
 
 def waited(
-    ranks: int, meanwhile: Callable[[Any, Any], None] | None = None, algorithm: str = "ring", **options: Any
+    ranks: int, meanwhile: Callable[[Any, Any], None] | None = None, algorithm: str = "ring", **options
 ) -> set[int]:
     """Return how long *ranks* wait for a sum that they ask for together and, unless *meanwhile* is none,
     come back to after a millisecond in which they do that with their communicator and the call.
     """
 
-    def work(rank: int) -> int:
+    def work(rank):
         own, thread = communicator(algorithm), rank_thread()
         thread.charge_ps(MS - thread.now_ps())
         summed = own.all_reduce(torch.ones(1200), async_op=True)
@@ -43,7 +43,7 @@ def waited(
     return set(run(work, ranks, switch(ranks), **options).results)
 
 
-def communicator(algorithm: Any = "ring") -> Communicator:
+def communicator(algorithm="ring") -> Communicator:
     dist.init_process_group("testbed")
     own = connect(algorithm=algorithm)
     own.barrier()
@@ -53,24 +53,24 @@ def communicator(algorithm: Any = "ring") -> Communicator:
 @pytest.mark.parametrize("model", ["ideal", "gloo"])
 @pytest.mark.parametrize("algorithm", ["ring", "tree", "recursive_doubling", "direct", "double_binary_tree"])
 def test_ranks_that_wait_at_once_take_what_is_simulated(algorithm, model):
-    options: dict[str, Any] = {"transport_model": model, **OPTIONS}
+    options = {"transport_model": model, **OPTIONS}
 
     expected = simulate(algorithm, nbytes=BYTES, itemsize=4, topology=switch(4), **options)
 
     assert max(waited(4, algorithm=algorithm, **options)) == expected.time_ps
 
 
-def nothing(own: Any, summed: Any) -> None:
+def nothing(own, summed) -> None:
     pass
 
 
-def five_polls(own: Any, summed: Any) -> None:
+def five_polls(own, summed) -> None:
     for _ in range(5):
         rank_thread().charge_ps(MS // 10)
         own.poll()
 
 
-def five_tests(own: Any, summed: Any) -> None:
+def five_tests(own, summed) -> None:
     for _ in range(5):
         rank_thread().charge_ps(MS // 10)
         summed.is_completed()
@@ -99,7 +99,7 @@ def test_a_rank_that_computes_advances_nothing_but_by_polls_and_tests(
 
 @pytest.mark.parametrize(("model", "expected"), [("ideal", 4 * HALF), ("gloo", 4 * HALF - STEP)])
 def test_what_is_posted_beside_shares_the_link(model, expected):
-    def work(rank: int) -> int:
+    def work(rank):
         own, thread = communicator(), rank_thread()
         began_ps = thread.now_ps()
         works = [own.all_reduce(torch.ones(1200), async_op=True) for _ in range(2)]
@@ -111,7 +111,7 @@ def test_what_is_posted_beside_shares_the_link(model, expected):
 
 
 def test_what_collectives_reduce_is_not_computed_by_the_script():
-    def work(rank: int) -> None:
+    def work(rank):
         summed = communicator().all_reduce(torch.ones(1200), async_op=True)
         summed.is_completed()
         summed.wait()
@@ -129,7 +129,7 @@ def test_what_collectives_reduce_is_not_computed_by_the_script():
     st.sampled_from(["ring", "recursive_doubling", "tree", "direct"]),
 )
 def test_results_are_the_same_whatever_ranks_compute_meanwhile(ranks, counts, seed, algorithm):
-    def work(rank: int) -> list[float]:
+    def work(rank):
         own, thread = communicator(algorithm), rank_thread()
         draw = torch.Generator().manual_seed(seed + rank)
         tensors = [torch.arange(count, dtype=torch.float64) * (rank + 1) for count in counts]
@@ -148,7 +148,7 @@ def test_results_are_the_same_whatever_ranks_compute_meanwhile(ranks, counts, se
 
 
 def test_the_report_says_which_model_and_what_software_costs():
-    def work(rank: int) -> None:
+    def work(rank):
         communicator()
 
     report = run(work, 2, switch(2), transport_model="gloo", **OPTIONS).report
@@ -163,7 +163,7 @@ def test_the_report_says_which_model_and_what_software_costs():
 def test_what_gloo_runs_takes_as_long_as_simulated_and_goes_on_while_its_rank_computes(nbytes, ranks):
     topology = switch(ranks)
 
-    def work(rank: int, busy_ps: int) -> Any:
+    def work(rank, busy_ps):
         dist.init_process_group()
         tensor = torch.ones(nbytes // 4)
         handle = dist.all_reduce(tensor, async_op=True)
@@ -174,7 +174,7 @@ def test_what_gloo_runs_takes_as_long_as_simulated_and_goes_on_while_its_rank_co
     expected = simulate(
         "native", nbytes=nbytes, itemsize=4, topology=topology, transport_model="gloo", **OPTIONS
     )
-    asked: dict[str, Any] = {"algorithm": "native", "transport_model": "gloo", **OPTIONS}
+    asked = {"algorithm": "native", "transport_model": "gloo", **OPTIONS}
     alone = run(lambda rank: work(rank, 0), ranks, topology, **asked)
     busy = run(lambda rank: work(rank, expected.time_ps), ranks, topology, **asked)
 

@@ -2,7 +2,6 @@
 
 import json
 import random
-from typing import Any
 
 import pytest
 import torch
@@ -30,7 +29,7 @@ def all_reduce_ps(num_ranks: int, nbytes: int) -> int:
 @given(charges=st.lists(st.lists(st.integers(0, 10**7), min_size=4, max_size=4), max_size=4))
 @settings(max_examples=20)
 def test_each_iteration_is_what_was_computed_and_what_was_waited(charges):
-    def train(rank: int) -> None:
+    def train(rank):
         dist.init_process_group("nccl")
         parameter = torch.nn.Parameter(torch.zeros(100))
         optimizer = torch.optim.SGD([parameter], lr=0.1)
@@ -54,7 +53,7 @@ def test_each_iteration_is_what_was_computed_and_what_was_waited(charges):
 
 
 def test_the_steady_iteration_is_the_median_of_all_but_the_first():
-    def work(rank: int) -> None:
+    def work(rank):
         for charge in (900, 5, 7, 3, 6):
             rank_thread().charge_ps(charge)
             end_iteration()
@@ -160,7 +159,7 @@ def test_an_unknown_algorithm_is_refused_before_anything_runs():
 )
 @settings(max_examples=25)
 def test_runs_repeat_bit_for_bit_and_picosecond_for_picosecond(world_size, numel, charges):
-    def work(rank: int) -> Any:
+    def work(rank):
         dist.init_process_group()
         torch.manual_seed(rank)
         tensor = torch.randn(numel)
@@ -181,7 +180,7 @@ def test_runs_repeat_bit_for_bit_and_picosecond_for_picosecond(world_size, numel
 def test_a_trace_holds_what_was_charged_and_every_collective():
     trace = Trace()
 
-    def work(rank: int) -> None:
+    def work(rank):
         dist.init_process_group()
         rank_thread().charge("forward")
         dist.all_reduce(torch.ones(8))

@@ -1,7 +1,6 @@
 """The key-value store of the rank threads is one for all; waits for keys and calls end in virtual time."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from tests.given import switch
 
 
 def test_a_store_that_the_script_makes_is_one_for_all_ranks(tmp_path):
-    def work(rank: int) -> Any:
+    def work(rank):
         stores = [
             dist.TCPStore("localhost", 29501, 3, rank == 0),
             dist.TCPStore(host_name="localhost", port=29502, is_master=rank == 0),
@@ -37,7 +36,7 @@ def test_a_store_that_the_script_makes_is_one_for_all_ranks(tmp_path):
 
 
 def test_a_rendezvous_of_the_script_and_groups_made_by_hand_are_those_of_the_run():
-    def work(rank: int) -> Any:
+    def work(rank):
         store, own, size = next(dist.rendezvous("env://", rank, 2))
         store.set(f"key {own}", "value")
         store.wait([f"key {1 - own}"])
@@ -60,7 +59,7 @@ def test_a_rendezvous_of_the_script_and_groups_made_by_hand_are_those_of_the_run
 
 
 def test_waiting_for_a_key_of_the_store_takes_until_it_is_set():
-    def work(rank: int) -> Any:
+    def work(rank):
         store = c10d._get_default_store()
         if rank == 0:
             rank_thread().charge_ps(12_345)
@@ -72,7 +71,7 @@ def test_waiting_for_a_key_of_the_store_takes_until_it_is_set():
 
 
 def test_ranks_that_add_to_a_number_of_the_store_at_one_time_lose_nothing():
-    def work(rank: int) -> Any:
+    def work(rank):
         store = dist.TCPStore("localhost", 29501, 3, rank == 0)
         store.compare_set("winner", "", str(rank))
         return store.add("count", 1), store.get("winner")
@@ -85,7 +84,7 @@ def test_ranks_that_add_to_a_number_of_the_store_at_one_time_lose_nothing():
 
 @pytest.mark.parametrize("transport_model", ["ideal", "gloo"])
 def test_a_rank_waits_for_a_collective_as_long_as_its_group_wants_to(transport_model):
-    def work(rank: int) -> Any:
+    def work(rank):
         dist.init_process_group("gloo", timeout=timedelta(seconds=3))
         if rank == 1:
             rank_thread().charge_ps(10 * SECOND)
@@ -98,7 +97,7 @@ def test_a_rank_waits_for_a_collective_as_long_as_its_group_wants_to(transport_m
 
 
 def test_a_wait_may_have_a_time_of_its_own_and_the_call_goes_on_after_it():
-    def work(rank: int) -> Any:
+    def work(rank):
         if rank == 1:
             rank_thread().charge_ps(2 * SECOND)
         tensor = torch.ones(3)
@@ -113,7 +112,7 @@ def test_a_wait_may_have_a_time_of_its_own_and_the_call_goes_on_after_it():
 
 
 def test_whoever_gives_up_in_a_standstill_gets_the_deadlock_if_nobody_catches_it():
-    def work(rank: int) -> None:
+    def work(rank):
         dist.init_process_group("gloo", timeout=timedelta(seconds=3))
         if rank == 0:
             dist.barrier()
@@ -125,7 +124,7 @@ def test_whoever_gives_up_in_a_standstill_gets_the_deadlock_if_nobody_catches_it
 
 
 def test_waiting_for_keys_of_the_store_ends_after_the_time_that_is_given():
-    def work(rank: int) -> Any:
+    def work(rank):
         store = c10d._get_default_store()
         if rank == 1:
             rank_thread().charge_ps(3 * SECOND)

@@ -2,7 +2,6 @@
 
 import time
 from datetime import timedelta
-from typing import Any
 
 import pytest
 import torch
@@ -14,10 +13,10 @@ from tests.given import switch
 MINUTE = 60
 
 
-def comes_late(seconds: int, backend: str, given: timedelta | None, message: bool) -> Any:
+def comes_late(seconds: int, backend: str, given: timedelta | None, message: bool):
     """Return what ranks do of which rank 1 comes late to the second call."""
 
-    def work(rank: int) -> None:
+    def work(rank):
         dist.init_process_group(backend, timeout=given)
         tensor = torch.ones(4, device="cuda" if backend == "nccl" else "cpu")
         dist.all_reduce(tensor)
@@ -49,7 +48,7 @@ def test_a_rank_that_is_later_than_its_group_waits_ends_the_run(limit, condition
     backend, given, seconds = limit
     compute = Roofline("h100") if backend == "nccl" else None
 
-    def of(lateness: int) -> Any:
+    def of(lateness):
         work = comes_late(lateness, backend, given, message)
         return run(work, 3, network=switch(3), compute=compute, conditions=conditions)
 
@@ -64,7 +63,7 @@ def test_a_rank_that_is_later_than_its_group_waits_ends_the_run(limit, condition
 @pytest.mark.parametrize("compute", [None, Roofline("h100")], ids=["CPU", "GPU"])
 @pytest.mark.parametrize("posted", ["irecv", "isend"])
 def test_over_gloo_a_message_may_be_posted_long_before_its_rank_waits_for_it(posted, compute):
-    def work(rank: int) -> None:
+    def work(rank):
         dist.init_process_group("gloo")
         tensor = torch.ones(4)
         if rank == 0:
@@ -79,7 +78,7 @@ def test_over_gloo_a_message_may_be_posted_long_before_its_rank_waits_for_it(pos
 
 
 def test_over_gloo_a_rank_that_waits_for_a_message_too_long_ends_the_run():
-    def work(rank: int) -> None:
+    def work(rank):
         dist.init_process_group("gloo")
         if rank == 0:
             message = dist.irecv(torch.ones(4), 1)
@@ -94,7 +93,7 @@ def test_over_gloo_a_rank_that_waits_for_a_message_too_long_ends_the_run():
 
 
 def test_over_nccl_a_message_counts_from_its_call():
-    def work(rank: int) -> None:
+    def work(rank):
         dist.init_process_group("nccl")
         tensor = torch.ones(4, device="cuda")
         if rank == 0:

@@ -26,14 +26,14 @@ _READS: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
-def _run(work: Callable[[], Any]) -> Any:
+def _run(work: Callable[[], Any]):
     return run(lambda rank: work(), network=switch(1), compute=Roofline("h100"), fake=True).results[0]
 
 
 @pytest.mark.parametrize("copy", _COPIES)
 @pytest.mark.parametrize("read", _READS)
 def test_what_steers_by_an_unknown_integer_is_refused_by_name(copy, read):
-    def work() -> Any:
+    def work():
         tokens = torch.randn(8, 4, device="cuda")
         counts = torch.stack([(tokens.sum(1) > 0).sum(), (tokens.sum(1) <= 0).sum()])
         return _READS[read](_COPIES[copy](counts))
@@ -44,7 +44,7 @@ def test_what_steers_by_an_unknown_integer_is_refused_by_name(copy, read):
 
 
 def test_integers_that_are_known_are_known_in_copies():
-    def work() -> Any:
+    def work():
         counts = torch.tensor([3, 5], device="cuda") + 1
         return counts.cpu().tolist(), counts.cpu().numpy().tolist(), int(counts.to("cpu")[0])
 
@@ -52,7 +52,7 @@ def test_integers_that_are_known_are_known_in_copies():
 
 
 def test_unknown_numbers_are_nan_in_copies():
-    def work() -> Any:
+    def work():
         return torch.randn(64, device="cuda").cpu().isnan().all().item()
 
     assert _run(work) is True

@@ -49,9 +49,8 @@ class Recurrent(nn.LSTM):
     def __init__(self, width: int, bias: bool) -> None:
         super().__init__(width, width, bias=bias, batch_first=True)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        output: torch.Tensor = super().forward(x)[0]
-        return output
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x)[0]
 
 
 class Perceptron(nn.Module):
@@ -62,8 +61,7 @@ class Perceptron(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.down(nn.functional.gelu(self.up(x)))
-        return output
+        return self.down(nn.functional.gelu(self.up(x)))
 
 
 PIECES: dict[str, Callable[[int], nn.Module]] = {
@@ -132,7 +130,7 @@ class TrainingScript:
         dist.destroy_process_group()
 
     def _model(self) -> nn.Module:
-        pieces: list[nn.Module] = [PIECES[name](self.width) for name in self.pieces]
+        pieces = [PIECES[name](self.width) for name in self.pieces]
         if "checkpoint" in self.extras:
             pieces = [checkpoint_wrapper(piece) for piece in pieces]
         model = nn.Sequential(nn.Linear(self.width, self.width), *pieces).cuda()
@@ -177,7 +175,7 @@ class TrainingScript:
                     self._shard(model, mesh["data"], policy)
         return model
 
-    def _shard(self, model: nn.Module, mesh: Any, policy: MixedPrecisionPolicy) -> None:
+    def _shard(self, model: nn.Module, mesh, policy: MixedPrecisionPolicy) -> None:
         kept = self.system == "fsdp2 kept"
         for piece in model.children():
             if any(True for _ in piece.parameters()):
@@ -220,8 +218,7 @@ class TrainingScript:
             inputs = inputs.pin_memory()
         inputs = inputs.to("cuda", non_blocking=True)
         with torch.autocast("cuda", SHORT, enabled=self.precision == "autocast"):
-            loss: torch.Tensor = model(inputs).float().square().mean()
-        return loss
+            return model(inputs).float().square().mean()
 
     def _pipeline(self, rank: int) -> None:
         stage = PipelineStage(self._model(), rank, self.ranks, torch.device("cuda"))

@@ -34,7 +34,7 @@ def accumulate(parameter: nn.Parameter) -> None:
     (parameter * 2).sum().backward()
 
 
-def groups_of(parameters: Any, buckets: Any, order: Any, whole: bool = False) -> HookGroups:
+def groups_of(parameters, buckets, order, whole: bool = False) -> HookGroups:
     return HookGroups(parameters, buckets, order, [whole] * len(buckets), group_bytes=12)
 
 
@@ -43,7 +43,7 @@ def test_in_the_usual_order_each_gradient_comes_once_with_the_last_of_a_group_of
     parameters, buckets, order = model
     groups = groups_of(parameters, buckets, order, whole)
     groups.begin()
-    come: list[int] = []
+    come = []
     for index in order:
         accumulate(parameters[index])
         if index in groups.watched:
@@ -62,8 +62,8 @@ def test_in_another_order_nothing_is_said_to_come_early_and_nothing_is_lost(mode
     parameters, buckets, order = model
     groups = groups_of(parameters, buckets, order)
     groups.begin()
-    accumulated: set[int] = set()
-    come: list[int] = []
+    accumulated = set()
+    come = []
     now = data.draw(st.permutations(order))[: data.draw(st.integers(0, len(order)))]
     for index in now:
         accumulate(parameters[index])

@@ -63,7 +63,7 @@ def test_every_gradient_is_reduced_once_and_in_one_order_whatever_the_delays_of_
     delays_us = [data.draw(delays) for _ in range(num_ranks)]
     numbers = torch.randint(-9, 9, (3, num_ranks, len(sizes), 40), generator=torch.Generator().manual_seed(1))
 
-    def one(rank: int) -> tuple[list[torch.Tensor], list[list[tuple[Any, ...]]]]:
+    def one(rank):
         mine = delays_us[rank]
         parts = [Weighted(numel, *mine[3 * i : 3 * i + 2]) for i, numel in enumerate(sizes)]
         model = DistributedDataParallel(
@@ -102,7 +102,7 @@ class ChargesEveryOperation(TorchDispatchMode):
 
 @pytest.mark.parametrize("strategy", OVERLAPPED)
 def test_what_completes_in_the_midst_of_an_operation_changes_no_bit(strategy):
-    def one(rank: int, name: str) -> tuple[list[torch.Tensor], list[tuple[Any, ...]]]:
+    def one(rank, name):
         model, own = overlapped(layers([6, 12, 9, 4]), name, "adam", bucket_cap_mb=0.0002)
         data = torch.Generator().manual_seed(rank)
         with ChargesEveryOperation():
@@ -147,7 +147,7 @@ USES: dict[str, tuple[Use, str]] = {
 def test_a_gradient_on_its_way_cannot_be_used_unnoticed(strategy, use):
     function, message = USES[use]
 
-    def one(rank: int) -> None:
+    def one(rank):
         model, own = overlapped(layers([3, 4, 2]), strategy)
         model(torch.ones(1, 3)).sum().backward()
         gradients = [parameter.grad for parameter in model.parameters()]
@@ -160,7 +160,7 @@ def test_a_gradient_on_its_way_cannot_be_used_unnoticed(strategy, use):
 
 @pytest.mark.parametrize("strategy", ["dear", "zero1"])
 def test_a_grad_scaler_is_told_that_it_finds_no_gradients(strategy):
-    def one(rank: int) -> None:
+    def one(rank):
         model, own = overlapped(layers([3, 2]), strategy)
         scaler = torch.amp.GradScaler("cpu")
         scaler.scale(model(torch.ones(1, 3)).sum()).backward()
@@ -173,7 +173,7 @@ def test_a_grad_scaler_is_told_that_it_finds_no_gradients(strategy):
 @pytest.mark.parametrize("set_to_none", [True, False])
 @pytest.mark.parametrize("strategy", [*OVERLAPPED, "wait_free"])
 def test_what_was_accumulated_is_forgotten_when_the_optimizer_is_told_so(strategy, set_to_none):
-    def one(rank: int, wastes: bool) -> list[torch.Tensor]:
+    def one(rank, wastes):
         model, own = overlapped(layers([3, 4, 2]), strategy)
         for _ in range(2):
             if wastes:
@@ -189,7 +189,7 @@ def test_what_was_accumulated_is_forgotten_when_the_optimizer_is_told_so(strateg
 
 @pytest.mark.parametrize("strategy", OVERLAPPED)
 def test_a_backward_pass_that_raised_leaves_nothing_behind(strategy):
-    def one(rank: int, fails: bool) -> list[torch.Tensor]:
+    def one(rank, fails):
         model, own = overlapped(layers([3, 4, 2]), strategy, bucket_cap_mb=1e-5)
         data = torch.Generator().manual_seed(rank)
         for step in range(3):
@@ -212,7 +212,7 @@ def raise_key_error(gradient: torch.Tensor) -> None:
 
 
 def test_clipping_without_gradients_or_by_no_norm_is_refused():
-    def one(rank: int) -> None:
+    def one(rank):
         _, own = overlapped(layers([3, 2]), "dear")
         with pytest.raises(
             Exception, match=r"clip_grad_norm_\(\): norm_type must be a number above 0, got 0"
@@ -225,7 +225,7 @@ def test_clipping_without_gradients_or_by_no_norm_is_refused():
 
 
 def test_a_grad_scaler_works_with_strategies_that_leave_gradients_in_place():
-    def one(rank: int, scales: bool) -> list[torch.Tensor]:
+    def one(rank, scales):
         model, own = overlapped(layers([3, 2]), "wait_free")
         scaler = torch.amp.GradScaler("cpu", init_scale=8.0, enabled=scales)
         scaler.scale(model(torch.ones(1, 3)).sum()).backward()

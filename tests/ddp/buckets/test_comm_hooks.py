@@ -1,7 +1,5 @@
 """Communication hooks that take turns, with futures that are ready when the test says so."""
 
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given
@@ -15,7 +13,7 @@ class Bucket:
     """One element, and what it becomes."""
 
     def __init__(self) -> None:
-        self.parameters: list[torch.nn.Parameter] = []
+        self.parameters = []
         self.contents = torch.zeros(1)
 
     def accept(self, reduced: torch.Tensor) -> None:
@@ -28,10 +26,10 @@ class HookError(Exception):
 
 @given(fails=st.lists(st.booleans(), min_size=1, max_size=5), data=st.data())
 def test_a_hook_in_turn_is_called_in_the_order_of_buckets_and_each_wait_has_its_own_error(fails, data):
-    called: list[int] = []
-    futures: list[Any] = [Future() for _ in fails]
+    called = []
+    futures = [Future() for _ in fails]
 
-    def hook(state: object, bucket: Any) -> Any:
+    def hook(state, bucket):
         index = bucket.index()
         assert called == list(range(index)), "those before have been called"
         assert all(futures[own].done() or fails[own] for own in called), "and have done what they do"

@@ -34,11 +34,11 @@ def profiles(draw: st.DrawFn) -> Profile:
     )
 
 
-def gradient(**changes: Any) -> dict[str, Any]:
+def gradient(**changes) -> dict[str, Any]:
     return {"name": "a", "numel": 2, "dtype": "float32", "nbytes": 8, "ready_seconds": 1.0, **changes}
 
 
-def as_dict(**changes: Any) -> dict[str, Any]:
+def as_dict(**changes) -> dict[str, Any]:
     return {
         "schema": 1,
         "name": "n",
@@ -74,11 +74,8 @@ def test_uniform_buckets_become_ready_at_equal_intervals_in_reverse_of_registrat
 
     assert profile.ready_order() == [3, 2, 1, 0]
     assert [profile.gradients[index].ready_ps for index in profile.ready_order()] == [
-        5 * 10**9,
-        10 * 10**9,
-        15 * 10**9,
-        20 * 10**9,
-    ]
+        5 * 10**9, 10 * 10**9, 15 * 10**9, 20 * 10**9,
+    ]  # fmt: skip
     assert profile.nbytes == 400
     assert profile.compute_seconds == 0.02
 
@@ -101,10 +98,7 @@ def test_an_impossible_uniform_profile_is_refused(num_buckets, nbytes, seconds):
         ({"gradients": []}, "gradients: .*at least 1 item"),
         ({"gradients": [{"name": "a"}]}, "gradients 1, numel: this field is missing"),
         ({"gradients": 2 * as_dict()["gradients"]}, "gradients: a is listed more than once"),
-        (
-            {"gradients": [gradient(nbytes=7)]},
-            "gradients 1: nbytes: expected 8, .* got 7",
-        ),
+        ({"gradients": [gradient(nbytes=7)]}, "gradients 1: nbytes: expected 8, .* got 7"),
         (
             {"gradients": [gradient(dtype="flat32")]},
             "gradients 1: unknown dtype 'flat32'; did you mean 'float32'.$",

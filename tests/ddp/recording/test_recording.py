@@ -63,7 +63,7 @@ def by_loop(net: nn.Module) -> Profile:
 
 
 def by_loop_of(wrapper: Callable[..., nn.Module]) -> Callable[[nn.Module], Profile]:
-    def record(net: nn.Module) -> Profile:
+    def record(net):
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         try:
             return by_loop(wrapper(net))
@@ -147,7 +147,7 @@ def test_a_compiled_module_is_recorded_under_its_own_names():
 
 
 def test_recording_ends_after_the_iterations_asked_for():
-    calls: list[int] = []
+    calls = []
     net = Net()
 
     with ddp.record(num_iterations=2, num_warmup=1) as recording:
@@ -160,7 +160,7 @@ def test_recording_ends_after_the_iterations_asked_for():
 
 
 def test_what_was_recorded_before_an_exception_is_kept():
-    def interrupted() -> None:
+    def interrupted():
         with recording:
             loop(Net(), 4)
             raise KeyboardInterrupt
@@ -188,7 +188,7 @@ def test_modules_called_without_gradients_or_without_parameters_are_not_taken_fo
 def test_several_trained_modules_are_listed_and_one_can_be_named():
     first, second, linear = Net(), Net(), nn.Linear(2, 2)
 
-    def both() -> ddp.recording.recording.Recording:
+    def both():
         recording = ddp.record()
         with recording:
             loop(first, 3)

@@ -58,7 +58,7 @@ class Reducers:
         self._strategy = strategy
         self._gradients = gradients
         self._choices: Choices
-        self._launches: Counter[PlannedLaunch] = Counter()
+        self._launches = Counter()
 
     def step(self, order: Order) -> list[Rank]:
         """Carry the step out in *order*; return what became of the ranks."""
@@ -66,7 +66,7 @@ class Reducers:
         self._launches.clear()
         ranks = [Rank(Reducer(self._plan, self._strategy)) for _ in self._gradients]
         turns = {number: self._live(ranks[number], number) for number in range(len(ranks))}
-        ready: dict[int, IsReady] = dict.fromkeys(turns, lambda: True)
+        ready = dict.fromkeys(turns, lambda: True)
         while turns:
             runnable = [number for number in turns if ready[number]()]
             assert runnable, f"ranks {list(turns)} wait for each other"
@@ -106,7 +106,7 @@ class Reducers:
                     rank.in_flight.append(launch)
                 case AwaitBucket(bucket):
                     launch = next(own for own in rank.in_flight if own.bucket == bucket)
-                    yield lambda launch=launch: self._is_complete(launch)  # type: ignore[misc]
+                    yield lambda launch=launch: self._is_complete(launch)
                     yield from self._land(rank, launch)
                 case UpdateBucket(bucket):
                     rank.updated.append(bucket)

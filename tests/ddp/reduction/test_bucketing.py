@@ -1,7 +1,5 @@
 """Buckets are those of torch, the oracle."""
 
-from typing import Any
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -19,7 +17,7 @@ def ours(tensors: list[torch.Tensor], limits: list[int], order: list[int] | None
     return assign_buckets(nbytes, [(tensor.dtype, tensor.device) for tensor in tensors], limits, order)
 
 
-def torchs(tensors: list[torch.Tensor], limits: list[int], order: list[int] | None = None) -> Any:
+def torchs(tensors: list[torch.Tensor], limits: list[int], order: list[int] | None = None):
     visited = tensors if order is None else [tensors[index] for index in order]
     no_sparse = [False] * len(tensors)
     return dist._compute_bucket_assignment_by_size(visited, limits, no_sparse, order or [])[0]

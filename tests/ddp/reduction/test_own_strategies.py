@@ -45,7 +45,7 @@ def test_a_strategy_of_a_file_has_its_name_and_parameters(mine):
 
 
 def test_it_is_simulated_as_what_it_is(mine):
-    def step(strategy: str) -> int:
+    def step(strategy):
         return simulate_step(
             load_profile("resnet50"), topology=switch(4), strategy=strategy, algorithm="ring"
         ).time_ps
@@ -55,7 +55,7 @@ def test_it_is_simulated_as_what_it_is(mine):
 
 
 def test_it_trains_as_the_same_buckets_do_without_it(mine):
-    def gradients(rank: int, strategy: str) -> list[torch.Tensor]:
+    def gradients(rank, strategy):
         module = layers([4, 4, 1])
         model = DistributedDataParallel(module, strategy=strategy, algorithm="ring", bucket_cap_mb=1e-5)
         model(torch.full((2, 4), float(rank))).sum().backward()

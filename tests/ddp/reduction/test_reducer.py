@@ -55,12 +55,9 @@ def layouts(draw: st.DrawFn) -> Layout:
 
 
 NAMES = [
-    *STRATEGIES,
-    "priority:partition_mb=0.0001,credits=1",
-    "priority:partition_mb=0.0002,credits=2",
-    "zero1:prefetch=True",
-    "accumulate:k=3,last=after_backward",
-]
+    *STRATEGIES, "priority:partition_mb=0.0001,credits=1", "priority:partition_mb=0.0002,credits=2",
+    "zero1:prefetch=True", "accumulate:k=3,last=after_backward",
+]  # fmt: skip
 
 
 def feed(reducer: Reducer, *events: Event) -> list[Command]:
@@ -76,11 +73,11 @@ class ReducerMachine(RuleBasedStateMachine):
         self.plan = self.strategy.plan(layout)
         self.reducer = Reducer(self.plan, self.strategy)
         self.parameters = set(range(len(layout.nbytes)))
-        self.missing: set[int] = set()
-        self.launched: list[PlannedLaunch] = []
-        self.done: list[PlannedLaunch] = []
-        self.updated: list[int] = []
-        self.awaited: list[int] = []
+        self.missing = set()
+        self.launched = []
+        self.done = []
+        self.updated = []
+        self.awaited = []
         self.ended = self.stepped = False
         self.num_passes = self.num_finished = 0
 

@@ -11,7 +11,7 @@ from ddp import Profile, load_profile, simulate_step
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy
 from ddp.reduction.strategies.mg_wfbp import merge
-from ddp.reduction.strategies.plan import Layout, LinearCost, PassTiming, Plan
+from ddp.reduction.strategies.plan import Layout, LinearCost, PassTiming
 from ddp.reduction.strategies.priority import launch_order, parts
 from sim.topology import Topology
 from tests.ddp.given import profile_of, profiles
@@ -20,11 +20,8 @@ from tests.sim.networks import networks
 
 DIVISIBLE = 4 * 60
 NAMES = [
-    *STRATEGIES,
-    "zero1:prefetch=True",
-    "priority:partition_mb=0.1,credits=1",
-    "accumulate:k=3,last=mg_wfbp",
-]
+    *STRATEGIES, "zero1:prefetch=True", "priority:partition_mb=0.1,credits=1", "accumulate:k=3,last=mg_wfbp",
+]  # fmt: skip
 LAST_OVERLAPPED = ["wait_free", "per_parameter", "mg_wfbp"]
 
 
@@ -239,7 +236,7 @@ def test_the_most_urgent_of_those_ready_is_launched(data, count, credits):
     order = launch_order(ready, urgency, sizes, cost, credits)
 
     assert sorted(order) == list(range(count))
-    ends: list[int] = []
+    ends = []
     for place, part in enumerate(order):
         credit_ps = ends[place - credits] if place >= credits else 0
         left = order[place:]
@@ -262,7 +259,7 @@ def test_before_anything_is_known_every_strategy_plans_torchs_buckets():
     layout = Layout([4, 8, 12], ["float32"] * 3, (2**62,))
 
     for strategy in STRATEGIES.values():
-        plan: Plan = strategy.plan(layout)
+        plan = strategy.plan(layout)
         assert plan.buffers == ((0, 1, 2),)
 
 

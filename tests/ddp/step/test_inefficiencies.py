@@ -211,7 +211,7 @@ def test_all_is_what_applies():
 )
 def test_a_term_that_was_named_and_does_not_apply_is_refused(inefficiencies, options, message):
     with pytest.raises(NotSupportedError, match=f"inefficiencies: .*{message}"):
-        simulate_step(PROFILE, topology=SWITCH, inefficiencies=inefficiencies, **options)  # type: ignore[arg-type]
+        simulate_step(PROFILE, topology=SWITCH, inefficiencies=inefficiencies, **options)
 
 
 @pytest.mark.parametrize("inefficiencies", ["lat", "late:sigma=2", "input:seconds=1"])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from collectives import NotExactError, NotSupportedError, simulate
 from collectives.execution.transport_model import TransportModel
 from collectives.timing.ranks.attention import Attention
-from ddp import Profile, StepRun, simulate_step
+from ddp import Profile, simulate_step
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES
 from sim import Straggler
@@ -66,7 +66,7 @@ def test_while_a_rank_waits_everything_goes_on():
 def test_all_engines_notice_what_is_complete_at_the_same_times(
     ready_ms, nbytes, num_ranks, algorithm, strategy, transport
 ):
-    def step(engine: str) -> StepRun:
+    def step(engine):
         return simulate_step(
             profile_of(sorted(ready_ms), nbytes),
             topology=switch(num_ranks),
@@ -74,7 +74,7 @@ def test_all_engines_notice_what_is_complete_at_the_same_times(
             strategy=strategy,
             algorithm=algorithm,
             transport_model=transport,
-            engine=engine,  # type: ignore[arg-type]
+            engine=engine,
         )
 
     ranks, events = step("ranks"), step("events")

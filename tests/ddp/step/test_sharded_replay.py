@@ -68,7 +68,7 @@ def test_copies_are_waited_for_by_the_collective_or_by_the_computation():
     )
 
     ideal, run = (
-        simulate_step(PROFILE, topology=SWITCH, strategy="fsdp:prefetch=0", **counted)  # type: ignore[arg-type]
+        simulate_step(PROFILE, topology=SWITCH, strategy="fsdp:prefetch=0", **counted)
         for counted in ({}, copied)
     )
 
@@ -134,8 +134,7 @@ def test_a_step_takes_its_computation_and_at_most_all_of_its_communication_besid
 @pytest.mark.parametrize("engine", ["events", "ranks"])
 def test_engines_agree(engine):
     runs = [
-        simulate_step(PROFILE, topology=SWITCH, strategy="fsdp", engine=name)  # type: ignore[arg-type]
-        for name in ("auto", engine)
+        simulate_step(PROFILE, topology=SWITCH, strategy="fsdp", engine=name) for name in ("auto", engine)
     ]
 
     assert runs[0].time_ps == runs[1].time_ps
@@ -145,7 +144,7 @@ def test_contention_makes_the_step_longer_and_the_optimizer_is_divided():
     inefficiencies = {"inefficiencies": ["contention", "optimizer"], "device": "a100"}
 
     ideal, lossy = (
-        simulate_step(PROFILE, topology=SWITCH, strategy="fsdp", **counted)  # type: ignore[arg-type]
+        simulate_step(PROFILE, topology=SWITCH, strategy="fsdp", **counted)
         for counted in ({}, inefficiencies)
     )
 

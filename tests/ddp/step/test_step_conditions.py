@@ -39,7 +39,7 @@ def step_profile(gradient_us: int) -> Profile:
     return profile_of(network(WIDTHS), 100, [gradient_us])
 
 
-def replayed(gradient_us: int, strategy: str, *conditions: Condition, **options: Any) -> StepRun:
+def replayed(gradient_us: int, strategy: str, *conditions: Condition, **options) -> StepRun:
     profile = step_profile(gradient_us)
     options = {"topology": SWITCH, "bucket_cap_mb": CAP, "strategy": strategy, **options}
     return simulate_step(profile, conditions=conditions, **options)

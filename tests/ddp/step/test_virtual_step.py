@@ -104,7 +104,7 @@ def check_agreement(
     cap: float = 25,
     algorithm: str = "ring",
     buffered: int = 0,
-    **counted: Any,
+    **counted,
 ) -> None:
     profile = profile_of(network(widths), forward_us, gradient_us)
     sent = Buffers.by_type([("float32", 4 * buffered)])
@@ -141,7 +141,7 @@ DIVISIBLE = st.lists(st.sampled_from([12, 24, 48]), min_size=2, max_size=5)
 
 def steps(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     """Draw arguments of `check_agreement`; *fields* are more of them, or stand for usual ones."""
-    usual: dict[str, st.SearchStrategy[Any]] = {
+    usual = {
         "widths": DIVISIBLE,
         "forward_us": MICROSECONDS,
         "gradient_us": st.lists(MICROSECONDS, min_size=1, max_size=5),

@@ -9,7 +9,7 @@ from sim import RankError
 
 @pytest.mark.parametrize("wrong", [{"device_ids": [1]}, {"device_ids": ["cuda:0"], "output_device": 1}])
 def test_devices_other_than_the_modules_are_refused(wrong):
-    def work(rank: int) -> None:
+    def work(rank):
         dist.init_process_group("nccl")
         DistributedDataParallel(nn.Linear(2, 2).to("cuda:0"), **wrong)
 

@@ -4,7 +4,6 @@ import copy
 import logging
 import pickle
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -21,12 +20,7 @@ TRAINING = [*OVERLAPPED, *(name for name, own in STRATEGIES.items() if own.whole
 
 
 def train(
-    rank: int,
-    widths: list[int],
-    strategy: str,
-    optimizer: str,
-    seed: int = 0,
-    delay: int = 0,
+    rank: int, widths: list[int], strategy: str, optimizer: str, seed: int = 0, delay: int = 0
 ) -> list[torch.Tensor]:
     """Train on this rank's own data, which takes it its own time."""
     clock = Cluster.current()
@@ -64,7 +58,7 @@ def test_training_ends_with_the_bits_of_training_without_overlap(widths, strateg
 @pytest.mark.costly
 @pytest.mark.parametrize("strategy", OVERLAPPED)
 def test_a_module_can_be_copied_pickled_and_loaded_while_updates_are_due(strategy):
-    def one(rank: int) -> list[bool]:
+    def one(rank):
         model, own = overlapped(layers([3, 4, 2]), strategy, bucket_cap_mb=1e-5, algorithm="native")
         start = {name: value.clone() for name, value in model.state_dict().items()}
         for _ in range(2):
@@ -81,7 +75,7 @@ def test_a_module_can_be_copied_pickled_and_loaded_while_updates_are_due(strateg
 
 
 def test_the_optimizers_state_is_divided_among_the_ranks():
-    def one(rank: int) -> tuple[int, int]:
+    def one(rank):
         model, own = overlapped(
             layers([30, 40, 50]), "zero1", "adam", bucket_cap_mb=0.002, algorithm="native"
         )
@@ -94,7 +88,7 @@ def test_the_optimizers_state_is_divided_among_the_ranks():
         assert whole / 4 <= kept < whole / 4 + 10
 
 
-def wrapped(strategy: str, **options: Any) -> DistributedDataParallel:
+def wrapped(strategy: str, **options) -> DistributedDataParallel:
     return DistributedDataParallel(nn.Linear(2, 2), strategy=strategy, algorithm="ring", **options)
 
 
@@ -157,7 +151,7 @@ def test_what_a_strategy_cannot_do_is_refused_by_name(strategy, options, message
 
 
 def test_rank_zero_logs_what_became_of_the_buckets(caplog):
-    def one(rank: int) -> str:
+    def one(rank):
         model = DistributedDataParallel(layers([3, 4, 2]), strategy="wait_free", algorithm="ring")
         model(torch.ones(1, 3)).sum().backward()
         return model.bucket_table()
@@ -169,21 +163,14 @@ def test_rank_zero_logs_what_became_of_the_buckets(caplog):
     assert record.getMessage().endswith(tables[0])
     head, bucket, total = tables[0].splitlines()
     assert head.split() == [
-        "bucket",
-        "collective",
-        "bytes",
-        "complete",
-        "launched",
-        "start",
-        "end",
-        "exposed",
-    ]
+        "bucket", "collective", "bytes", "complete", "launched", "start", "end", "exposed",
+    ]  # fmt: skip
     assert bucket.split()[:3] == ["0", "all_reduce", "104"]
     assert total.split()[:4] == ["all", "0.0%", "hidden", "104"]
 
 
 def test_accumulation_reduces_every_kth_pass():
-    def one(rank: int) -> list[float]:
+    def one(rank):
         module = nn.Linear(1, 1, bias=False)
         model = DistributedDataParallel(module, strategy="accumulate:k=3", algorithm="ring")
         model.load_state_dict({"module.weight": torch.ones(1, 1)})

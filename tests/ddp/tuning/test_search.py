@@ -2,7 +2,6 @@
 
 import copy
 from itertools import combinations, pairwise
-from typing import Any
 
 import pytest
 import torch
@@ -33,11 +32,11 @@ def switches(draw: st.DrawFn) -> Topology:
     )
 
 
-def tune(profile: Profile, topology: Topology, **options: Any) -> Tuning:
+def tune(profile: Profile, topology: Topology, **options) -> Tuning:
     return Search(profile, topology=topology, **options).run()
 
 
-def simulated(profile: Profile, topology: Topology, trial: Trial, **counted: Any) -> int:
+def simulated(profile: Profile, topology: Topology, trial: Trial, **counted) -> int:
     own = trial.options
     return simulate_step(
         profile,
@@ -116,23 +115,21 @@ def test_every_cap_on_a_plateau_gives_its_step():
 @settings(max_examples=settings.default.max_examples // 4, deadline=None)
 @given(profiles(most=9), switches())
 def test_a_search_is_repeated_exactly(profile, topology):
-    options: dict[str, Any] = {"strategies": STRATEGIES, "max_exact": 4, "max_descent": 10}
+    options = {"strategies": STRATEGIES, "max_exact": 4, "max_descent": 10}
 
     assert tune(profile, topology, **options) == tune(profile, topology, **options)
 
 
 def test_a_search_that_is_interrupted_keeps_the_best_so_far():
-    def interrupt(trial: Trial) -> None:
+    def interrupt(trial):
         seen.append(trial)
         if len(seen) == 5:
             raise KeyboardInterrupt
 
-    seen: list[Trial] = []
+    seen = []
     profile = profile_of([MIB] * 8, list(range(8)))
     search = Search(
-        profile,
-        topology=Topology.switch(num_ranks=4, bandwidth="10Gbps", latency="50us"),
-        advance=interrupt,
+        profile, topology=Topology.switch(num_ranks=4, bandwidth="10Gbps", latency="50us"), advance=interrupt
     )
     assert not search.started
 
@@ -159,7 +156,7 @@ def test_an_algorithm_that_refuses_the_ranks_is_left_out_with_its_reason():
 
 
 @pytest.fixture
-def one_rank() -> Any:
+def one_rank():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
@@ -178,9 +175,7 @@ def test_stock_ddp_builds_the_buckets_that_were_found(one_rank, by_list):
         module = nn.Sequential(*copy.deepcopy(layers))
         own = trial.options
         wrapped = nn.parallel.DistributedDataParallel(
-            module,
-            bucket_cap_mb=own.bucket_cap_mb,  # type: ignore[arg-type]
-            bucket_cap_mb_list=list(own.bucket_cap_mb_list) or None,  # type: ignore[arg-type]
+            module, bucket_cap_mb=own.bucket_cap_mb, bucket_cap_mb_list=list(own.bucket_cap_mb_list) or None
         )
         for _ in range(4):
             wrapped(torch.ones(1, widths[0])).sum().backward()
@@ -204,7 +199,7 @@ def test_strategies_whose_step_is_another_one_are_left_out_by_name():
 def test_of_many_algorithms_and_strategies_the_most_promising_are_searched():
     profile = profile_of([MIB] * 6, list(range(6, 0, -1)))
     topology = Topology.switch(num_ranks=8, bandwidth="10Gbps", latency="100us")
-    options: dict[str, Any] = {"algorithms": ("ring", "tree", "naive", "swing"), "strategies": STRATEGIES}
+    options = {"algorithms": ("ring", "tree", "naive", "swing"), "strategies": STRATEGIES}
 
     found = tune(profile, topology, max_exact=2, max_pairs=2, max_descent=3, **options)
 

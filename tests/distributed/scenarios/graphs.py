@@ -25,7 +25,7 @@ FINDS = {"find_unused_parameters": True}
 
 
 class KeepsItsLoss(Choosing):
-    def forward(self, *arguments: Any) -> None:  # type: ignore[override]
+    def forward(self, *arguments) -> None:
         self.loss = super().forward(*arguments).sum()
 
 
@@ -92,7 +92,7 @@ def layers_are_computed_again_in_checkpoints(
 @cases.add(FINDS, {"static_graph": True}, expected=None)
 def a_gradient_that_autograd_leaves_undefined_stays_none(make: Any, rank: int) -> Any:
     model = make(nn.Linear(2, 2))
-    undefined: Any = torch._C._functions.UndefinedGrad()  # type: ignore[attr-defined]
+    undefined = torch._C._functions.UndefinedGrad()
     undefined(model(torch.ones(1, 2)).sum()).backward()
     return model.module.weight.grad
 
@@ -133,8 +133,7 @@ class TwoWays(nn.Module):
 
 
 @cases.add(
-    {"bucket_cap_mb": 1e-4},
-    given=[{"turned_at": step, "set_to_none": step != 3} for step in (1, 3, 100)],
+    {"bucket_cap_mb": 1e-4}, given=[{"turned_at": step, "set_to_none": step != 3} for step in (1, 3, 100)]
 )
 def gradients_that_change_their_order_are_averaged(
     make: Any, rank: int, turned_at: int, set_to_none: bool
@@ -169,7 +168,7 @@ class WithBuffer(nn.Module):
 
     def forward(self, x: torch.Tensor, whole: bool) -> torch.Tensor:
         self.count += x.sum()
-        hidden: torch.Tensor = self.second(self.first(x))
+        hidden = self.second(self.first(x))
         return self.sometimes(hidden) if whole else hidden
 
 
@@ -189,7 +188,7 @@ def uneven_inputs_are_averaged(make: Any, rank: int, divides: bool = True, hooke
     if hooked:
         model.register_comm_hook(None, default_hooks.allreduce_hook)
     find = make.keywords.get("find_unused_parameters", False)
-    seen: list[Any] = []
+    seen = []
     with model.join(divide_by_initial_world_size=divides):
         for step in range(2 + rank):
             model.zero_grad()
@@ -218,7 +217,7 @@ def after_join_all_ranks_count_again(make: Any, rank: int) -> float:
 def buckets_of_unused_parameters_are_skipped_if_asked_for(make: Any, rank: int) -> int:
     buckets = []
 
-    def hook(state: object, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    def hook(state, bucket):
         buckets.append(bucket.index())
         return resolved(bucket.buffer())
 

@@ -35,21 +35,21 @@ BUILT_IN = torch._C._distributed_c10d.BuiltinCommHookType
 SEVERAL_BUCKETS = {"bucket_cap_mb": 0.002}
 
 
-def hooked(make: Any, hook: Any, state: object = None) -> Any:
+def hooked(make, hook, state: object = None):
     model = make(net(*WIDE))
     model.register_comm_hook(state, hook)
     return model
 
 
-def train(model: Any, rank: int, optimizers: models.Optimizers = sgd) -> list[Any]:
+def train(model, rank: int, optimizers: models.Optimizers = sgd) -> list[Any]:
     return models.train(model, rank, optimizers, shape=(3, WIDE[0]))
 
 
-def power_state() -> Any:
+def power_state():
     return powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, matrix_approximation_rank=2)
 
 
-def post_local_sgd(model: Any) -> None:
+def post_local_sgd(model) -> None:
     subgroup, _ = dist.new_subgroups(group_size=1)
     state = post_localSGD_hook.PostLocalSGDState(None, subgroup, start_localSGD_iter=3)
     model.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
@@ -83,7 +83,7 @@ def torchs_own_hooks_train(make: Any, rank: int, name: str) -> list[Any]:
     return train(model, rank, lambda model: torch.optim.SGD(model.parameters(), lr=rate))
 
 
-def power_one_at_a_time(state, bucket):  # type: ignore[no-untyped-def]
+def power_one_at_a_time(state, bucket):
     """Torch's hook as it can be used over Gloo with torch's DDP: nothing else is under way beside it."""
     future = powerSGD_hook.powerSGD_hook(state, bucket)
     future.wait()
@@ -107,7 +107,7 @@ def quantize_by_hand(per_channel: bool, flat: torch.Tensor) -> torch.Tensor:
     for own in gathered:
         if per_channel:
             channels = nn.functional.pad(own, (0, 512 - len(own) % 512)).view(-1, 512)
-            observer: Any = torch.ao.quantization.PerChannelMinMaxObserver()
+            observer = torch.ao.quantization.PerChannelMinMaxObserver()
             observer(channels)
             scale, zero = observer.calculate_qparams()
             there = quantization_hooks._quantize_per_channel_backend(channels, scale, zero)
@@ -138,7 +138,7 @@ def quantize_by_hand(per_channel: bool, flat: torch.Tensor) -> torch.Tensor:
 )
 @cases.add(SEVERAL_BUCKETS, given=[{"hook": PER_CHANNEL}], places=["threads"], world_size=3)
 def quantization_hooks_train_as_by_hand(make: Any, rank: int, hook: Any) -> list[Any]:
-    def by_hand(state, bucket):  # type: ignore[no-untyped-def]
+    def by_hand(state, bucket):
         return resolved(quantize_by_hand(hook is PER_CHANNEL, bucket.buffer()))
 
     if torch_over_gloo(make):
@@ -168,7 +168,7 @@ def models_are_averaged(make: Any, rank: int, hierarchical: bool) -> list[Any]:
 
     model = make(net(*WIDE))
     post_local_sgd(model)
-    averager: Any = PeriodicModelAverager(period=2, warmup_steps=3)
+    averager = PeriodicModelAverager(period=2, warmup_steps=3)
     if hierarchical:
         averager = HierarchicalModelAverager(OrderedDict([(1, 2), (2, 4)]), warmup_steps=3)
     return train(model, rank, lambda model: PostLocalSGDOptimizer(sgd(model), averager))
@@ -178,13 +178,13 @@ def models_are_averaged(make: Any, rank: int, hierarchical: bool) -> list[Any]:
 def torchs_sharded_optimizer_trains(make: Any, rank: int) -> list[Any]:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    def sharded(model: nn.Module) -> Any:
+    def sharded(model):
         return ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
 
     return train(make(net(*WIDE)), rank, sharded)
 
 
-def shard(make: Any, rank: int, name: str, split: bool, group: Any = None) -> list[Any]:
+def shard(make, rank: int, name: str, split: bool, group=None) -> list[Any]:
     from torch.distributed.algorithms.ddp_comm_hooks import ddp_zero_hook
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -252,9 +252,9 @@ def hooks_that_chain_take_turns_over_gloo_within_wrappers_too(make: Any, rank: i
 def a_hook_sees_undivided_gradients_bucket_by_bucket_and_may_change_their_dtype(
     make: Any, rank: int
 ) -> list[float | None]:
-    seen: list[Any] = []
+    seen = []
 
-    def hook(state: object, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    def hook(state, bucket):
         alike = all(g.shape == p.shape for g, p in zip(bucket.gradients(), bucket.parameters(), strict=True))
         seen.append((bucket.index(), bucket.is_last(), bucket.buffer().tolist(), alike))
         bucket.set_buffer(bucket.buffer().double() * 2)
@@ -272,22 +272,22 @@ def a_hook_sees_undivided_gradients_bucket_by_bucket_and_may_change_their_dtype(
     return numbers(model)
 
 
-def returns_none(state: object, bucket: Any) -> Any:
+def returns_none(state: object, bucket):
     return None
 
 
-def raises(state: object, bucket: Any) -> Any:
+def raises(state: object, bucket):
     raise ZeroDivisionError("inside the hook")
 
 
-def holds_an_error(state: object, bucket: Any) -> Any:
-    future: torch.futures.Future[Any] = torch.futures.Future()
+def holds_an_error(state: object, bucket):
+    future = torch.futures.Future()
     future.set_exception(ZeroDivisionError("inside the future"))
     return future
 
 
-def holds_no_tensor(state: object, bucket: Any) -> Any:
-    return resolved(3)  # type: ignore[arg-type]
+def holds_no_tensor(state: object, bucket):
+    return resolved(3)
 
 
 FAILS = {
@@ -312,7 +312,7 @@ def a_hook_that_fails_is_told_by_its_own_error_and_the_next_pass_works(
     return numbers(model)[0]
 
 
-def takes_a_number(state: object, bucket: int) -> Any:
+def takes_a_number(state: object, bucket: int):
     return bucket
 
 
@@ -335,7 +335,7 @@ def what_is_no_hook_and_a_second_hook_are_refused(make: Any, rank: int, hook: An
 
 @cases.add(oracle=False, expected=True)
 def a_sparse_gradient_is_what_the_hook_has_made_of_it(make: Any, rank: int) -> bool:
-    def of_times(times: int) -> torch.Tensor:
+    def of_times(times):
         model = make(nn.Embedding(5, 2, sparse=True))
         model.register_comm_hook(None, lambda _, bucket: resolved(bucket.buffer() * times))
         model(torch.tensor([rank, rank, 4])).sum().backward()

@@ -11,16 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel.distributed import _BufferCommHookLocation, _MixedPrecision
 
-from tests.distributed.scenarios.models import (
-    gradients,
-    inputs,
-    line,
-    net,
-    number,
-    sgd,
-    train,
-    values,
-)
+from tests.distributed.scenarios.models import gradients, inputs, line, net, number, sgd, train, values
 from tests.distributed.scenarios.scenario import OURS, Scenarios, same
 
 cases = Scenarios()
@@ -51,7 +42,7 @@ def mixed_precision_computes_low_reduces_as_told_and_keeps_parameters_full(
 def an_optimizer_in_the_backward_pass_trains_as_one_behind_it_on_a_cpu_too(make: Any, rank: int) -> list[Any]:
     from torch.distributed.optim import _apply_optimizer_in_backward
 
-    module: Any = net()
+    module = net()
     if make.func is OURS:
         _apply_optimizer_in_backward(torch.optim.SGD, module.parameters(), {"lr": 0.05, "momentum": 0.9})
     model = make(module, bucket_cap_mb=1e-5)
@@ -81,7 +72,7 @@ class Counter(nn.Module):
 def hooks_replace_the_broadcast_of_buffers(make: Any, rank: int, before: bool) -> float:
     model = make(Counter())
 
-    def hook(state: object, buffers: dict[str, torch.Tensor]) -> list[Any]:
+    def hook(state, buffers):
         assert list(buffers) == ["count"]
         work = dist.all_reduce(buffers["count"], async_op=True)
         if before:
@@ -123,7 +114,7 @@ def a_model_can_be_pickled_and_copied_and_goes_on_averaging(make: Any, rank: int
 @cases.add(world_size=3, oracle=False, expected=([1.0, 0.5], [1.0, 0.5], [1.0]))
 def a_model_goes_on_with_the_ranks_of_another_group(make: Any, rank: int) -> list[float]:
     model = make(line())
-    seen: list[float] = []
+    seen = []
     for group in (None, dist.new_group([0, 1])):
         if group is not None:
             if rank == 2:

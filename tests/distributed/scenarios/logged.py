@@ -22,8 +22,7 @@ class Halves(nn.Module):
         self.first, self.second = net(), nn.Linear(2, 2).double()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.second(self.first(x).double())
-        return output
+        return self.second(self.first(x).double())
 
 
 def but_for_times(ours: Logged, theirs: Logged) -> bool:
@@ -40,7 +39,7 @@ def logging_data_have_torchs_keys_and_but_for_times_its_values(make: Any, rank: 
     with model.join():
         for x in inputs(rank, 14):
             model(x).sum().backward()
-    logged: Logged = model._get_ddp_logging_data()
+    logged = model._get_ddp_logging_data()
     assert (logged["rank"], logged["iteration"], logged["gloo_num_threads"]) == (rank, 12, 2)
     if make.func is OURS:
         assert all(logged[key] > 0 for key in logged if key.startswith("avg_backward_comm"))
@@ -56,7 +55,7 @@ def logging_data_over_our_backend_have_torchs_keys(make: Any, rank: int) -> Logg
     model = make(net())
     for x in inputs(rank, 2):
         model(x).sum().backward()
-    logged: Logged = model._get_ddp_logging_data()
+    logged = model._get_ddp_logging_data()
     assert make.func is not OURS or "gloo_num_threads" not in logged
     return logged
 
@@ -73,17 +72,13 @@ def first_and_rebuilt_buckets_are_so_large(make: Any, rank: int) -> list[Any]:
     module = nn.Sequential(*(nn.Linear(500, 500) for _ in range(6)), nn.Embedding(9, 500, sparse=True))
     model = make(module)
     layers = list(module)
-    module.forward = (
-        lambda x: (  # type: ignore[method-assign]
-            sum(layers[-1](x)) + sum(layer(torch.ones(500)).sum() for layer in layers[:-1])
-        )
-    )
+    module.forward = lambda x: sum(layers[-1](x)) + sum(layer(torch.ones(500)).sum() for layer in layers[:-1])
     for _ in range(4):
         model(torch.tensor([1])).sum().backward()
     return buckets_of(model)
 
 
-def buckets_of(model: Any) -> list[Any]:
+def buckets_of(model) -> list[Any]:
     data = model._get_ddp_logging_data()
     if isinstance(model, OURS):
         rebuilt = data.get("rebuilt_bucket_sizes") or data["bucket_sizes"]
@@ -128,7 +123,7 @@ class Branches(nn.Module):
         self.register_buffer("count", torch.zeros(2))
 
     def forward(self, x: torch.Tensor, both: bool) -> torch.Tensor:
-        y: torch.Tensor = self.first(x)
+        y = self.first(x)
         return self.second(y) if both else y
 
 

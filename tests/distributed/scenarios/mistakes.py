@@ -31,14 +31,14 @@ BOTH, FIRST = (0, 1), (0,)
 """Layers that a pass uses."""
 
 
-def told(error: Any, function: Callable[..., Any], *arguments: Any) -> str:
+def told(error, function: Callable[..., Any], *arguments) -> str:
     """Return what the error says that *function* raises."""
     with pytest.raises(error) as caught:
         function(*arguments)
     return str(caught.value)
 
 
-def backward(model: Any, use: tuple[int, ...], again: bool | None = None, value: float = 1.0) -> None:
+def backward(model, use: tuple[int, ...], again: bool | None = None, value: float = 1.0) -> None:
     model(number(value).requires_grad_(), use, again).sum().backward()
 
 
@@ -240,7 +240,7 @@ def gradients_of_gradients_are_warned_of_once(make: Any, rank: int) -> int:
 def all_ranks_raise_when_one_has_no_more_inputs_if_asked_to(make: Any, rank: int) -> bool:
     model = make(line())
 
-    def train_until_somebody_ends() -> None:
+    def train_until_somebody_ends():
         with model.join(throw_on_early_termination=True):
             for _ in range(1 + rank):
                 model(number(1)).backward()
@@ -253,9 +253,7 @@ def all_ranks_raise_when_one_has_no_more_inputs_if_asked_to(make: Any, rank: int
     given=[{"second": BOTH}], says=["layers.1.weight got a gradient more often than in the first pass"]
 )
 @cases.add(
-    given=[{"second": (1,)}],
-    places=PROCESSES,
-    says=["Your training graph has changed in this iteration"],
+    given=[{"second": (1,)}], places=PROCESSES, says=["Your training graph has changed in this iteration"]
 )
 def a_static_graph_that_changes_is_told_with_the_parameters_name(
     make: Any, rank: int, second: tuple[int, ...]
@@ -297,10 +295,7 @@ def a_gradient_that_changes_before_it_is_taken_is_averaged_whole(make: Any, rank
     return numbers(model) == numbers(alone)
 
 
-@cases.add(
-    places=PROCESSES,
-    says=["Parameters which did not receive grad", r"layers\.0\.weight$"],
-)
+@cases.add(places=PROCESSES, says=["Parameters which did not receive grad", r"layers\.0\.weight$"])
 def a_pass_that_reaches_no_watched_gradient_is_reduced_all_the_same(make: Any, rank: int) -> str:
     model = make(Choosing())
     everything = (0, 1, 2)

@@ -100,7 +100,7 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def train(
-    model: Any, rank: int, optimizers: Optimizers = sgd, shape: tuple[int, ...] = (), steps: int = 5
+    model, rank: int, optimizers: Optimizers = sgd, shape: tuple[int, ...] = (), steps: int = 5
 ) -> list[torch.Tensor | None]:
     """Return the gradients of each step, and parameters and buffers at the end."""
     optimizer = optimizers(model)
@@ -115,6 +115,6 @@ def train(
 
 def resolved(tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
     """Return what a hook returns that has nothing to wait for."""
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future = torch.futures.Future()
     future.set_result(tensor)
     return future

@@ -45,12 +45,12 @@ F = TypeVar("F", bound=Run)
 UNKNOWN = "no closed form"
 
 
-def torch_over_gloo(make: Any) -> bool:
+def torch_over_gloo(make) -> bool:
     """Return whether *make* makes torch's DDP, over Gloo itself, where some of its hooks do not work."""
     return make.func is TORCH and Cluster.current() is None and dist.get_backend() == "gloo"
 
 
-def same(ours: Any, theirs: Any) -> bool:
+def same(ours, theirs) -> bool:
     """Return whether two nested results are equal, of tensors bits, dtypes and strides."""
     if isinstance(theirs, torch.Tensor):
         alike = isinstance(ours, torch.Tensor) and ours.dtype == theirs.dtype
@@ -110,7 +110,7 @@ class Scenario:
     def check(self, pool: WorkerPool, place: str) -> None:
         """Carry it out at *place*, and compare."""
         results = self._at(place, pool, ("torch", "ours") if self.oracle else ("ours",))
-        truth: list[Any] = [own.get("torch") for own in results]
+        truth = [own.get("torch") for own in results]
         if self.oracle and self.world_size <= 2 and {place, "gloo"} <= {*self.places} and place != "gloo":
             truth = [own["torch"] for own in self._at("gloo", pool, ("torch",))]
         for rank, (own, true) in enumerate(zip(results, truth, strict=True)):
@@ -120,7 +120,7 @@ class Scenario:
                 )
             self._check_what_is_known(rank, own["ours"])
 
-    def _check_what_is_known(self, rank: int, found: Any) -> None:
+    def _check_what_is_known(self, rank: int, found) -> None:
         if self.expected is not UNKNOWN:
             expected = self.expected[rank] if isinstance(self.expected, tuple) else self.expected
             assert found == expected, f"rank {rank}: {found}"
@@ -150,16 +150,16 @@ def carried_out(rank: int, world_size: int, scenario: Scenario, whose: Sequence[
 class Scenarios:
     """The table of a module, whose rows have *common* fields."""
 
-    def __init__(self, **common: Any) -> None:
+    def __init__(self, **common) -> None:
         self.common = common
-        self.scenarios: list[Scenario] = []
+        self.scenarios = []
 
     def add(
-        self, *options: dict[str, Any], given: Iterable[dict[str, Any]] = ({},), **fields: Any
+        self, *options: dict[str, Any], given: Iterable[dict[str, Any]] = ({},), **fields
     ) -> Callable[[F], F]:
         """Add a row for each of the *options* and of the arguments *given*."""
 
-        def decorate(run: F) -> F:
+        def decorate(run):
             self.scenarios += [
                 Scenario(run, own, more, **{**self.common, **fields})
                 for own in options or ({},)
@@ -170,7 +170,7 @@ class Scenarios:
         return decorate
 
 
-def each(tables: Iterable[Scenarios], costly: bool = False) -> Any:
+def each(tables: Iterable[Scenarios], costly: bool = False):
     """Parametrize a test with every row of *tables* at each of its places; *costly* rows, or the others.
 
     Where few points are wanted, rows take turns in where they are carried out.

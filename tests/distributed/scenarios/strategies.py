@@ -24,7 +24,7 @@ TRAINING = [
 NORMS = [{"norm_type": kind} for kind in (1.0, 2.0, float("inf"))] + [{"norm_type": 2.0, "limit": 1e6}]
 
 
-def optimizer_of(make: Any, model: Any, kind: type[torch.optim.Optimizer], rate: float) -> Any:
+def optimizer_of(make, model, kind: type[torch.optim.Optimizer], rate: float):
     """Return the optimizer that the strategy needs."""
     if make.func is OURS:
         return ddp.OverlappedOptimizer(model, lambda own: kind(own, lr=rate))
@@ -42,8 +42,7 @@ class UsesAChildsWeights(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = nn.functional.linear(self.norm(self.first(x)), self.hidden.weight, self.hidden.bias)
-        output: torch.Tensor = self.last(torch.relu(x))
-        return output
+        return self.last(torch.relu(x))
 
 
 @cases.add({"strategy": "priority", "algorithm": "native"})
@@ -66,7 +65,7 @@ def every_strategy_trains(make: Any, rank: int) -> list[torch.Tensor]:
     return seen + values(model)
 
 
-def check_rows(model: Any) -> None:
+def check_rows(model) -> None:
     """Check what the model says became of its buckets."""
     rows = model.bucket_rows()
     assert rows

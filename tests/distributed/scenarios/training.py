@@ -103,7 +103,7 @@ def a_group_of_some_ranks_trains_from_its_first_rank_on(make: Any, rank: int) ->
     group = dist.new_group([1, 2])
     if rank == 0:
         return None
-    module: Any = line()
+    module = line()
     nn.init.constant_(module.weight, rank)
     model = make(module, process_group=group)
     model(number(rank)).backward()
@@ -114,7 +114,7 @@ def a_group_of_some_ranks_trains_from_its_first_rank_on(make: Any, rank: int) ->
 def wrapping_gives_every_rank_the_values_of_rank_zero_but_for_those_ignored(
     make: Any, rank: int
 ) -> list[Any]:
-    module: Any = Mixed(seed=rank)
+    module = Mixed(seed=rank)
     module.norm.running_mean.fill_(rank)
     ddp.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
         module, ["frozen", "norm.running_var"]
@@ -131,7 +131,7 @@ def wrapping_gives_every_rank_the_values_of_rank_zero_but_for_those_ignored(
 
 @cases.add(expected=[0, 0.5])
 def a_module_can_be_wrapped_again(make: Any, rank: int) -> list[float]:
-    module: Any = line()
+    module = line()
     old = make(module)
     old(number(1)).sum().backward()
     del old
@@ -202,15 +202,15 @@ WRAP = {
 class Two(nn.Module):
     """Two layers, of which a backward pass may use one."""
 
-    def __init__(self, wrap: Any) -> None:
+    def __init__(self, wrap) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.one = nn.Linear(2, 2, bias=False)
         self.two = nn.Linear(2, 2, bias=False)
         self.wrap = wrap
-        self.latest: list[torch.Tensor] = []
+        self.latest = []
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x: torch.Tensor):
         self.latest = [self.one(x), self.two(x)]
         return self.wrap(*self.latest)
 

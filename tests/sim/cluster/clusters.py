@@ -1,8 +1,6 @@
 """Clusters of tests: a switch, and what ranks on it do."""
 
 import threading
-from collections.abc import Generator
-from typing import Any
 
 import simpy
 
@@ -10,7 +8,7 @@ from sim.cluster import Cluster, RankThread
 from sim.topology import Topology
 
 
-def make_cluster(num_ranks: int, **options: Any) -> Cluster:
+def make_cluster(num_ranks: int, **options) -> Cluster:
     topology = Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
     return Cluster(topology, **options)
 
@@ -24,7 +22,7 @@ def this_rank() -> RankThread:
 def after(rank: RankThread, delay_ps: int, value: object = None) -> simpy.Process:
     """Return a process of *rank* that fires *delay_ps* after the rank's local time."""
 
-    def pause() -> Generator[simpy.Event, Any, object]:
+    def pause():
         yield rank.cluster.env.timeout(delay_ps)
         return value
 
@@ -34,7 +32,7 @@ def after(rank: RankThread, delay_ps: int, value: object = None) -> simpy.Proces
 def fails(rank: RankThread, delay_ps: int) -> simpy.Process:
     """Return a process of *rank* that fails *delay_ps* after the rank's local time."""
 
-    def fail() -> Generator[simpy.Event, Any, None]:
+    def fail():
         yield rank.cluster.env.timeout(delay_ps)
         raise OSError("the link is down")
 

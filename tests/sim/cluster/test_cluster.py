@@ -1,7 +1,6 @@
 """Rank threads: one at a time, in order of virtual time, and a run repeats exactly."""
 
 import time
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,10 +17,10 @@ def test_a_thread_that_is_no_rank_has_no_current_rank():
 
 @given(st.lists(st.lists(st.integers(0, 20), max_size=6), min_size=1, max_size=5))
 def test_whatever_ranks_do_runs_in_order_of_time_and_repeats(delays_of_ranks):
-    def observe() -> tuple[list[int], list[tuple[int, int]]]:
-        log: list[tuple[int, int]] = []
+    def observe():
+        log = []
 
-        def work(rank: int) -> Any:
+        def work(rank):
             me = this_rank()
             for delay in delays_of_ranks[rank]:
                 if delay % 3 == 0:
@@ -40,9 +39,9 @@ def test_whatever_ranks_do_runs_in_order_of_time_and_repeats(delays_of_ranks):
 
 
 def test_exactly_one_rank_runs_at_any_time():
-    running: list[int] = []
+    running = []
 
-    def work(rank: int) -> None:
+    def work(rank):
         me = this_rank()
         for _ in range(20):
             running.append(rank)
@@ -58,7 +57,7 @@ class Recorder:
     """A context that knows which rank is in place."""
 
     def __init__(self) -> None:
-        self.inside: int | None = None
+        self.inside = None
         self.switches = 0
 
     def enter(self, rank: int) -> None:
@@ -79,7 +78,7 @@ class Recorder:
 def test_contexts_are_in_place_while_their_rank_runs_and_gone_afterwards(ending):
     context = Recorder()
 
-    def work(rank: int) -> None:
+    def work(rank):
         me = this_rank()
         for _ in range(3):
             assert context.inside == rank
@@ -102,9 +101,9 @@ def test_contexts_are_in_place_while_their_rank_runs_and_gone_afterwards(ending)
 
 def test_a_second_run_goes_on_where_the_first_ended():
     cluster = make_cluster(3)
-    order: list[int] = []
+    order = []
 
-    def work(rank: int) -> Any:
+    def work(rank):
         order.append(rank)
         this_rank().charge_ps(30 - 10 * rank)
         return this_rank().now_ps()
@@ -131,7 +130,7 @@ def test_a_rank_cannot_run_a_cluster():
 def test_only_ranks_that_have_a_thread_run_and_the_times_of_others_are_noted():
     cluster = make_cluster(4, threads=[2, 0])
 
-    def work(rank: int) -> int:
+    def work(rank):
         this_rank().charge_ps(10 * (rank + 1))
         return rank
 
@@ -146,9 +145,9 @@ def test_only_ranks_that_have_a_thread_run_and_the_times_of_others_are_noted():
 
 def test_a_rank_that_leaves_ends_its_thread_and_nothing_that_it_has_started():
     cluster = make_cluster(2)
-    started: list[Any] = []
+    started = []
 
-    def work(rank: int) -> int:
+    def work(rank):
         me = this_rank()
         if rank == 0:
             started.append(after(me, 5, "value"))

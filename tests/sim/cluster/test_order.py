@@ -36,9 +36,9 @@ class GreatestFirst:
 
 def log_of(pauses: Sequence[Sequence[int]], order: RandomOrder | None) -> list[tuple[int, int]]:
     """Return when which rank went on after each of its pauses."""
-    log: list[tuple[int, int]] = []
+    log = []
 
-    def work(number: int) -> None:
+    def work(number):
         rank = this_rank()
         for pause in pauses[number]:
             rank.wait(after(rank, pause), lambda: "a pause")
@@ -73,7 +73,7 @@ def test_a_rank_may_act_again_at_an_instant_before_another_acts_once():
 def test_an_order_is_asked_for_every_turn_and_chooses_among_those_of_the_least_time():
     order, log = GreatestFirst(), []
 
-    def work(number: int) -> None:
+    def work(number):
         rank = this_rank()
         rank.wait(after(rank, 5 if number == 2 else 1), lambda: "a pause")
         log.append(number)
@@ -89,13 +89,13 @@ TIMES = st.lists(st.integers(0, 50), max_size=6)
 
 @given(charges=TIMES, fires=TIMES)
 def test_an_event_interrupts_a_computation_when_it_fires_and_the_computation_takes_no_longer(charges, fires):
-    handled: list[tuple[int, int]] = []
+    handled = []
 
-    def run(_: int) -> tuple[int, int, int]:
+    def run(_):
         rank = this_rank()
         for at in fires:
             event = rank.cluster.env.timeout(at)
-            rank.interrupt(event, lambda at=at: handled.append((at, rank.now_ps())))  # type: ignore[misc]
+            rank.interrupt(event, lambda at=at: handled.append((at, rank.now_ps())))
         for duration_ps in charges:
             rank.charge_ps(duration_ps)
         return rank.now_ps(), rank.computed_ps, rank.waited_ps
@@ -106,10 +106,10 @@ def test_an_event_interrupts_a_computation_when_it_fires_and_the_computation_tak
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 20))
 def test_a_handler_may_compute_and_start_what_interrupts_again(first, again, left):
-    def run(_: int) -> list[int]:
+    def run(_):
         rank, seen = this_rank(), []
 
-        def handler() -> None:
+        def handler():
             seen.append(rank.now_ps())
             rank.charge_ps(3)
             rank.interrupt(after(rank, again), lambda: seen.append(rank.now_ps()))
@@ -122,7 +122,7 @@ def test_a_handler_may_compute_and_start_what_interrupts_again(first, again, lef
 
 
 def test_what_fires_while_the_rank_waits_is_handled_when_it_computes_again():
-    def run(_: int) -> list[int]:
+    def run(_):
         rank, seen = this_rank(), []
         env = rank.cluster.env
         rank.interrupt(env.timeout(5), lambda: seen.append(rank.now_ps()))
@@ -135,7 +135,7 @@ def test_what_fires_while_the_rank_waits_is_handled_when_it_computes_again():
 
 
 def test_a_failure_interrupts_too_and_is_raised_where_it_is_waited_for():
-    def run(_: int) -> list[int]:
+    def run(_):
         rank, seen = this_rank(), []
         work = fails(rank, 5)
         rank.interrupt(work, lambda: seen.append(rank.now_ps()))
@@ -148,9 +148,9 @@ def test_a_failure_interrupts_too_and_is_raised_where_it_is_waited_for():
 
 
 def test_a_rank_that_is_killed_while_it_may_be_interrupted_has_computed_until_then():
-    handled: list[int] = []
+    handled = []
 
-    def run(_: int) -> None:
+    def run(_):
         rank = this_rank()
         for at in (5, 9):
             rank.interrupt(rank.cluster.env.timeout(at), lambda: handled.append(rank.now_ps()))

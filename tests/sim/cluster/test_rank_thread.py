@@ -1,11 +1,8 @@
 """A rank computes, waits and polls, each in its own time."""
 
 import threading
-from collections.abc import Generator
-from typing import Any
 
 import pytest
-import simpy
 
 from sim.errors import RankError, SimulationError
 from tests.sim.cluster.clusters import after, fails, make_cluster, this_rank
@@ -14,7 +11,7 @@ from tests.sim.cluster.clusters import after, fails, make_cluster, this_rank
 def test_charging_advances_only_the_own_clock():
     cluster = make_cluster(3, compute={"forward": 10})
 
-    def work(rank: int) -> Any:
+    def work(rank):
         me = this_rank()
         for _ in range(rank):
             me.charge("forward")
@@ -32,7 +29,7 @@ def test_time_cannot_be_charged_backwards():
 
 
 def test_waiting_returns_the_value_at_the_time_of_the_event_or_at_once_if_that_was_earlier():
-    def work(rank: int) -> Any:
+    def work(rank):
         me = this_rank()
         me.charge_ps(100 * rank)
         earlier = after(me, 5, "earlier")
@@ -43,7 +40,7 @@ def test_waiting_returns_the_value_at_the_time_of_the_event_or_at_once_if_that_w
 
 
 def test_poll_sees_all_up_to_and_including_the_local_time():
-    def work(rank: int) -> Any:
+    def work(rank):
         me = this_rank()
         event = after(me, 10)
         seen = []
@@ -56,9 +53,9 @@ def test_poll_sees_all_up_to_and_including_the_local_time():
 
 
 def test_poll_lets_ranks_that_are_behind_go_first():
-    order: list[int] = []
+    order = []
 
-    def work(rank: int) -> None:
+    def work(rank):
         me = this_rank()
         me.charge_ps(10 - rank)
         me.poll(me.cluster.env.event())
@@ -70,9 +67,9 @@ def test_poll_lets_ranks_that_are_behind_go_first():
 
 
 def test_a_failed_event_raises_its_error_in_every_rank_that_waits():
-    shared: list[simpy.Process] = []
+    shared = []
 
-    def work(rank: int) -> Any:
+    def work(rank):
         me = this_rank()
         if rank == 0:
             shared.append(fails(me, 3))
@@ -89,10 +86,10 @@ def test_a_failure_that_no_rank_waits_for_fails_the_run():
 
 
 def test_a_failure_within_a_failure_that_was_caught_is_not_reported_again():
-    def work(rank: int) -> None:
+    def work(rank):
         me = this_rank()
 
-        def outer() -> Generator[simpy.Event, Any, None]:
+        def outer():
             yield fails(me, 3)
 
         with pytest.raises(OSError, match="down"):
@@ -102,11 +99,11 @@ def test_a_failure_within_a_failure_that_was_caught_is_not_reported_again():
 
 
 def test_waiting_in_another_thread_than_the_ranks_is_refused():
-    def work(rank: int) -> Any:
+    def work(rank):
         me = this_rank()
-        caught: list[str] = []
+        caught = []
 
-        def elsewhere() -> None:
+        def elsewhere():
             try:
                 me.wait(me.cluster.env.event(), lambda: "ever")
             except SimulationError as error:

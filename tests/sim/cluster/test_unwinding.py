@@ -18,7 +18,7 @@ TURNS = 20
 
 
 def test_ranks_that_wait_for_nobody_are_named_with_what_they_wait_for():
-    def work(rank: int) -> None:
+    def work(rank):
         me = this_rank()
         me.charge_ps(1_000_000 * rank)
         if rank != 2:
@@ -36,12 +36,12 @@ def test_ranks_that_wait_for_nobody_are_named_with_what_they_wait_for():
 
 
 def test_an_error_names_its_rank_and_shows_the_ranks_own_traceback():
-    unwound: list[int] = []
+    unwound = []
 
-    def deep_inside() -> None:
+    def deep_inside():
         raise ValueError("bad label")
 
-    def work(rank: int) -> None:
+    def work(rank):
         me = this_rank()
         if rank == 1:
             deep_inside()
@@ -62,7 +62,7 @@ def test_an_error_names_its_rank_and_shows_the_ranks_own_traceback():
 
 
 def test_a_rank_that_swallows_its_end_meets_it_again_at_the_next_wait():
-    def work(rank: int) -> None:
+    def work(rank):
         me = this_rank()
         if rank == 1:
             raise ValueError
@@ -81,7 +81,7 @@ def test_an_interrupt_stops_a_run_and_leaves_nothing_behind(busy):
     main = threading.main_thread().ident
     assert main is not None
 
-    def work(rank: int) -> None:
+    def work(rank):
         me = this_rank()
         for turn in count():
             if rank == 0 and turn == TURNS:
@@ -101,7 +101,7 @@ def spin() -> None:
 
 
 def test_an_interrupt_that_does_not_wake_the_engine_stops_a_rank_that_computes():
-    def work(rank: int) -> None:
+    def work(rank):
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # so the engine's thread sleeps on
         spin()
 
@@ -113,10 +113,10 @@ def test_an_interrupt_that_does_not_wake_the_engine_stops_a_rank_that_computes()
 
 def test_a_thread_that_is_on_its_last_way_is_not_stopped_again(monkeypatch):
     monkeypatch.setattr(scheduler, "_AGAIN_SECONDS", 0.02)
-    stopped_at_the_end: list[BaseException] = []
+    stopped_at_the_end = []
 
     class SlowToEnd(threading.Thread):
-        def run(self) -> None:
+        def run(self):
             super().run()
             try:
                 for _ in range(20):
@@ -126,7 +126,7 @@ def test_a_thread_that_is_on_its_last_way_is_not_stopped_again(monkeypatch):
 
     monkeypatch.setattr(threading, "Thread", SlowToEnd)
 
-    def work(rank: int) -> None:
+    def work(rank):
         os.kill(os.getpid(), signal.SIGINT)
         spin()
 
@@ -140,7 +140,7 @@ def test_a_thread_that_is_on_its_last_way_is_not_stopped_again(monkeypatch):
 def test_a_rank_that_swallows_its_end_while_it_computes_meets_it_again():
     ends = 0
 
-    def work(rank: int) -> None:
+    def work(rank):
         nonlocal ends
         os.kill(os.getpid(), signal.SIGINT)
         try:

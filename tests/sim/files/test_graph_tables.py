@@ -71,10 +71,7 @@ def test_links_have_the_properties_of_their_class_unless_they_say_otherwise():
 
 @pytest.mark.parametrize(
     ("pairs", "ends"),
-    [
-        ("each", [(0, 3), (1, 4), (2, 5)]),
-        ("all", [(tail, head) for tail in (0, 1, 2) for head in (3, 4, 5)]),
-    ],
+    [("each", [(0, 3), (1, 4), (2, 5)]), ("all", [(tail, head) for tail in (0, 1, 2) for head in (3, 4, 5)])],
 )
 def test_several_names_at_both_ends_are_paired_as_the_link_says(pairs, ends):
     switched = "".join(

@@ -53,13 +53,13 @@ net_latency = "2us"
 NVLS = "nvls_one_node = {count = 1, intra_bandwidth = 1}"
 
 
-def toml(value: Any) -> str:
+def toml(value) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key} = {toml(one)}" for key, one in value.items()) + "}"
     return json.dumps(value) if isinstance(value, str | bool) else repr(value)
 
 
-def written(kind: str, **fields: Any) -> str:
+def written(kind: str, **fields) -> str:
     """Return a file; a field stands on the line 3 or a later one, and None leaves it out."""
     return lines({"schema": 1, "kind": kind, **FILES.get(kind, {}), **fields})
 

@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +21,7 @@ from tests.sim.sending import arrivals, network_on
 Case = tuple[Topology, list[Message], list[Change], list[Background]]
 
 
-def network_of(
-    topology: Topology, changes: Any = (), backgrounds: Any = (), recorder: Recorder | None = None
-) -> Network:
+def network_of(topology: Topology, changes=(), backgrounds=(), recorder: Recorder | None = None) -> Network:
     network = network_on(topology, recorder)
     LinkEvents(network, lambda links: topology.without_links(links).routing).schedule(
         changes=[BandwidthChange(*change) for change in changes if change[2]],
@@ -47,11 +44,11 @@ def launch(network: Network, messages: list[Message]) -> list[int]:
     arrived = [-1] * len(messages)
     done = [network.env.event() for _ in messages]
 
-    def together(sent_ps: int, numbers: list[int]) -> Any:
+    def together(sent_ps, numbers):
         yield network.env.timeout(sent_ps)
         _, source, destination, nbytes = np.array([messages[number] for number in numbers]).T
 
-        def note(some: Any) -> None:
+        def note(some):
             for number in numbers if some is None else [numbers[place] for place in some.tolist()]:
                 arrived[number] = int(network.env.now)
                 done[number].succeed()
@@ -80,7 +77,7 @@ def cases(draw: st.DrawFn) -> Case:
     messages = [(draw(common), *draw(ranks), draw(size)) for _ in range(draw(st.integers(1, 12)))]
     links = st.integers(0, topology.num_links - 1)
     changes = draw(st.lists(st.tuples(times, links, bandwidth), max_size=3, unique_by=lambda c: c[:2]))
-    avoided: set[int] = set()
+    avoided = set()
     for link in draw(st.lists(links, max_size=2, unique=True)):
         with suppress(TopologyError):
             topology.without_links(avoided | {link})

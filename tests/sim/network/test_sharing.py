@@ -68,9 +68,9 @@ def test_an_impossible_transfer_is_refused(transfer, error, said):
 def test_each_operation_begins_at_its_time_or_after_the_one_before(operations):
     env = simpy.Environment()
     stream = Stream(env)
-    ran: list[tuple[int, int]] = []
+    ran = []
 
-    def operation(duration: int):
+    def operation(duration):
         begin = env.now
         yield env.timeout(duration)
         ran.append((begin, env.now))
@@ -95,7 +95,7 @@ def test_each_operation_begins_at_its_time_or_after_the_one_before(operations):
 def test_a_failure_belongs_to_its_operation_or_to_the_run_and_the_next_runs_on(awaited):
     env = simpy.Environment()
     stream = Stream(env)
-    ran: list[str] = []
+    ran = []
 
     def fail():
         yield env.timeout(5)
@@ -124,7 +124,7 @@ def test_a_failure_belongs_to_its_operation_or_to_the_run_and_the_next_runs_on(a
 def test_a_factory_is_called_only_when_its_turn_has_come():
     env = simpy.Environment()
     stream = Stream(env)
-    called: list[int] = []
+    called = []
 
     def factory():
         called.append(env.now)

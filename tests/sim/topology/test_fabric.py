@@ -20,10 +20,9 @@ SHAPES = st.one_of(
 ).filter(lambda drawn: drawn[1].get("routing") != "spray")
 
 
-def made(shape: Shape, **more: Any) -> Topology:
+def made(shape: Shape, **more) -> Topology:
     kind, drawn = shape
-    topology: Topology = getattr(Topology, kind)(**drawn, **more)
-    return topology
+    return getattr(Topology, kind)(**drawn, **more)
 
 
 @given(SHAPES)

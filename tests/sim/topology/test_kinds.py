@@ -36,8 +36,7 @@ RACKS = {"nodes_per_leaf": 2, "rails": 1, "nodes_per_pod": 4, "routing": "static
 
 
 def made(kind: str, change: dict[str, Any]) -> Topology:
-    topology: Topology = getattr(Topology, kind)(**{**GOOD[kind], **change})
-    return topology
+    return getattr(Topology, kind)(**{**GOOD[kind], **change})
 
 
 ROUTES = [

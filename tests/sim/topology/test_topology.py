@@ -108,7 +108,7 @@ def fewest_links(links, joins, source: int) -> dict[int, int]:
     """Return the least number of links from *source* to each vertex."""
     steps, waiting = {source: 0}, deque([source])
     edges = [(*join, 0) for join in joins] + [(*link, 1) for link in links]
-    outward: dict[int, list[tuple[int, int]]] = {}
+    outward = {}
     for tail, head, cost in edges:
         outward.setdefault(tail, []).append((head, cost))
     while waiting:

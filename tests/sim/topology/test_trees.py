@@ -261,7 +261,7 @@ def test_the_library_takes_longer_by_what_an_oversubscribed_tree_adds(collective
     hardware = Hardware("hopper", Channels.of(12, "30GB/s"), Channels.of(8, "45GB/s"))
     shape = {**H100, "num_ranks": 8 * num_nodes, "nodes_per_leaf": 1, "rails": 1}
 
-    def seconds(topology: Topology) -> float:
+    def seconds(topology):
         own = replace(topology, hardware=hardware)
         return simulate("nccl", nbytes=2**28, topology=own, collective=collective, model="library").seconds
 

@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.calibrate_presets import curves_of_presets
 from benchmarks.lab.published.carried import Carrier, call_of
-from benchmarks.lab.published.one_node import (
-    carried_to_a_later_generation,
-    judge_node,
-    median_error,
-)
+from benchmarks.lab.published.one_node import carried_to_a_later_generation, judge_node, median_error
 from benchmarks.lab.published.split import calibrating_presets
 from collectives.timing.formulas.measured import measured_on
 from sim import load_network, preset_names

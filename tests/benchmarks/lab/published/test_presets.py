@@ -7,12 +7,7 @@ import pytest
 
 from benchmarks.lab.document import markdown
 from benchmarks.lab.published.presets import contradictions_of, judge_presets
-from benchmarks.lab.published.split import (
-    ELSEWHERE,
-    calibrating_presets,
-    judged_presets,
-    published_split,
-)
+from benchmarks.lab.published.split import ELSEWHERE, calibrating_presets, judged_presets, published_split
 from benchmarks.lab.report.presets import presets_result, presets_section
 from sim import load_network
 from testbed.calibration.errors import by_class

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -77,7 +77,7 @@ def nothing_is_left(
 def from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let times begin with the first host, as what it sends before a late one begins takes its time, too."""
 
-    def duration(spans: Iterable[timing.Span]) -> float:
+    def duration(spans):
         began, ended = zip(*spans, strict=True)
         return max(ended) - min(began)
 
@@ -90,7 +90,7 @@ def from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_link_carries_its_rate_until_it_is_changed_and_nothing_once_it_is_cut():
     call = Call("all_reduce", "ring", 240_000)
 
-    def takes(least: float) -> bool:
+    def takes(least):
         ((seconds,),) = time_calls(hosts, [call], repetitions=1)
         assert seconds > least
         return seconds < 1.25 * least

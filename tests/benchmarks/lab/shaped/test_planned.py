@@ -4,7 +4,6 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,7 +35,7 @@ def walk(made: Plan, source: int, destination: int) -> list[int]:
     return links
 
 
-def racks(num_ranks: int, hosts_per_leaf: int, num_spines: int = 1, **fields: Any) -> Topology:
+def racks(num_ranks: int, hosts_per_leaf: int, num_spines: int = 1, **fields) -> Topology:
     rates = {"bandwidth": 1e7, "uplink_bandwidth": 2e7, "latency": 0, **fields}
     return Topology.leaf_spine(
         num_ranks=num_ranks, hosts_per_leaf=hosts_per_leaf, num_spines=num_spines, **rates
@@ -131,7 +130,7 @@ def test_jobs_share_no_host():
 
 
 def test_the_largest_size_is_the_largest_that_there_is_time_for():
-    def chosen(large: int) -> list[Case]:
+    def chosen(large):
         return list(cases.collectives(4, large))
 
     fits = cases.largest(chosen, at_a_rate, 8.0)

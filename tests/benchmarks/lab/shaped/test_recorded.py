@@ -27,8 +27,7 @@ NETWORKS = ("four_equal", "two_racks_2to1")
 
 @cache
 def recorded() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(RECORDED.read_text())
-    return content
+    return json.loads(RECORDED.read_text())
 
 
 def calibration() -> Calibration:

@@ -12,13 +12,8 @@ from textwrap import dedent
 from typing import Any
 
 _SWAPPED = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-}
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+}  # fmt: skip
 _OTHER_KIND = {"Recv": "RecvReduce", "RecvReduce": "Recv", "Copy": "Reduce", "Reduce": "Copy"}
 _NUMBER = count()
 
@@ -61,5 +56,4 @@ def _made(function: Callable[..., Any], tree: ast.Module) -> Callable[..., Any]:
     linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
     names = dict(vars(inspect.getmodule(function)))
     exec(compile(source, path, "exec"), names)
-    changed: Callable[..., Any] = names[function.__name__]
-    return changed
+    return names[function.__name__]

@@ -48,12 +48,9 @@ CASES = [
 ]
 HUNDRED = z3.If(NUM_RANKS == 100, 1, 0)
 EQUAL = {
-    ("bruck", "all_gather"),
-    ("halving_doubling", "reduce_scatter"),
-    ("pat", "all_gather"),
-    ("pat", "reduce_scatter"),
-    ("tree", "reduce"),
-}
+    ("bruck", "all_gather"), ("halving_doubling", "reduce_scatter"), ("pat", "all_gather"),
+    ("pat", "reduce_scatter"), ("tree", "reduce"),
+}  # fmt: skip
 """Programs whose formulas say how much every rank sends; those of others, how much it sends at most."""
 
 
@@ -61,8 +58,8 @@ def judged(own: Algorithm, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, dict[i
     """Return for what *own* is proved, and whether its bytes are, where those of 100 ranks are wrong."""
     found = {-1: True, 1: True}
 
-    def judge(world: Any, rows: Any, declared: Cost, *hints: Any) -> bool:
-        share: Any = declared.max_bytes_sent_fraction
+    def judge(world, rows, declared, *hints):
+        share = declared.max_bytes_sent_fraction
         for off in found:
             wrong = OffByOne(share.numerator, share.denominator)
             wrong.off = off
@@ -79,7 +76,7 @@ class OffByOne(Ratio):
 
     off: int
 
-    def of(self, total: Any) -> tuple[int, Any] | None:
+    def of(self, total) -> tuple[int, Any] | None:
         share = super().of(total)
         return share and (share[0], share[1] + share[0] * self.off * HUNDRED)
 
@@ -134,7 +131,7 @@ def carried(formula: Sent, loop: Loop) -> tuple[Callable[[Any], int], ...]:
     return before, after
 
 
-def rows_of(own: Algorithm, case: Any) -> list[Row]:
+def rows_of(own: Algorithm, case) -> list[Row]:
     """Return the rows of *own*, read in a *case* if it goes one way or the other."""
     try:
         reader = Reader([])

@@ -1,6 +1,5 @@
 """Proofs for every number of ranks: what is proved, and that nothing wrong is."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from importlib import import_module
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collectives import Algorithm, Cost, Recv, Send, Step, algorithm, resolve_algorithm, verify
+from collectives import Cost, Recv, Send, algorithm, resolve_algorithm, verify
 from collectives.program.contracts import CONTRACTS, Part, Place
 
 HIERARCHICAL = import_module("collectives.algorithms.hierarchical")
@@ -38,7 +37,7 @@ def always_to_rank_0(rank: int, world_size: int, *, root: int = 0) -> Any:
     yield Send(0, rank, when=rank != 0), *(Recv(source, source, when=rank == 0) for source in sources)
 
 
-def carrying(rank: int, world_size: int) -> Any:
+def carrying(rank: int, world_size: int):
     turns = 0
     for _ in range(world_size - 1):
         for _ in range(2):
@@ -46,7 +45,7 @@ def carrying(rank: int, world_size: int) -> Any:
         yield (Send((rank + 1) % world_size, turns),)
 
 
-def carrying_in_a_branch(rank: int, world_size: int) -> Any:
+def carrying_in_a_branch(rank: int, world_size: int):
     chunk = 0
     for step in range(world_size - 1):
         if rank:
@@ -88,7 +87,7 @@ def test_what_is_wrong_or_cannot_be_read_is_not_proved(program, right_for, said)
 
 
 def part_of(held: Held, place: Place) -> Part | None:
-    def so(claim: Any) -> bool:
+    def so(claim):
         return z3.is_true(z3.simplify(z3.substitute(claim, (ROOT, z3.IntVal(place.root)))))
 
     numbers = z3.IntVal(place.rank), z3.IntVal(place.chunk)
@@ -120,7 +119,7 @@ def test_what_is_demanded_is_the_contract(collective):
 def test_a_part_that_is_given_the_wrong_chunks_is_refuted(monkeypatch):
     embed = HIERARCHICAL.embed
 
-    def from_the_first_chunk(*part: Any, first_chunk: int, **named: Any) -> Iterator[Step]:
+    def from_the_first_chunk(*part, first_chunk, **named):
         return embed(*part, first_chunk=0, **named)
 
     monkeypatch.setattr(HIERARCHICAL, "embed", from_the_first_chunk)
@@ -131,7 +130,7 @@ def test_a_part_that_is_given_the_wrong_chunks_is_refuted(monkeypatch):
 def test_steps_that_are_too_many_from_nine_ranks_on_are_refuted(monkeypatch):
     num_steps = HIERARCHICAL._num_steps
 
-    def more_from_nine_on(part: Algorithm, world_size: int) -> Any:
+    def more_from_nine_on(part, world_size):
         return num_steps(part, world_size) + minimum(world_size, 9) - minimum(world_size, 8)
 
     monkeypatch.setattr(HIERARCHICAL, "_num_steps", more_from_nine_on)

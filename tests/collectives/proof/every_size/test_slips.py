@@ -113,7 +113,7 @@ def judge(mutant: Mutant) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if mutant.where is not None:
             patch.setattr(mutant.where, mutant.name, mutant.changed)
-        proved_for: Iterable[int] = ()
+        proved_for = ()
         if is_wrong(mutant.program, range(2, 17)):
             with suppress(NotProvedError):
                 is_for_all = prove_every_size(mutant.program) == "every size"

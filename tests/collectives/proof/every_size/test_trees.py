@@ -53,7 +53,7 @@ def tables_of(own: SymbolicTree, tree: Tree, num_ranks: int) -> list[Any]:
     return facts + [own.below(rank, other) == ((rank, other) in below) for rank in ranks for other in ranks]
 
 
-def for_all_ranks(axiom: Any, num_ranks: int) -> list[Any]:
+def for_all_ranks(axiom, num_ranks: int) -> list[Any]:
     """Return *axiom* for every choice of the ranks that it speaks of."""
     number = axiom.num_vars() if z3.is_quantifier(axiom) else 0
     if not number:
@@ -92,8 +92,8 @@ def test_ranks_are_at_these_positions_of_both_trees(rooted):
                 assert tree.parent[rank] == rank_at[int(position_above(position, count))]
 
 
-def shifted(change: int) -> Any:
-    def above(position: Any, count: Any) -> Any:
+def shifted(change: int):
+    def above(position, count):
         bit = position & -position
         up = (position ^ bit) | (bit << change)
         return z3.If(up > count, position ^ bit, up)
@@ -101,13 +101,13 @@ def shifted(change: int) -> Any:
     return above
 
 
-def to_odd_positions(position: Any, count: Any) -> Any:
+def to_odd_positions(position, count):
     up = shifted(1)(position, count)
     return z3.If(z3.And(position == 6, count == 100), 5, up)
 
 
-def second(change: int = 0) -> Any:
-    def rule(number: Any, count: Any) -> Any:
+def second(change: int = 0):
+    def rule(number, count):
         wrapped = z3.If(number + 1 == count, 1, number + 2)
         return z3.If(count & 1 == 0, z3.If(count == 100, count - number + change, count - number), wrapped)
 
@@ -134,7 +134,7 @@ def test_programs_of_powers_of_two_are_proved_for_every_size(shipped):
     assert prove_every_size(shipped) == "every size"
 
 
-def exchange_all(rank: int, world_size: int) -> Any:
+def exchange_all(rank: int, world_size: int):
     require_power_of_two(world_size, "exchange_all", "another")
     for step in range(floor_log2(world_size)):
         yield Send(rank ^ (1 << step), 0), RecvReduce(rank ^ (1 << step), 0)

@@ -33,15 +33,15 @@ GPU = Device(
 )
 
 
-def crossed(work: Callable[[Callable[[], None]], Any], ranks: int = 1, **options: Any) -> tuple[int, int]:
+def crossed(work: Callable[[Callable[[], None]], Any], ranks: int = 1, **options) -> tuple[int, int]:
     """Return boundaries and collectives in *work*, from where it calls its argument."""
-    found: list[int] = []
+    found = []
 
-    def rank(_: int) -> None:
+    def rank(_):
         gpu = current_gpu()
         begin = 0
 
-        def here() -> None:
+        def here():
             nonlocal begin
             gpu.issue_deferred()
             begin = len(gpu.score)
@@ -61,18 +61,18 @@ def crossed(work: Callable[[Callable[[], None]], Any], ranks: int = 1, **options
     return found[0] % ENQUEUE // BOUNDARY, found[0] // ENQUEUE
 
 
-def vector(**options: Any) -> torch.Tensor:
+def vector(**options) -> torch.Tensor:
     return torch.ones(4, device="cuda", requires_grad=True, **options)
 
 
 class Squared(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+    def forward(ctx, x: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(x)
         return x * x
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+    def backward(ctx, grad: torch.Tensor) -> torch.Tensor:
         (x,) = ctx.saved_tensors
         return 2 * grad * x
 
@@ -85,7 +85,7 @@ class Squaring(nn.Module):
 @pytest.mark.parametrize("fake", [True, False])
 @given(modules=st.integers(0, 3), functions=st.integers(0, 3), hooks=st.integers(0, 2))
 def test_each_module_each_hook_of_it_and_both_ways_of_a_function_are_one(fake, modules, functions, hooks):
-    def work(here: Callable[[], None]) -> None:
+    def work(here):
         own, x = [nn.ReLU() for _ in range(modules)], vector()
         for module in own:
             for _ in range(hooks):
@@ -101,7 +101,7 @@ def test_each_module_each_hook_of_it_and_both_ways_of_a_function_are_one(fake, m
 
 
 def test_a_recomputation_goes_through_its_modules_and_functions_once_more():
-    def work(here: Callable[[], None]) -> None:
+    def work(here):
         module, x = Squaring(), vector()
         here()
         checkpoint(module, x, use_reentrant=False).sum().backward()
@@ -110,19 +110,19 @@ def test_a_recomputation_goes_through_its_modules_and_functions_once_more():
 
 
 def test_inside_of_a_compiled_or_fused_region_there_are_none_either_way():
-    def compiled(here: Callable[[], None]) -> None:
+    def compiled(here):
         module, x = nn.Sequential(Squaring(), nn.ReLU()), vector()
         here()
         torch.compile(lambda x: module(x))(x).sum().backward()
 
-    def fused(here: Callable[[], None]) -> None:
+    def fused(here):
         module, x = nn.Sequential(Squaring(), nn.ReLU()), vector()
         here()
         with testbed.fused("kernel"):
             x = module(x)
         x.sum().backward()
 
-    def eager(here: Callable[[], None]) -> None:
+    def eager(here):
         module, x = nn.Sequential(Squaring(), nn.ReLU()), vector()
         here()
         module(x).sum().backward()
@@ -132,7 +132,7 @@ def test_inside_of_a_compiled_or_fused_region_there_are_none_either_way():
 
 
 def test_operations_on_dtensors_are_one_each():
-    def work(here: Callable[[], None]) -> None:
+    def work(here):
         mesh = init_device_mesh("cuda", (2,))
         x = DTensor.from_local(torch.ones(4, device="cuda"), mesh, run_check=False)
         x + x
@@ -143,13 +143,13 @@ def test_operations_on_dtensors_are_one_each():
 
 
 def test_each_collective_and_each_end_of_a_message_is_one_enqueue():
-    def called(here: Callable[[], None]) -> None:
+    def called(here):
         x = torch.ones(4, device="cuda")
         here()
         dist.all_reduce(x)
         dist.all_reduce(x, async_op=True).wait()
 
-    def message(here: Callable[[], None]) -> None:
+    def message(here):
         x = torch.ones(4, device="cuda")
         here()
         dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)

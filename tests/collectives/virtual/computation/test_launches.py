@@ -113,10 +113,7 @@ def test_what_does_not_fill_a_tile_takes_as_long_as_what_does():
     assert product(577) == product(640) < product(641)  # 10 tiles on 10 multiprocessors
 
 
-@given(
-    shape=st.tuples(*[st.integers(1, 5000)] * 3),
-    clocks=st.sampled_from(["burst", "steady", "training"]),
-)
+@given(shape=st.tuples(*[st.integers(1, 5000)] * 3), clocks=st.sampled_from(["burst", "steady", "training"]))
 def test_a_product_takes_at_least_its_arithmetic_and_its_bytes_and_more_with_more_of_either(shape, clocks):
     constants = ProductConstants(9e14, 7e14, 6e14, 10**12, 3_000_000, 0.2, 5.0, 100.0, 0.5)
     m, n, k = shape

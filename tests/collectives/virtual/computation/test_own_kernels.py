@@ -21,7 +21,7 @@ _ELEMENTS = 1 << 24
 _BYTES = 2 * _ELEMENTS
 
 
-def _run(work: Callable[[], Any], **options: Any) -> Any:
+def _run(work: Callable[[], Any], **options):
     options = {"fake": True, "fold": False, **options}
     return run(lambda rank: work(), network=switch(1), compute=Roofline("h100"), **options)
 
@@ -29,9 +29,9 @@ def _run(work: Callable[[], Any], **options: Any) -> Any:
 def _launched(work: Callable[[], Any]) -> list[tuple[str, int]]:
     """Return the names of kernels that *work* launches, and how long they take."""
     gpu = current_gpu()
-    found: list[tuple[str, int]] = []
+    found = []
 
-    def listen(item: Any) -> None:
+    def listen(item):
         if isinstance(item, Launch):
             found.append((item.name, item.duration_ps))
 
@@ -57,10 +57,10 @@ def _operands(grad: bool = False) -> tuple[Tensor, Tensor]:
 
 
 def test_what_is_fused_is_one_kernel_of_its_inputs_and_outputs_and_nests():
-    def work() -> list[tuple[str, int]]:
+    def work():
         one, other = _operands()
 
-        def compute() -> Tensor:
+        def compute():
             with testbed.fused("rotary"), testbed.fused("part of it"):
                 return _rotated(one, other)
 
@@ -70,7 +70,7 @@ def test_what_is_fused_is_one_kernel_of_its_inputs_and_outputs_and_nests():
 
 
 def test_fused_products_take_what_they_take_alone_one_after_the_other():
-    def work() -> list[list[tuple[str, int]]]:
+    def work():
         one = torch.empty(4096, 4096, device="cuda", dtype=torch.bfloat16)
 
         @testbed.fused("mlp")
@@ -87,10 +87,10 @@ def test_fused_products_take_what_they_take_alone_one_after_the_other():
 
 @pytest.mark.parametrize("again", [False, True])
 def test_the_backward_pass_of_a_fused_kernel_is_one_kernel(again):
-    def work() -> list[tuple[str, int]]:
+    def work():
         one, other = _operands(grad=True)
 
-        def compute() -> None:
+        def compute():
             with testbed.fused("rotary"):
                 out = checkpoint(_rotated, one, other, use_reentrant=False) if again else _rotated(one, other)
             out.backward(torch.empty_like(out))
@@ -106,7 +106,7 @@ def test_the_backward_pass_of_a_fused_kernel_is_one_kernel(again):
 def test_without_a_virtual_gpu_fused_changes_nothing():
     one = torch.randn(8)
 
-    def work() -> Tensor:
+    def work():
         with testbed.fused("square"):
             return one * one
 
@@ -150,7 +150,7 @@ def test_what_is_no_operator_and_what_is_no_cost_is_refused():
         testbed.cost(len)
     for name in ("", _rotated):  # the latter: a decorator without a name
         with pytest.raises(NotSupportedError, match="expected the name of a kernel"):
-            testbed.fused(name)  # type: ignore[arg-type]
+            testbed.fused(name)
     for wrong in ({"flop": 1}, {"flops": float("nan")}, {"seconds": float("inf")}, {"bytes": 10**400}):
         testbed.cost(torch.ops.tests_of_own_kernels.scan)(lambda x, wrong=wrong: wrong)
         with pytest.raises(RankError, match="expected flops, bytes, seconds by name"):

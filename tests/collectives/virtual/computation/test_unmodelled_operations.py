@@ -42,7 +42,7 @@ _UNMODELLED: dict[str, tuple[Callable[[], None], str]] = {
 }
 
 
-def _run(work: Callable[[], Any], ranks: int = 1, **options: Any) -> Any:
+def _run(work: Callable[[], Any], ranks: int = 1, **options):
     options = {"fake": True, "fold": False, **options}
     return run(lambda rank: work(), network=switch(ranks), compute=Roofline("h100"), **options)
 
@@ -67,7 +67,7 @@ def test_what_is_not_modelled_is_an_error_of_a_strict_run(name):
 
 
 def test_what_torch_counts_or_memory_bounds_is_no_error_of_a_strict_run():
-    def work() -> None:
+    def work():
         weight = torch.randn(64, 64, device="cuda", requires_grad=True)
         (weight @ weight).softmax(-1).norm().backward()
         torch.optim.AdamW([weight]).step()
@@ -75,29 +75,29 @@ def test_what_torch_counts_or_memory_bounds_is_no_error_of_a_strict_run():
     assert not any(notice.startswith(_NO_FORMULA) for notice in _run(work, strict=True).report.notices)
 
 
-def _group() -> Any:
+def _group():
     if not dist.is_initialized():
         dist.init_process_group("nccl")
     return dist.group.WORLD
 
 
-def _fused_gather() -> Any:
+def _fused_gather():
     shard, weight = torch.randn(512, 1024, device="cuda"), torch.randn(1024, 2048, device="cuda")
     return _symm_mem.fused_all_gather_matmul(shard, [weight], 0, _group().group_name)[1][0].shape
 
 
-def _gather_then_product() -> Any:
+def _gather_then_product():
     shard, weight = torch.randn(512, 1024, device="cuda"), torch.randn(1024, 2048, device="cuda")
     gathered = _functional.all_gather_into_tensor(shard, 2, _group().group_name)
     return (_functional.wait_tensor(gathered) @ weight).shape
 
 
-def _fused_scatter() -> Any:
+def _fused_scatter():
     rows, weight = torch.randn(1024, 1024, device="cuda"), torch.randn(1024, 2048, device="cuda")
     return _symm_mem.fused_matmul_reduce_scatter(rows, weight, "sum", 0, _group().group_name).shape
 
 
-def _product_then_scatter() -> Any:
+def _product_then_scatter():
     rows, weight = torch.randn(1024, 1024, device="cuda"), torch.randn(1024, 2048, device="cuda")
     part = _functional.reduce_scatter_tensor(rows @ weight, "sum", 2, _group().group_name)
     return _functional.wait_tensor(part).shape

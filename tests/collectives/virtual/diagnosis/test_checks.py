@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 import torch
@@ -24,22 +23,16 @@ NOTHING = "^$"
 @pytest.mark.parametrize(
     ("use", "said"),
     [
-        (lambda own: own * 2, READS),
-        (lambda own: own[:2].sum(), READS),
-        (lambda own: own.tolist(), READS),
-        (lambda own: torch.cat([own, own]), READS),
-        (lambda own: own.zero_(), CHANGES),
-        (lambda own: own[2:].mul_(2), CHANGES),
-        (lambda own: own.add_(1), CHANGES),
-        (lambda own: own.shape, NOTHING),
-        (lambda own: own.view(2, 2), NOTHING),
-        (lambda own: own.numel(), NOTHING),
-        (torch.empty_like, NOTHING),
+        (lambda own: own * 2, READS), (lambda own: own[:2].sum(), READS), (lambda own: own.tolist(), READS),
+        (lambda own: torch.cat([own, own]), READS), (lambda own: own.zero_(), CHANGES),
+        (lambda own: own[2:].mul_(2), CHANGES), (lambda own: own.add_(1), CHANGES),
+        (lambda own: own.shape, NOTHING), (lambda own: own.view(2, 2), NOTHING),
+        (lambda own: own.numel(), NOTHING), (torch.empty_like, NOTHING),
         (lambda own: torch.ones(4) * 2, NOTHING),
     ],
-)
+)  # fmt: skip
 def test_a_use_of_a_buffer_in_flight_is_noticed_with_both_lines(use, said):
-    def work(rank: int) -> None:
+    def work(rank):
         buffer = torch.ones(4)
         reduced = dist.all_reduce(buffer, async_op=True)
         use(buffer)
@@ -49,7 +42,7 @@ def test_a_use_of_a_buffer_in_flight_is_noticed_with_both_lines(use, said):
 
 
 def test_modes_of_the_script_stay_as_they_are_around_a_flight():
-    def work(rank: int) -> None:
+    def work(rank):
         before = torch._C._len_torch_function_stack()
         with torch.device("meta"):
             reduced = dist.all_reduce(torch.ones(4, device="cpu"), async_op=True)
@@ -63,7 +56,7 @@ def test_modes_of_the_script_stay_as_they_are_around_a_flight():
 
 @pytest.mark.parametrize("is_local", [False, True])
 def test_groups_in_another_order_are_noticed_but_for_those_of_a_name_of_their_own(is_local):
-    def work(rank: int) -> None:
+    def work(rank):
         for members in ([0, 1], [2, 3])[:: 1 if rank < 2 else -1]:
             if not is_local or rank in members:
                 dist.new_group(members, use_local_synchronization=is_local)
@@ -74,7 +67,7 @@ def test_groups_in_another_order_are_noticed_but_for_those_of_a_name_of_their_ow
 
 
 def test_a_file_is_noticed_that_all_ranks_write_and_one_that_is_read_too_early(tmp_path):
-    def work(rank: int) -> None:
+    def work(rank):
         with open(tmp_path / "all.txt", "w") as file:
             file.write("x")
         if rank == 0:
@@ -116,7 +109,7 @@ def other_lines_under_a_condition_on_ranks(rank: int) -> None:
 
 
 def hook_of_ddp_that_reduces_by_itself(rank: int) -> None:
-    def hook(state, bucket):  # type: ignore[no-untyped-def]
+    def hook(state, bucket):
         future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
         return future.then(lambda done: done.value()[0].div_(2))
 
@@ -129,7 +122,7 @@ def hook_of_ddp_that_reduces_by_itself(rank: int) -> None:
 def overlapped_by_hooks(rank: int) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
     optimizer = torch.optim.Adam(model.parameters())
-    works: list[Any] = []
+    works = []
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(
             lambda own: works.append(dist.all_reduce(own.grad, async_op=True))

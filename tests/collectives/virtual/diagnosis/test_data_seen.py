@@ -3,7 +3,6 @@
 import gc
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
 from weakref import ref
 
 import pytest
@@ -22,7 +21,7 @@ from tests.collectives.virtual.clusters import in_group, on_gpus
 SAME = "train on the same batches"
 
 
-def said(work: Any, ranks: int = 2) -> str:
+def said(work, ranks: int = 2) -> str:
     return "\n".join(in_group(work, ranks).report.mistakes)
 
 
@@ -55,7 +54,7 @@ def fsdp2(seed: int) -> None:
 
 
 def one_by_one(seed: int) -> None:
-    def reduce(model: nn.Module) -> None:
+    def reduce(model):
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
 
@@ -63,7 +62,7 @@ def one_by_one(seed: int) -> None:
 
 
 def flattened(seed: int) -> None:
-    def reduce(model: nn.Module) -> None:
+    def reduce(model):
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         flat = torch._utils._flatten_dense_tensors(gradients)
         dist.all_reduce(flat)
@@ -73,13 +72,12 @@ def flattened(seed: int) -> None:
 
 def given_by_name(seed: int) -> None:
     class Named(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.layer = nn.Linear(8, 8)
 
-        def forward(self, *, inputs: torch.Tensor) -> torch.Tensor:
-            result: torch.Tensor = self.layer(inputs)
-            return result
+        def forward(self, *, inputs):
+            return self.layer(inputs)
 
     model = DistributedDataParallel(Named())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -97,7 +95,7 @@ def test_batches_drawn_from_one_seed_are_noticed_with_the_ranks_and_the_line(scr
 
 
 def test_batches_on_gpus_are_compared_by_their_values():
-    def work(rank: int) -> None:
+    def work(rank):
         dist.init_process_group("nccl")
         torch.cuda.set_device(rank)
         model = nn.Linear(8, 8).cuda()
@@ -111,7 +109,7 @@ def test_batches_on_gpus_are_compared_by_their_values():
 
 @pytest.mark.parametrize("is_divided", [False, True])
 def test_batches_of_a_loader_are_noticed_with_its_line(is_divided):
-    def work(rank: int) -> None:
+    def work(rank):
         data = torch.arange(64.0).reshape(8, 8)[rank::2] if is_divided else torch.arange(64.0).reshape(8, 8)
         train(DistributedDataParallel(nn.Linear(8, 8)), DataLoader(data, batch_size=2))
 
@@ -133,8 +131,8 @@ def tensor_parallel() -> None:
 
 
 def gradients_of_norms_alone() -> None:
-    def reduce(model: nn.Module) -> None:
-        for parameter in model[0].parameters():  # type: ignore[index]
+    def reduce(model):
+        for parameter in model[0].parameters():
             dist.all_reduce(parameter.grad)
 
     train(nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8)), drawn(0), reduce)
@@ -146,13 +144,12 @@ def slices_of_one_batch() -> None:
 
 def slices_inside_the_model() -> None:
     class Slicing(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.layer = nn.Linear(8, 8)
 
-        def forward(self, batch: torch.Tensor) -> torch.Tensor:
-            result: torch.Tensor = self.layer(batch[dist.get_rank() :: 2])
-            return result
+        def forward(self, batch):
+            return self.layer(batch[dist.get_rank() :: 2])
 
     train(DistributedDataParallel(Slicing()), drawn(0))
 
@@ -163,14 +160,13 @@ def nothing_averaged() -> None:
 
 def positions_before_tokens() -> None:
     class Positions(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.positions, self.layer = nn.Embedding(4, 8), nn.Linear(8, 8)
 
-        def forward(self) -> torch.Tensor:
+        def forward(self):
             own = self.positions(torch.arange(4))
-            result: torch.Tensor = self.layer(own + dist.get_rank())
-            return result
+            return self.layer(own + dist.get_rank())
 
     model = DistributedDataParallel(Positions())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -181,15 +177,14 @@ def positions_before_tokens() -> None:
 
 def sequences_divided_after_embeddings() -> None:
     class Divided(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.tokens, self.positions = nn.Embedding(16, 8), nn.Embedding(8, 8)
             self.layer = nn.Linear(8, 8)
 
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        def forward(self, tokens):
             embedded = self.tokens(tokens) + self.positions(torch.arange(8))
-            result: torch.Tensor = self.layer(embedded.chunk(2, dim=1)[dist.get_rank()])
-            return result
+            return self.layer(embedded.chunk(2, dim=1)[dist.get_rank()])
 
     generator = torch.Generator().manual_seed(0)
     train(
@@ -230,7 +225,7 @@ def test_ranks_that_share_a_batch_by_right_are_left_in_peace(script):
 
 
 def test_inputs_that_have_no_values_of_their_own_do_no_harm():
-    def work(rank: int) -> None:
+    def work(rank):
         model, inputs = nn.Linear(8, 8), torch.randn(4, 8)
         parameters = dict(model.named_parameters())
         torch.func.grad(lambda own: torch.func.functional_call(model, own, (inputs,)).sum())(parameters)
@@ -255,14 +250,14 @@ def test_inputs_that_have_no_values_of_their_own_do_no_harm():
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_inputs_of_all_kinds_are_taken_as_they_are(make):
     class Own(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.own = nn.Parameter(torch.ones(1))
 
-        def forward(self, inputs: Any) -> Any:
+        def forward(self, inputs):
             return inputs
 
-    def work(rank: int) -> None:
+    def work(rank):
         Own()(make())
 
     assert said(work) == ""
@@ -270,7 +265,7 @@ def test_inputs_of_all_kinds_are_taken_as_they_are(make):
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.trace:DeprecationWarning")
 def test_a_program_that_torch_records_has_nothing_of_the_comparison():
-    def work(rank: int) -> int:
+    def work(rank):
         graph = torch.jit.trace(nn.Linear(8, 8), torch.randn(4, 8)).inlined_graph
         return sum(node.kind().startswith("aten::") for node in graph.nodes())
 
@@ -278,7 +273,7 @@ def test_a_program_that_torch_records_has_nothing_of_the_comparison():
 
 
 def test_a_model_that_a_script_drops_is_gone_before_the_run_ends():
-    def work(rank: int) -> bool:
+    def work(rank):
         model = nn.Linear(8, 8)
         train(model, drawn(rank, steps=1))
         weight = ref(model.weight)
@@ -292,7 +287,7 @@ def test_a_model_that_a_script_drops_is_gone_before_the_run_ends():
 def test_the_reductions_of_a_loss_scaler_average_nothing():
     """Ranks 0 and 1 share batches, as in tensor parallelism; FSDP has ranks 0 and 2, 1 and 3."""
 
-    def work(rank: int) -> None:
+    def work(rank):
         dist.init_process_group("nccl")
         torch.cuda.set_device(rank)
         group = [dist.new_group([own, own + 2]) for own in range(2)][rank % 2]

@@ -20,7 +20,7 @@ GPU = {"compute": Roofline("h100")}
 FOLDED = {**GPU, "network": "dgx-h100", "fold": True}
 
 
-def store() -> Any:
+def store():
     return dist.distributed_c10d._get_default_store()
 
 
@@ -161,10 +161,10 @@ class HookError(Exception):
 
 
 def test_an_error_in_a_backward_hook_unwinds_ranks_that_wait_inside_their_backward_pass():
-    def fail(parameter: torch.Tensor) -> None:
+    def fail(parameter):
         raise HookError
 
-    def work(rank: int) -> None:
+    def work(rank):
         model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
         ddp = DistributedDataParallel(model, bucket_cap_mb=0.0001)
         if rank == 2:

@@ -17,7 +17,7 @@ OPPOSITE = r"rank (\d) issues .* before .*; rank (\d) issues .* before .*: .*, s
 Issue = Callable[[torch.device], list[Any]]
 
 
-def said(work: Any, ranks: int = 2, backend: str = "nccl") -> str:
+def said(work, ranks: int = 2, backend: str = "nccl") -> str:
     return "\n".join(in_group(work, ranks, backend).report.mistakes)
 
 
@@ -36,10 +36,10 @@ def test_two_communicators_are_noticed_exactly_where_ranks_of_both_issue_them_in
     """Each rank issues calls of two groups, all before it waits; ranks 1 and 2 are in both."""
     orders = [[0, 0], of_rank_1, of_rank_2, [1, 1]]
 
-    def work(rank: int) -> None:
+    def work(rank):
         groups = [dist.new_group([0, 1, 2]), dist.new_group([1, 2, 3])]
         issue(
-            [lambda g=group: dist.all_reduce(torch.ones(2), group=groups[g], async_op=True)  # type: ignore[misc]
+            [lambda g=group: dist.all_reduce(torch.ones(2), group=groups[g], async_op=True)
              for group in orders[rank]]
         )  # fmt: skip
 
@@ -74,7 +74,7 @@ def test_a_reduction_and_a_message_in_opposite_order_are_noticed_with_the_commun
 
 
 def test_pairs_of_ranks_that_issue_from_the_same_lines_are_noticed_in_one_sentence():
-    def work(rank: int) -> None:
+    def work(rank):
         mine, sums = torch.ones(4), torch.ones(2)
         calls = [
             lambda: dist.all_reduce(sums, async_op=True),
@@ -88,7 +88,7 @@ def test_pairs_of_ranks_that_issue_from_the_same_lines_are_noticed_in_one_senten
 
 
 def test_messages_alone_may_go_in_any_order():
-    def work(rank: int) -> None:
+    def work(rank):
         sent, received = torch.ones(2), torch.ones(2)
         issue([lambda: dist.isend(sent, 1 - rank), lambda: dist.irecv(received, 1 - rank)])
 
@@ -100,7 +100,7 @@ def test_gloo_has_no_order_between_groups():
 
 
 def test_the_order_is_noticed_on_streams_of_gpus_too():
-    def work(rank: int) -> None:
+    def work(rank):
         dist.init_process_group("nccl")
         torch.cuda.set_device(rank)
         reduction_and_message(rank, True, True, "cuda")
@@ -109,16 +109,16 @@ def test_the_order_is_noticed_on_streams_of_gpus_too():
 
 
 def test_ranks_that_share_one_rank_of_two_groups_are_left_in_peace():
-    def work(rank: int) -> None:
+    def work(rank):
         left, right = dist.new_group([0, 1]), dist.new_group([1, 2])
         groups = {0: [left], 1: [left, right], 2: [right]}[rank]
-        issue([lambda g=group: dist.all_reduce(torch.ones(2), group=g, async_op=True) for group in groups])  # type: ignore[misc]
+        issue([lambda g=group: dist.all_reduce(torch.ones(2), group=g, async_op=True) for group in groups])
 
     assert said(work, 3) == ""
 
 
 def test_receives_from_any_source_which_nccl_has_not_are_no_collectives():
-    def work(rank: int) -> None:
+    def work(rank):
         groups, tensor = [None, dist.new_group()], torch.ones(2)
         dist.recv(tensor) if rank else dist.send(tensor, 1)
         for _ in range(2):
@@ -129,7 +129,7 @@ def test_receives_from_any_source_which_nccl_has_not_are_no_collectives():
 
 
 def test_backward_passes_of_one_model_may_begin_in_any_line():
-    def work(rank: int) -> None:
+    def work(rank):
         model = DistributedDataParallel(torch.nn.Linear(2, 2))
         for step in range(3):
             loss = model(torch.randn(3, 2)).sum()
@@ -144,7 +144,7 @@ def test_backward_passes_of_one_model_may_begin_in_any_line():
 
 @pytest.mark.parametrize("is_crossed", [False, True])
 def test_gradients_of_two_models_of_one_group_in_opposite_order_are_noticed(is_crossed):
-    def work(rank: int) -> None:
+    def work(rank):
         torch.manual_seed(0)
         models = [DistributedDataParallel(torch.nn.Linear(2, 2)) for _ in range(2)]
         for _ in range(2):

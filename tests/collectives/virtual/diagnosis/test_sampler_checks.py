@@ -12,7 +12,7 @@ from collectives.virtual import run
 from tests.given import switch
 
 
-def notices(make: Callable[[int], DistributedSampler[Any]], passes: Callable[[Any], None], ranks: int) -> Any:
+def notices(make: Callable[[int], DistributedSampler[Any]], passes: Callable[[Any], None], ranks: int):
     return run(lambda rank: passes(make(rank)), network=switch(ranks)).report.notices
 
 
@@ -31,17 +31,11 @@ def epochs(sampler: DistributedSampler[Any]) -> None:
 )
 def test_only_data_that_overlap_beyond_padding_are_noticed(num_samples, shape, options, seeds):
     num_replicas, ranks = shape
-    taken: dict[int, list[int]] = {}
+    taken = {}
 
-    def make(rank: int) -> DistributedSampler[Any]:
+    def make(rank):
         share = rank % num_replicas
-        sampler = DistributedSampler(
-            range(num_samples),
-            num_replicas,
-            share,
-            seed=seeds[share],
-            **options,  # type: ignore[arg-type]
-        )
+        sampler = DistributedSampler(range(num_samples), num_replicas, share, seed=seeds[share], **options)
         taken[share] = list(sampler)
         return sampler
 
@@ -56,22 +50,22 @@ def test_only_data_that_overlap_beyond_padding_are_noticed(num_samples, shape, o
 
 
 def test_epochs_that_are_set_and_passes_that_are_broken_off_are_no_mistake():
-    def look_then_train(sampler: DistributedSampler[Any]) -> None:
+    def look_then_train(sampler):
         next(iter(sampler))
         epochs(sampler)
 
-    def in_order(sampler: DistributedSampler[Any]) -> None:
+    def in_order(sampler):
         list(sampler), list(sampler)
 
-    assert notices(lambda rank: DistributedSampler(range(9), 2, rank), look_then_train, 2) == ()  # type: ignore[arg-type]
-    unshuffled = lambda rank: DistributedSampler(range(9), 2, rank, shuffle=False)  # type: ignore[arg-type]  # noqa: E731
+    assert notices(lambda rank: DistributedSampler(range(9), 2, rank), look_then_train, 2) == ()
+    unshuffled = lambda rank: DistributedSampler(range(9), 2, rank, shuffle=False)  # noqa: E731
     assert notices(unshuffled, in_order, 2) == ()
 
 
 def test_ranks_that_all_say_rank_0_are_named():
     torchs = DistributedSampler.__iter__, dist.distributed_c10d._warn_not_in_group
 
-    (text,) = notices(lambda rank: DistributedSampler(range(8), 2, 0, shuffle=False), epochs, 2)  # type: ignore[arg-type]
+    (text,) = notices(lambda rank: DistributedSampler(range(8), 2, 0, shuffle=False), epochs, 2)
 
     assert "see overlapping data and 4 of 8 samples in all" in text
     assert "rank= is 0 on ranks 0, 1" in text

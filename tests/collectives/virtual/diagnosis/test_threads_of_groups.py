@@ -31,7 +31,7 @@ def thread_of_a_pool_beside() -> None:
 
 
 def handed_on_and_then_beside() -> None:
-    jobs: queue.Queue[int] = queue.Queue()
+    jobs = queue.Queue()
     thread = threading.Thread(target=lambda: (jobs.get(), reduce()))
     thread.start()
     reduce()
@@ -43,7 +43,7 @@ def handed_on_and_then_beside() -> None:
 def with_a_lock_alone() -> None:
     lock = threading.Lock()
 
-    def locked() -> None:
+    def locked():
         with lock:
             reduce()
 
@@ -62,7 +62,7 @@ def one_after_another() -> None:
 
 
 def handed_on() -> None:
-    jobs: queue.Queue[int] = queue.Queue()
+    jobs = queue.Queue()
     thread = threading.Thread(target=lambda: (jobs.get(), reduce()))
     thread.start()
     reduce()
@@ -120,7 +120,7 @@ class Lock:
 
 
 def with_a_condition_of_its_own_lock() -> None:
-    condition = threading.Condition(Lock())  # type: ignore[arg-type]
+    condition = threading.Condition(Lock())
     thread = threading.Thread(target=reduce)
     thread.start()
     thread.join()
@@ -130,14 +130,9 @@ def with_a_condition_of_its_own_lock() -> None:
 
 AT_ONCE = [thread_beside, thread_of_a_pool_beside, handed_on_and_then_beside, with_a_lock_alone]
 IN_ORDER = [
-    one_after_another,
-    handed_on,
-    told_by_an_event,
-    results_awaited,
-    met_at_a_barrier,
-    group_of_its_own,
+    one_after_another, handed_on, told_by_an_event, results_awaited, met_at_a_barrier, group_of_its_own,
     with_a_condition_of_its_own_lock,
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("script", [*AT_ONCE, *IN_ORDER], ids=lambda script: script.__name__)

@@ -58,7 +58,7 @@ def closures() -> None:
     optimizer = LBFGS(own.parameters(), max_iter=3)
     inputs = torch.randn(4, 8)
 
-    def closure() -> float:
+    def closure():
         optimizer.zero_grad()
         loss = own(inputs).square().sum()
         loss.backward()

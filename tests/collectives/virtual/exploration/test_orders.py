@@ -23,7 +23,7 @@ from tests.collectives.virtual.clusters import rank_thread
 from tests.given import switch
 
 
-def store() -> Any:
+def store():
     return dist.distributed_c10d._get_default_store()
 
 
@@ -97,16 +97,12 @@ def no_choice(rank: int) -> list[float]:
 @pytest.mark.parametrize(
     ("program", "ranks", "orders", "outcomes"),
     [
-        (no_choice, 3, 1, 1),
-        (number_from_a_counter, 3, 6, 6),
-        (set_own_and_look_at_other, 2, 3, 3),
-        (sources, 4, 6, 6),
-        (lambda rank: sources(rank, messages=2), 3, 6, 6),
-        (look_at_a_collective, 3, 2, 2),
-        (look_until_it_is_there, 3, 9, 9),
+        (no_choice, 3, 1, 1), (number_from_a_counter, 3, 6, 6), (set_own_and_look_at_other, 2, 3, 3),
+        (sources, 4, 6, 6), (lambda rank: sources(rank, messages=2), 3, 6, 6),
+        (look_at_a_collective, 3, 2, 2), (look_until_it_is_there, 3, 9, 9),
         (set_after_an_unnamed_receive, 2, 2, 2),
     ],
-)
+)  # fmt: skip
 def test_each_order_that_ranks_can_tell_apart_is_run_once(program, ranks, orders, outcomes):
     explored = list(ClusterOrders(ranks).each(program))
 
@@ -117,12 +113,12 @@ def test_each_order_that_ranks_can_tell_apart_is_run_once(program, ranks, orders
 ACTIONS = st.sampled_from(["set a", "set b", "add a", "look a", "look b", "send", "any", "sum", "test"])
 
 
-def program_of(actions: list[list[str]]) -> Any:
+def program_of(actions: list[list[str]]):
     """Return a program of such actions, of which each rank returns what it has seen."""
 
-    def work(rank: int) -> list[object]:
+    def work(rank):
         dist.init_process_group()
-        told: list[object] = []
+        told = []
         number_of_sums = min(own.count("sum") + own.count("test") for own in actions)
         sent = sum(own.count("send") for own in actions[1:])
         for action in actions[rank]:
@@ -166,7 +162,7 @@ def outcome_of(one: Explored[Outcome]) -> str:
     return repr([own for what, own in one.outcome.shown.items() if "returns" in what])
 
 
-def chance_outcome(program: Any, ranks: int, seed: int) -> str:
+def chance_outcome(program, ranks: int, seed: int) -> str:
     try:
         results = run(program, ranks, order=RandomOrder(seed, at_any_speed=True)).results
     except Exception:
@@ -182,7 +178,7 @@ def test_more_orders_than_the_limit_are_refused_by_number():
 def test_a_program_that_depends_on_more_than_the_order_is_told_so():
     calls = []
 
-    def work(rank: int) -> None:
+    def work(rank):
         dist.init_process_group()
         calls.append(rank)
         if len(calls) % 3:
@@ -196,7 +192,7 @@ ORDERS = [RandomOrder(seed) for seed in range(12)]
 
 
 def test_a_receive_from_any_source_and_a_counter_come_to_any_order_which_repeats():
-    def seen() -> list[tuple[list[int], list[int]]]:
+    def seen():
         return [
             (run(sources, 3, order=order).results[0], run(number_from_a_counter, 2, order=order).results)
             for order in ORDERS

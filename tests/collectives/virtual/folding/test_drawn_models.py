@@ -24,12 +24,9 @@ from tests.collectives.virtual.clusters import check_folded, on_gpus
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of much that its own code does
 
 INITIALISERS: dict[str, Callable[[torch.Tensor], Any]] = {
-    "normal": nn.init.normal_,
-    "uniform": nn.init.uniform_,
-    "truncated": nn.init.trunc_normal_,
-    "xavier": nn.init.xavier_uniform_,
-    "kaiming": nn.init.kaiming_normal_,
-}
+    "normal": nn.init.normal_, "uniform": nn.init.uniform_, "truncated": nn.init.trunc_normal_,
+    "xavier": nn.init.xavier_uniform_, "kaiming": nn.init.kaiming_normal_,
+}  # fmt: skip
 """Not ``orthogonal_``, which torch refuses of a `DTensor` whose rows do not divide by the ranks."""
 PARALLELISMS = ("fsdp2", "hsdp", "tp", "fsdp2 and tp")
 TENSOR_RANKS = 4

@@ -1,7 +1,5 @@
 """Folded runs: one thread for ranks that do the same takes the same virtual time as one for each rank."""
 
-from typing import Any
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -32,7 +30,7 @@ def train(model: nn.Module, batch: int = 4, is_asked: bool = False) -> None:
             loss.item()
 
 
-def data_parallel(rank: int, **options: Any) -> str:
+def data_parallel(rank: int, **options) -> str:
     dist.init_process_group("nccl")
     torch.manual_seed(rank)
     train(DistributedDataParallel(nn.Linear(16, 16)), **options)
@@ -113,7 +111,7 @@ def test_what_a_folded_rank_returns_is_what_its_representative_does():
 
 
 def test_output_of_attempts_that_are_given_up_is_not_shown(capsys):
-    def work(rank: int) -> None:
+    def work(rank):
         dist.init_process_group("nccl")
         print(f"rank {rank}")
         train(nn.Linear(16, 16), batch=2 if rank == 0 else 4)
@@ -141,7 +139,7 @@ def test_output_of_attempts_that_are_given_up_is_not_shown(capsys):
     ),
 )
 def test_folded_scripts_take_the_time_of_unfolded_ones(shape, special, calls):
-    def work(rank: int) -> None:
+    def work(rank):
         dist.init_process_group("nccl")
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=("a", "b", "c")[: len(shape)])
         for kind, dim, size in calls:

@@ -1,7 +1,7 @@
 """Folding: how classes are split, from attempt to attempt."""
 
 import operator
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -65,17 +65,12 @@ def test_a_rank_of_which_scripts_like_to_ask_is_found_at_once(odd):
 @pytest.mark.parametrize(
     "does",
     [
-        lambda rank: rank % 2,
-        lambda rank: rank // 8 == 0,
-        lambda rank: rank // 8 == 127,
-        lambda rank: rank % 8 == 0,
-        lambda rank: rank % 8 == 7,
-        lambda rank: rank % 8,
-        lambda rank: rank >= 512,
-        lambda rank: (rank % 2, rank == 0, rank == 1023),
+        lambda rank: rank % 2, lambda rank: rank // 8 == 0, lambda rank: rank // 8 == 127,
+        lambda rank: rank % 8 == 0, lambda rank: rank % 8 == 7, lambda rank: rank % 8,
+        lambda rank: rank >= 512, lambda rank: (rank % 2, rank == 0, rank == 1023),
     ],
     ids=["even", "first node", "last node", "first of nodes", "last of nodes", "number", "half", "both"],
-)
+)  # fmt: skip
 def test_what_scripts_ask_of_a_rank_splits_a_class_in_few_attempts(does):
     folding = Folding(1024, ranks_per_node=8)
 
@@ -100,7 +95,7 @@ def test_probes_are_members_and_few(num_ranks, ranks_per_node, num_others):
 def test_what_tells_ranks_apart_splits_a_class_at_once():
     folding = Folding(16)
     classes = folding.classes()
-    stage: Callable[[int], Hashable] = lambda rank: rank // 4  # noqa: E731
+    stage = lambda rank: rank // 4  # noqa: E731
 
     folding.split(MembersDiffer("messages", stage), classes)
 

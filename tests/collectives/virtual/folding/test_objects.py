@@ -14,14 +14,14 @@ from sim import RankError
 from tests.collectives.virtual.clusters import Work, on_gpus
 
 
-def gathered(thing: Any) -> list[Any]:
+def gathered(thing) -> list[Any]:
     things = [None] * dist.get_world_size()
     dist.all_gather_object(things, thing)
     return things
 
 
 def without_data(work: Work, ranks: int) -> VirtualRun:
-    def script(rank: int) -> Any:
+    def script(rank):
         dist.init_process_group("nccl")
         torch.cuda.set_device(rank % torch.cuda.device_count())
         return work(rank)
@@ -50,7 +50,7 @@ def test_ranks_of_a_large_run_that_give_other_objects_are_refused():
 
 
 def test_objects_that_are_not_compared_are_told_of():
-    def work(rank: int) -> None:
+    def work(rank):
         layer = nn.Linear(128, 128, device="cuda")
         for _ in range(3):
             dist.all_reduce(layer.weight.data)
@@ -70,7 +70,7 @@ def test_objects_that_are_not_compared_are_told_of():
     ids=["the only root of its kind", "roots of groups that were made together"],
 )
 def test_what_a_root_gives_is_known_to_all_ranks_of_its_group(shape, given, is_folded):
-    def work(rank: int) -> list[int]:
+    def work(rank):
         group = init_device_mesh("cuda", shape, mesh_dim_names=("outer", "inner"))["inner"].get_group()
         things = [rank]
         dist.broadcast_object_list(things, group=group, group_src=0)

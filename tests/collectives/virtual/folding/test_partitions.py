@@ -15,7 +15,7 @@ from tests.collectives.virtual.clusters import in_group
 
 
 def test_groups_of_a_mesh_are_siblings_along_each_dimension():
-    def work(rank: int) -> None:
+    def work(rank):
         init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("pp", "dp", "tp"))
 
     partitions = VirtualWorld.of(in_group(work, 8).cluster).partitions
@@ -28,7 +28,7 @@ def test_groups_of_a_mesh_are_siblings_along_each_dimension():
 
 
 def test_parts_of_a_split_are_siblings_though_a_rank_makes_only_its_own():
-    def work(rank: int) -> None:
+    def work(rank):
         dist.split_group(dist.group.WORLD, [[0, 1], [2, 3]])
 
     partitions = VirtualWorld.of(in_group(work, 4).cluster).partitions
@@ -67,7 +67,7 @@ def test_a_group_that_is_joined_has_the_ordinal_it_was_announced_with():
 
 
 def test_groups_that_a_rank_is_not_in_count_for_the_names_of_its_own():
-    def work(rank: int) -> str:
+    def work(rank):
         for first in (0, 2):
             pair = dist.new_group([first, first + 1])
             assert dist.get_rank(pair) == (rank - first if rank in (first, first + 1) else -1)

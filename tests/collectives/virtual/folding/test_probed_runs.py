@@ -25,7 +25,7 @@ RANKS, ON_NODE = 72, 8
 KINDS = (raises, leaves, sleeps, calls_once_more, fills_its_memory, computes_more)
 PROBES = probes_of(range(RANKS), ON_NODE)
 SOME: dict[str, Callable[[int], bool]] = {
-    **{f"rank {probe}": lambda rank, probe=probe: rank == probe for probe in (0, *PROBES)},  # type: ignore[misc]
+    **{f"rank {probe}": lambda rank, probe=probe: rank == probe for probe in (0, *PROBES)},
     "even ranks": lambda rank: rank % 2 == 0,
     "first of their node": lambda rank: rank % ON_NODE == 0,
     "first node": lambda rank: rank < ON_NODE,

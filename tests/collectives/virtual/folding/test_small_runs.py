@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from collectives.virtual import Roofline, VirtualRun, run
+from collectives.virtual import Roofline, run
 from collectives.virtual.folding import attempts
 from sim.errors import SimulationError
 
@@ -41,7 +41,7 @@ def computes_more() -> None:
 def training(own: Callable[[], None], odd: Callable[[int], bool]) -> Callable[[int], None]:
     """Return what ranks do in three iterations; those that are *odd* do their *own* in the second, too."""
 
-    def work(rank: int) -> None:
+    def work(rank):
         dist.init_process_group("nccl")
         weight = torch.nn.Parameter(torch.ones(256, 256, device="cuda"))
         optimizer = torch.optim.SGD([weight], lr=0.1)
@@ -60,7 +60,7 @@ def training(own: Callable[[], None], odd: Callable[[int], bool]) -> Callable[[i
 def outcome(work: Callable[[int], None], fold: bool | None) -> tuple[object, ...]:
     """Return what became of a run: the times of its ranks and their memory, or how it failed."""
     try:
-        ran: VirtualRun = run(work, RANKS, "dgx-h100", compute=Roofline("h100"), fake=True, fold=fold)
+        ran = run(work, RANKS, "dgx-h100", compute=Roofline("h100"), fake=True, fold=fold)
     except SimulationError as error:
         return type(error), str(error)
     memory = ran.report.memory
@@ -82,7 +82,7 @@ def test_what_some_ranks_alone_do_is_seen(own, odd):
 
 
 def test_each_rank_of_a_small_run_has_a_thread_and_writes_once(capsys):
-    def work(rank: int) -> None:
+    def work(rank):
         training(raises, lambda rank: False)(rank)
         print(f"rank {rank}")
 

@@ -1,7 +1,5 @@
 """Attention that drops weights: gradients of what was dropped, and drawn by the device's generator."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -47,14 +45,14 @@ def test_gradients_are_those_of_what_was_dropped(causal):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("compute", [None, Roofline("h100")], ids=["no model", "h100"])
 def test_both_kernels_drop_by_the_generator_of_the_device(dtype, compute):
-    def attend() -> tuple[Any, Any]:
+    def attend():
         query = torch.ones(1, 1, 16, 8, device="cuda", dtype=dtype)
         value = torch.ones(1, 1, 16, 8, device="cuda", dtype=dtype, requires_grad=True)
         output = scaled_dot_product_attention(query, query, value, dropout_p=0.5)
         output.sum().backward()
         return output.float().cpu(), value.grad.float().sum().item()
 
-    def work(rank: int) -> tuple[bool, bool, bool, float]:
+    def work(rank):
         torch.manual_seed(1)
         first, gradient = attend()
         second, _ = attend()

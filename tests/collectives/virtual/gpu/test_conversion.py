@@ -7,12 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import (
-    FullyShardedDataParallel,
-    MixedPrecision,
-    MixedPrecisionPolicy,
-    fully_shard,
-)
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import ddp
@@ -30,7 +25,7 @@ def by_shards(model: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("wrap", [DistributedDataParallel, ddp.DistributedDataParallel, by_shards])
 def test_training_on_cuda_is_that_on_the_cpu(wrap):
-    def trained(rank: int, device: str) -> tuple[list[float], list[list[float]]]:
+    def trained(rank, device):
         dist.init_process_group("nccl")
         torch.manual_seed(rank)
         layers = nn.Linear(8, 24), nn.BatchNorm1d(24), nn.LayerNorm(24), nn.GELU(), nn.Linear(24, 8)
@@ -69,7 +64,7 @@ def by_shards_in_sixteen_bits(model: nn.Module) -> nn.Module:
 @pytest.mark.costly
 @pytest.mark.parametrize("shard", [by_flat_shards_in_sixteen_bits, by_shards_in_sixteen_bits])
 def test_sharded_training_in_sixteen_bits_learns(shard):
-    def losses(rank: int) -> list[float]:
+    def losses(rank):
         torch.cuda.set_device(rank)
         torch.manual_seed(0)
         layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
@@ -105,7 +100,7 @@ def trained(device: str, *, wrapped: bool) -> list[Any]:
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_an_optimizer_that_was_made_before_updates_a_module_on_the_device(wrapped):
-    def work(rank: int) -> tuple[Any, Any]:
+    def work(rank):
         return trained("cuda", wrapped=wrapped), trained("cpu", wrapped=wrapped)
 
     for on_device, on_cpu in in_group(work, 2, compute=Roofline("h100")).results:
@@ -113,9 +108,9 @@ def test_an_optimizer_that_was_made_before_updates_a_module_on_the_device(wrappe
 
 
 def test_parameters_keep_what_users_write_on_them_and_who_refers_to_them():
-    def work(rank: int) -> Any:
+    def work(rank):
         layer = nn.Linear(2, 2)
-        before, layer.weight.mine = layer.weight, "kept"  # type: ignore[assignment]
+        before, layer.weight.mine = layer.weight, "kept"
         layer.cuda()
         there = layer.weight is before, layer.weight.is_cuda, layer.weight.mine
         layer.half()
@@ -128,7 +123,7 @@ def test_parameters_keep_what_users_write_on_them_and_who_refers_to_them():
 
 
 def test_ranks_that_agree_on_the_state_of_a_generator_go_on_alike():
-    def work(rank: int) -> tuple[list[float], list[float]]:
+    def work(rank):
         dist.init_process_group("nccl")
         torch.manual_seed(rank)
         state = torch.cuda.get_rng_state().cuda()
@@ -144,7 +139,7 @@ def test_ranks_that_agree_on_the_state_of_a_generator_go_on_alike():
 
 @pytest.mark.parametrize("compute", [None, Roofline("h100")], ids=["no model", "h100"])
 def test_hooks_of_parameters_stay_whatever_a_module_is_converted_to(compute):
-    def work(rank: int) -> list[list[str]]:
+    def work(rank):
         layer, seen, passes = nn.Linear(2, 2, bias=False), [], []
         layer.weight.register_hook(lambda gradient: seen.append(gradient.device.type))
         layer.weight.register_post_accumulate_grad_hook(lambda weight: seen.append(weight.device.type))
@@ -162,12 +157,12 @@ def test_hooks_of_parameters_stay_whatever_a_module_is_converted_to(compute):
 
 @pytest.mark.parametrize("make", [DistributedDataParallel, ddp.DistributedDataParallel])
 def test_gradients_are_averaged_though_a_wrapped_module_is_sent_to_its_own_device_again(make):
-    def work(rank: int) -> Any:
+    def work(rank):
         dist.init_process_group("nccl")
         layer = nn.Linear(1, 1, bias=False).cuda()
         model = make(layer)
         layer.cuda()
         model(torch.full((1, 1), float(rank), device="cuda")).sum().backward()
-        return layer.weight.grad.item()  # type: ignore[union-attr]
+        return layer.weight.grad.item()
 
     assert run(work, network=switch(2), compute=Roofline("h100")).results == [0.5, 0.5]

@@ -42,7 +42,7 @@ def on_two_streams(tensor: torch.Tensor) -> None:
     ],
 )
 def test_the_host_waits_for_copies_but_those_from_pinned_memory_that_may_go_on(make, copy, expected):
-    def script(rank: int) -> int:
+    def script(rank):
         tensor, gpu = make(), current_gpu()
         gpu.synchronize()
         began_ps = gpu.now_ps()

@@ -72,11 +72,11 @@ def recorded_stream(rank: int) -> float:
     return doubled.sum().item()
 
 
-def under_autocast(forward_of: Any, backward_of: Any) -> tuple[Any, ...]:
+def under_autocast(forward_of, backward_of) -> tuple[Any, ...]:
     """Return whether autocast is on in a function's passes, and the type and the gradient of its result."""
     seen = []
 
-    def doubled(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+    def doubled(ctx, tensor):
         seen.append(torch.is_autocast_enabled())
         return tensor * 2
 
@@ -84,13 +84,13 @@ def under_autocast(forward_of: Any, backward_of: Any) -> tuple[Any, ...]:
     function = type("Twice", (torch.autograd.Function,), passes)
     leaf = torch.ones(2, device="cuda", requires_grad=True)
     with torch.autocast("cuda", dtype=torch.bfloat16):
-        result = function.apply(leaf)  # type: ignore[attr-defined]
+        result = function.apply(leaf)
     result.sum().backward()
     return seen, result.dtype, leaf.grad.tolist()
 
 
 def former_function_with_autocast(rank: int) -> tuple[Any, ...]:
-    return under_autocast(torch.cuda.amp.custom_fwd, torch.cuda.amp.custom_bwd)  # type: ignore[deprecated]
+    return under_autocast(torch.cuda.amp.custom_fwd, torch.cuda.amp.custom_bwd)
 
 
 def function_that_casts(rank: int) -> tuple[Any, ...]:
@@ -194,7 +194,7 @@ def test_what_a_script_asks_is_answered_as_on_a_gpu(work, expected, model):
 
 @pytest.mark.parametrize("fake", [False, True])
 def test_what_says_cuda_alone_is_on_the_current_device(fake):
-    def devices(rank: int) -> set[torch.device]:
+    def devices(rank):
         torch.cuda.set_device(rank)
         made = torch.zeros(3).cuda(), torch.zeros(3).to("cuda"), torch.ones(2, device="cuda")
         return {tensor.device for tensor in (*made, nn.Linear(2, 2).cuda().weight, torch.tensor(1.0).cuda())}
@@ -205,11 +205,10 @@ def test_what_says_cuda_alone_is_on_the_current_device(fake):
 
 
 @pytest.mark.parametrize(
-    ("model", "name", "peak", "notices"),
-    [(None, "virtual GPU", 0, (NO_MEMORY,)), (H100, "h100", 1536, ())],
+    ("model", "name", "peak", "notices"), [(None, "virtual GPU", 0, (NO_MEMORY,)), (H100, "h100", 1536, ())]
 )
 def test_name_and_memory_are_those_of_the_device(model, name, peak, notices):
-    def work(rank: int) -> tuple[Any, ...]:
+    def work(rank):
         tensor = torch.empty(300, device="cuda")
         statistics = torch.cuda.memory_stats()
         assert tensor.is_cuda
@@ -243,7 +242,7 @@ def test_a_device_that_is_not_there_is_named_in_cudas_words(work, model):
 
 @pytest.mark.parametrize("model", [None, H100, "laptop-cpu"])
 def test_a_branch_on_the_cpu_is_the_one_that_data_says(model):
-    def work(rank: int) -> list[float]:
+    def work(rank):
         tensor = torch.ones(2)
         result = torch.cond(tensor.sum() > 2 * rank, lambda x: x * 2, lambda x: x * 3, (tensor,))
         return list(result.tolist())
@@ -252,7 +251,7 @@ def test_a_branch_on_the_cpu_is_the_one_that_data_says(model):
 
 
 def test_a_branch_depends_on_data():
-    def work(rank: int) -> None:
+    def work(rank):
         tensor = torch.randn(1 << 12, device="cuda")
         torch.cond(tensor.sum() > 0, lambda x: x * 2, lambda x: x * 3, (tensor,))
 
@@ -261,7 +260,7 @@ def test_a_branch_depends_on_data():
 
 
 def test_devices_of_a_large_node_have_numbers_below_eight():
-    def work(rank: int) -> Any:
+    def work(rank):
         torch.cuda.set_device(rank)
         weight = torch.ones(2, device=f"cuda:{rank}", requires_grad=True)
         (weight * 2).sum().backward()
@@ -274,7 +273,7 @@ def test_devices_of_a_large_node_have_numbers_below_eight():
 
 
 def test_sparse_tensors_of_the_device_are_summed_over_ranks_where_nothing_is_modelled():
-    def work(rank: int) -> Any:
+    def work(rank):
         dist.init_process_group("nccl")
         tensor = torch.eye(2).mul(rank + 1).to_sparse().cuda()
         dist.all_reduce(tensor)
@@ -284,7 +283,7 @@ def test_sparse_tensors_of_the_device_are_summed_over_ranks_where_nothing_is_mod
 
 
 def test_sparse_tensors_of_a_device_that_is_modelled_are_refused():
-    def work(rank: int) -> None:
+    def work(rank):
         torch.eye(2).to_sparse().cuda()
 
     with pytest.raises(

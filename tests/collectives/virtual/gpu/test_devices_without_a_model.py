@@ -3,7 +3,6 @@
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -27,7 +26,7 @@ instant_and_measured = pytest.mark.parametrize(
 
 @instant_and_measured
 def test_events_and_streams_tell_virtual_time(compute_model):
-    def work(rank: int) -> float:
+    def work(rank):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         compute("2.5ms")
@@ -49,11 +48,11 @@ def test_what_means_nothing_on_virtual_devices_is_refused_by_name_with_the_way_o
 
 def batch_norm(inputs: torch.Tensor, momentum: float | None, *, synchronized: bool) -> list[torch.Tensor]:
     """Return what a layer makes of *inputs*: its output, gradients and running statistics."""
-    layer: Any = torch.nn.BatchNorm2d(3, momentum=momentum).double()
+    layer = torch.nn.BatchNorm2d(3, momentum=momentum).double()
     with torch.no_grad():
         layer.weight.copy_(torch.tensor([1.0, 2.0, 3.0]))
         layer.bias.copy_(torch.tensor([3.0, 2.0, 1.0]))
-    model: Any = torch.nn.SyncBatchNorm.convert_sync_batchnorm(layer) if synchronized else layer
+    model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(layer) if synchronized else layer
     if synchronized:
         layer, model = model, DistributedDataParallel(model)
     inputs.requires_grad_()
@@ -86,7 +85,7 @@ def test_a_batch_norm_that_is_synchronized_sees_the_whole_batch(momentum, comput
         torch.testing.assert_close(got, value, rtol=1e-10, atol=1e-10)
 
 
-def modes_of(tmp_path: Path, text: str, compute_model: Any, *argv: str) -> int:
+def modes_of(tmp_path: Path, text: str, compute_model, *argv: str) -> int:
     path = script(tmp_path, f"import torch\n{text}\nmodes = torch._C._len_torch_dispatch_stack()\n")
     return int(run(path, network=switch(1), argv=argv, compute=compute_model).results[0]["modes"])
 
@@ -105,9 +104,9 @@ def test_only_who_says_cuda_pays_for_its_devices(compute_model, tmp_path):
 
 
 def test_threads_of_a_rank_see_its_devices():
-    seen: list[bool] = []
+    seen = []
 
-    def work(rank: int) -> None:
+    def work(rank):
         thread = threading.Thread(target=lambda: seen.append(torch.cuda.is_available()))
         thread.start()
         thread.join()
@@ -121,14 +120,14 @@ def test_of_an_operation_on_a_device_the_kernel_alone_is_measured(monkeypatch):
     worked_ns, seconds = [0], {"kernel": 5, "around": 100}
     monkeypatch.setattr(time, "thread_time_ns", lambda: worked_ns[0])
 
-    def work_for(kind: str, function: Any) -> Any:
-        def slow(*args: Any, **options: Any) -> Any:
+    def work_for(kind, function):
+        def slow(*args, **options):
             worked_ns[0] += seconds[kind] * 10**9
             return function(*args, **options)
 
         return slow
 
-    def work(rank: int) -> int:
+    def work(rank):
         x = torch.ones(4, device="cuda")
         began_ps = rank_thread().now_ps()
         monkeypatch.setattr(instant_execution, "value_on_cpu", work_for("kernel", value_on_cpu))
@@ -144,7 +143,7 @@ def test_of_an_operation_on_a_device_the_kernel_alone_is_measured(monkeypatch):
 def test_a_rank_leaves_no_mode_behind_on_its_thread(monkeypatch, compute_model):
     forget, left = torch._C._distributed_c10d._unregister_all_process_groups, []
 
-    def at_the_end() -> None:
+    def at_the_end():
         left.append(torch._C._len_torch_function_stack())
         forget()
 

@@ -22,15 +22,15 @@ _LENGTH, _HEADS, _HEAD, _BLOCK = 512, 4, 64, 128
 _DOCUMENTS = torch.arange(_LENGTH) * 7 // (_LENGTH + 1) // 2  # of 147 and 146 positions, 3 and a rest
 
 
-def _nothing_masked(b: Any, h: Any, q: Any, k: Any) -> Any:
+def _nothing_masked(b, h, q, k):
     return (q >= 0) & (k >= 0)
 
 
-def _causal(b: Any, h: Any, q: Any, k: Any) -> Any:
+def _causal(b, h, q, k):
     return q >= k
 
 
-def _window(b: Any, h: Any, q: Any, k: Any) -> Any:
+def _window(b, h, q, k):
     return (q >= k) & (q - k < 100)
 
 
@@ -47,7 +47,7 @@ _MASKS: dict[str, Callable[[str], Callable[..., Any]]] = {
 }
 
 
-def _run(work: Callable[[], Any], **options: Any) -> Any:
+def _run(work: Callable[[], Any], **options):
     options = {"fake": True, "fold": False, **options}
     return run(lambda rank: work(), network=switch(1), compute=Roofline("h100"), **options)
 
@@ -57,9 +57,9 @@ def _kernels(mask: Callable[[str], Callable[..., Any]], compiled: bool = True) -
     query = torch.randn(2, _HEADS, _LENGTH, _HEAD, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     key = torch.randn(2, _HEADS // 2, _LENGTH, _HEAD, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     blocks = create_block_mask(mask("cuda"), None, None, _LENGTH, _LENGTH, device="cuda")
-    found: list[tuple[str, int]] = []
+    found = []
 
-    def listen(item: Any) -> None:
+    def listen(item):
         if isinstance(item, Launch) and item.name.startswith("flex"):
             found.append((f"{item.name} {item.part}", item.duration_ps))
 
@@ -99,7 +99,7 @@ def test_blocks_that_have_a_pair_to_be_seen_are_computed_with_data_and_without(n
 
 
 def test_compiled_without_a_mask_it_takes_what_fused_attention_takes():
-    def work(flexible: bool) -> None:
+    def work(flexible):
         query = torch.empty(1, 8, 4096, 128, device="cuda", dtype=torch.bfloat16)
         (torch.compile(flex_attention) if flexible else scaled_dot_product_attention)(query, query, query)
 
@@ -107,7 +107,7 @@ def test_compiled_without_a_mask_it_takes_what_fused_attention_takes():
 
 
 def test_values_are_those_of_attention_with_the_mask():
-    def gradient(device: str) -> torch.Tensor:
+    def gradient(device):
         torch.manual_seed(0)
         query, positions = torch.randn(1, 2, _LENGTH, 16).to(device).requires_grad_(), torch.arange(_LENGTH)
         if device == "cuda":
@@ -122,11 +122,11 @@ def test_values_are_those_of_attention_with_the_mask():
     torch.testing.assert_close(_run(lambda: gradient("cuda"), fake=False).results[0], gradient("cpu"))
 
 
-def _doubled(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+def _doubled(s, b, h, q, k):
     return s * 2
 
 
-def _soft_capped(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+def _soft_capped(s, b, h, q, k):
     return 3 * torch.tanh(s / 3)
 
 
@@ -134,12 +134,12 @@ def _soft_capped(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
 def test_a_function_of_scores_has_the_gradients_of_dense_attention(score):
     given = [torch.randn(1, 2, 128, 16) for _ in range(3)]
 
-    def gradients(device: str, attention: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
+    def gradients(device, attention):
         own = [tensor.to(device).requires_grad_() for tensor in given]
         attention(*own).square().sum().backward()
-        return [tensor.grad.cpu() for tensor in own]  # type: ignore[union-attr]
+        return [tensor.grad.cpu() for tensor in own]
 
-    def dense(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    def dense(query, key, value):
         return torch.softmax(score(query @ key.mT / 4, 0, 0, 0, 0), -1) @ value
 
     found = _run(lambda: gradients("cuda", lambda *own: flex_attention(*own, score_mod=score)), fake=False)
@@ -163,11 +163,11 @@ def test_a_mask_of_very_many_pairs_is_looked_at_here_and_there(monkeypatch):
 
 
 def test_a_mask_that_nobody_knows_is_named_and_refused_in_a_strict_run():
-    def unknown(device: str) -> Callable[..., Any]:
+    def unknown(device):
         scores = torch.randn(_LENGTH, device=device)
         return lambda b, h, q, k: scores[q] > scores[k]
 
-    def work() -> Any:
+    def work():
         return _kernels(unknown)
 
     known = _run(lambda: _kernels(_MASKS["nothing masked"]))

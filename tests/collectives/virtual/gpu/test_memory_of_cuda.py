@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -27,13 +26,13 @@ CUDA = torch.device("cuda")
 with_and_without_data = pytest.mark.parametrize("fake", [True, False])
 
 
-def memory_of(work: Work, ranks: int = 1, **options: Any) -> MemoryReport:
+def memory_of(work: Work, ranks: int = 1, **options) -> MemoryReport:
     memory = on_gpus(work, ranks, **options).report.memory
     assert memory is not None
     return memory
 
 
-def stack(**options: Any) -> nn.Sequential:
+def stack(**options) -> nn.Sequential:
     return nn.Sequential(
         *[nn.Linear(WIDTH, WIDTH, bias=False, device=CUDA, **options) for _ in range(LAYERS)]
     )
@@ -41,7 +40,7 @@ def stack(**options: Any) -> nn.Sequential:
 
 @with_and_without_data
 def test_functions_of_torch_answer_as_with_cuda(fake):
-    def script(rank: int) -> None:
+    def script(rank):
         assert torch.cuda.memory_allocated() == 0
         held = torch.empty(WIDTH, WIDTH, device="cuda")
         torch.empty(WIDTH, WIDTH, device="cuda")
@@ -65,7 +64,7 @@ def test_functions_of_torch_answer_as_with_cuda(fake):
 
 @with_and_without_data
 def test_the_peak_of_adamw_is_five_times_the_parameters(fake):
-    def script(rank: int) -> None:
+    def script(rank):
         model = stack()
         optimizer = torch.optim.AdamW(model.parameters())
         batch = torch.ones(BATCH, WIDTH, device="cuda")
@@ -88,7 +87,7 @@ def test_the_peak_of_adamw_is_five_times_the_parameters(fake):
 
 
 def test_beyond_the_memory_of_a_device_the_script_gets_an_error_and_the_report_tells_of_it():
-    def script(rank: int) -> None:
+    def script(rank):
         model = stack()
         model(torch.ones(256 * BATCH, WIDTH, device="cuda"))
 
@@ -104,7 +103,7 @@ def test_beyond_the_memory_of_a_device_the_script_gets_an_error_and_the_report_t
 
 
 def test_without_a_limit_the_report_tells_the_whole_peak():
-    def script(rank: int) -> None:
+    def script(rank):
         with torch.no_grad():
             stack()(torch.ones(256 * BATCH, WIDTH, device="cuda"))
 
@@ -120,7 +119,7 @@ def test_without_a_limit_the_report_tells_the_whole_peak():
 def test_a_script_can_look_for_the_largest_batch_that_fits():
     found = []
 
-    def script(rank: int) -> None:
+    def script(rank):
         model = stack()
         batch = 1024 * BATCH
         while True:
@@ -146,7 +145,7 @@ def test_without_a_gpu_no_memory_is_reported():
 
 
 def test_buckets_of_ddp_are_buffers_of_collectives():
-    def script(rank: int) -> None:
+    def script(rank):
         dist.init_process_group("nccl")
         model = DistributedDataParallel(stack(), device_ids=[0], gradient_as_bucket_view=False)
         for _ in range(2):
@@ -162,9 +161,9 @@ def test_buckets_of_ddp_are_buffers_of_collectives():
 @with_and_without_data
 def test_fsdp_holds_its_shards_and_gathers_one_layer_at_a_time(fake):
     ranks = 4
-    held: list[int] = []
+    held = []
 
-    def script(rank: int) -> None:
+    def script(rank):
         dist.init_process_group("nccl")
         torch.cuda.set_device(rank)
         model = stack()
@@ -187,7 +186,7 @@ def test_fsdp_holds_its_shards_and_gathers_one_layer_at_a_time(fake):
 
 
 def test_mixed_precision_of_fsdp_gathers_in_sixteen_bits():
-    def script(rank: int) -> None:
+    def script(rank):
         dist.init_process_group("nccl")
         torch.cuda.set_device(rank)
         model = stack()
@@ -207,16 +206,16 @@ def test_mixed_precision_of_fsdp_gathers_in_sixteen_bits():
 
 @pytest.mark.parametrize("compute", [None, Roofline("h100")], ids=["no model", "h100"])
 def test_what_is_gathered_and_freed_takes_no_memory_of_the_host(compute):
-    def work(rank: int) -> tuple[int, int]:
+    def work(rank):
         dist.init_process_group("nccl")
-        model: Any = fully_shard(nn.Linear(8, 8, bias=False).cuda())
+        model = fully_shard(nn.Linear(8, 8, bias=False).cuda())
         sizes = []
         for reshards in (False, True):
             model.set_reshard_after_backward(reshards)
             model(torch.ones(1, 8, device="cuda")).sum().backward()
             [parameter] = model._get_fsdp_state()._fsdp_param_group.fsdp_params
             [whole] = parameter.all_gather_outputs
-            value: Any = value_of(whole)
+            value = value_of(whole)
             sizes.append(value.untyped_storage().nbytes())
         return sizes[0], sizes[1]
 
@@ -227,7 +226,7 @@ def test_what_is_gathered_and_freed_takes_no_memory_of_the_host(compute):
 def test_the_peak_of_llama_on_8_gpus_is_within_five_percent_of_what_torchtitan_has_measured(monkeypatch):
     """What 128 need, `benchmarks/llama_memory.py` tells under ``testbed run --fake --ranks 128``."""
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-    script: Any = Path(__file__).parents[4] / "benchmarks" / "llama_memory.py"
+    script = Path(__file__).parents[4] / "benchmarks" / "llama_memory.py"
 
     memory = memory_of(script, 8, device="h200", fake=True, argv=["--steps", "2"])
 

@@ -2,7 +2,6 @@
 
 import copy
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from tests.collectives.virtual.clusters import on_gpus
 
 
 def test_a_deep_copy_has_the_values_and_leaves_those_of_the_original_alone():
-    def script(rank: int) -> Any:
+    def script(rank):
         model = nn.Linear(4, 4).cuda()
         other = copy.deepcopy(model)
         equal = torch.equal(model.weight, other.weight)
@@ -26,7 +25,7 @@ def test_a_deep_copy_has_the_values_and_leaves_those_of_the_original_alone():
 
 
 def test_control_data_is_known_without_data():
-    def script(rank: int) -> Any:
+    def script(rank):
         sizes = torch.tensor([3, 1], device="cuda")
         part = sizes[1:]
         part += 1
@@ -36,7 +35,7 @@ def test_control_data_is_known_without_data():
 
 
 def test_what_is_written_through_a_view_is_unknown_in_its_base():
-    def script(rank: int) -> float:
+    def script(rank):
         base = torch.zeros(4, device="cuda")
         base[:2].copy_(torch.randn(1 << 10, 2, device="cuda").sum(0))
         return base.sum().item()
@@ -47,14 +46,10 @@ def test_what_is_written_through_a_view_is_unknown_in_its_base():
 @pytest.mark.parametrize(
     "operation",
     [
-        lambda x: x.nonzero(),
-        lambda x: x[x > 0],
-        lambda x: torch.unique(x),
-        lambda x: int(x.sum()),
-        lambda x: x.long().tolist(),
-        lambda x: range(x.long().sum()),
+        lambda x: x.nonzero(), lambda x: x[x > 0], lambda x: torch.unique(x), lambda x: int(x.sum()),
+        lambda x: x.long().tolist(), lambda x: range(x.long().sum()),
     ],
-)
+)  # fmt: skip
 def test_what_depends_on_data_is_refused_with_the_line(operation):
     with pytest.raises(RankError, match=r"depends on data, at test_operations\.py:") as raised:
         on_gpus(lambda rank: operation(torch.randn(100, device="cuda")), 1, fake=True)
@@ -72,7 +67,7 @@ def test_truth_values_are_false_and_their_lines_are_told():
 
 
 def test_large_tensors_of_the_cpu_have_no_data():
-    def script(rank: int) -> tuple[bool, bool]:
+    def script(rank):
         weights = torch.empty(1 << 17, 1 << 17).uniform_()  # 64 GiB
         return weights.to("cuda").is_cuda, torch.empty(4).is_cpu
 
@@ -80,7 +75,7 @@ def test_large_tensors_of_the_cpu_have_no_data():
 
 
 def test_what_is_kept_of_an_operation_holds_for_its_arguments_alone():
-    def script(rank: int) -> list[Any]:
+    def script(rank):
         seen = []
         for _ in range(2):  # the second time from what was kept
             base = torch.randn(4, 6, device="cuda")
@@ -97,7 +92,7 @@ def test_what_is_kept_of_an_operation_holds_for_its_arguments_alone():
 
 
 def test_a_model_without_memory_takes_no_time_to_make():
-    def built(rank: int) -> None:
+    def built(rank):
         with torch.device("meta"):
             nn.Linear(1 << 14, 1 << 14)
 

@@ -12,21 +12,16 @@ from torch import nn
 from collectives.virtual import Roofline, run
 
 PLACES: list[tuple[Any, str]] = [
-    (None, "saved"),
-    ("cpu", "cpu"),
-    ("cuda", "saved"),
-    ("cuda:1", "cuda:1"),
-    (torch.device("cuda:0"), "cuda:0"),
-    ({"cuda:1": "cuda:0"}, "cuda:0"),
-    (lambda storage, place: storage, "cpu"),
-    (lambda storage, place: storage.cuda(1), "cuda:1"),
-]
+    (None, "saved"), ("cpu", "cpu"), ("cuda", "saved"), ("cuda:1", "cuda:1"),
+    (torch.device("cuda:0"), "cuda:0"), ({"cuda:1": "cuda:0"}, "cuda:0"),
+    (lambda storage, place: storage, "cpu"), (lambda storage, place: storage.cuda(1), "cuda:1"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("compute_model", [None, Roofline("h100")])
 @pytest.mark.parametrize("zipped", [True, False])
 def test_tensors_are_loaded_where_they_were_or_where_it_is_asked_for(zipped, compute_model):
-    def work(rank: int) -> None:
+    def work(rank):
         torch.cuda.set_device(rank)
         weight = torch.randn(3, 2).cuda()
         file = io.BytesIO()
@@ -42,7 +37,7 @@ def test_tensors_are_loaded_where_they_were_or_where_it_is_asked_for(zipped, com
 
 
 def test_models_and_copies_stay_on_their_device():
-    def work(rank: int) -> Any:
+    def work(rank):
         dist.init_process_group("nccl")
         model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).to(f"cuda:{rank}")
         file = io.BytesIO()
@@ -50,7 +45,7 @@ def test_models_and_copies_stay_on_their_device():
         file.seek(0)
         loaded = torch.load(file, weights_only=False)
 
-        gathered: list[Any] = [None, None]
+        gathered = [None, None]
         dist.all_gather_object(gathered, model[0].weight)
         places = [loaded[0].weight, loaded[1].running_var, copy.copy(model[0].weight), *gathered]
         assert isinstance(loaded[0].weight, nn.Parameter)

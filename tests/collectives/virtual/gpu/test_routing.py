@@ -16,7 +16,7 @@ from sim import RankError
 from tests.given import switch
 
 
-def _run(work: Callable[[], Any], routing: Any = "power-law:1.2", **options: Any) -> Any:
+def _run(work: Callable[[], Any], routing="power-law:1.2", **options):
     options = {"fake": True, **options}
     return run(lambda rank: work(), network=switch(1), compute=Roofline("h100"), routing=routing, **options)
 
@@ -37,7 +37,7 @@ def test_each_token_goes_to_different_experts(rows, tokens, chosen):
 
 @pytest.mark.parametrize(("tokens", "chosen"), [(64, 2), (24, 6), (8, 1)])
 def test_balanced_tokens_are_as_many_for_every_expert(tokens, chosen):
-    def work() -> list[int]:
+    def work():
         return _chosen(tokens, 8, chosen).flatten().bincount(minlength=8).tolist()
 
     assert _run(work, "balanced").results == [[tokens * chosen // 8] * 8]
@@ -55,7 +55,7 @@ _COUNTS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("way", _COUNTS)
 def test_counts_of_tokens_are_known_however_a_script_counts(way):
-    def work() -> tuple[list[int], list[int]]:
+    def work():
         experts = _chosen()
         return _COUNTS[way](experts).tolist(), experts.flatten().cpu().bincount(minlength=8).tolist()
 
@@ -67,7 +67,7 @@ def test_counts_of_tokens_are_known_however_a_script_counts(way):
 
 
 def test_rows_that_a_known_mask_selects_have_a_shape_and_no_values():
-    def work() -> tuple[int, int, bool]:
+    def work():
         tokens, experts = torch.randn(6000, 16, device="cuda"), _chosen()
         mask = (experts == 3).any(-1)
         rows = tokens[mask] @ torch.randn(16, 4, device="cuda")
@@ -79,10 +79,10 @@ def test_rows_that_a_known_mask_selects_have_a_shape_and_no_values():
 
 
 def test_a_run_says_how_uneven_experts_were_or_that_nobody_asked_for_routing():
-    def by_experts() -> None:
+    def by_experts():
         torch.randn(64, 8, device="cuda").topk(16, dim=0)
 
-    def notices(work: Callable[[], Any], routing: str) -> str:
+    def notices(work, routing):
         return " ".join(_run(work, routing).report.notices)
 
     assert "busiest expert over the mean, by step: 1.00" in notices(_chosen, "balanced")
@@ -107,7 +107,7 @@ class _Layer(nn.Module):
 
 
 def test_shares_differ_by_router_and_iteration_and_are_those_of_any_run():
-    def work() -> list[list[int]]:
+    def work():
         model = _Layers()
         weight = nn.Parameter(torch.zeros(1, device="cuda"))
         optimizer, found = torch.optim.SGD([weight], 0.1), []
@@ -127,11 +127,10 @@ def test_shares_differ_by_router_and_iteration_and_are_those_of_any_run():
 
 
 def test_a_routing_that_is_recorded_is_that_of_a_run_without_data(tmp_path):
-    def work() -> list[int]:
+    def work():
         model = nn.Sequential(_Layer())
         tokens = torch.arange(64 * 8, device="cuda").reshape(64, 8).mul(37).remainder(101).float()
-        counts: list[int] = model(tokens).tolist()
-        return counts
+        return model(tokens).tolist()
 
     record, path = RoutingRecord(), tmp_path / "routing.json"
     with_data = _run(work, record, fake=False).results
@@ -193,7 +192,7 @@ def test_routing_is_refused_where_it_says_nothing(routing):
 
 
 def test_a_module_that_chooses_groups_and_experts_is_recorded_as_two_routers(tmp_path):
-    def work() -> list[list[int]]:
+    def work():
         torch.manual_seed(0)
         groups, experts = _chosen(experts=4), _chosen(experts=16)
         return [

@@ -4,7 +4,6 @@ Products take a known time, every other kernel one picosecond, launches none; so
 """
 
 from collections import defaultdict
-from typing import Any
 
 import pytest
 import torch
@@ -37,7 +36,7 @@ def device_on_which_products_take(duration_ps: int) -> Device:
     return Device("products", rates, memory_bandwidth=2**62, copy_bandwidth=2**62, kind="gpu")
 
 
-def steady_ps(script: Any, product_ps: int) -> int:
+def steady_ps(script, product_ps: int) -> int:
     """Return how long the last iteration of *script* takes on rank 0, and check that the last two do."""
     compute = Roofline(device_on_which_products_take(product_ps))
     iterations = run(script, RANKS, NETWORK, compute=compute, fake=True).report.iterations
@@ -55,9 +54,9 @@ def sharded_by_hand(prefetches: bool, reshards: bool, product: int) -> int:
     gather = scatter = (RANKS - 1) * message_ps(WEIGHT // RANKS)  # a ring's
     compute = copies = SMALL  # the batch; then two streams: computation, and copies into what is gathered
     network = gathered = 0
-    copied_out: list[int] = []
+    copied_out = []
 
-    def gather_next() -> None:
+    def gather_next():
         nonlocal copies, network, gathered
         copies += SMALL
         gathered = network = max(network, copies) + gather
@@ -93,11 +92,9 @@ def sharded_by_hand(prefetches: bool, reshards: bool, product: int) -> int:
 @pytest.mark.parametrize("reshards", [True, False], ids=["reshards", "keeps"])
 @pytest.mark.parametrize("prefetches", [True, False], ids=["prefetches", "does not prefetch"])
 def test_fsdp_takes_the_time_of_its_schedule(prefetches, reshards, product_ps):
-    def script(rank: int) -> None:
+    def script(rank):
         dist.init_process_group("nccl")
-        model: Any = nn.Sequential(
-            *(nn.Linear(WIDTH, WIDTH, bias=False, device="cuda") for _ in range(LAYERS))
-        )
+        model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False, device="cuda") for _ in range(LAYERS)))
         for layer in (*model, model):
             fully_shard(layer, reshard_after_forward=reshards)
         if not prefetches:
@@ -116,14 +113,14 @@ def piped_by_hand(micro_batches: int, product: int) -> int:
     """Return how long an iteration of GPipe takes; a message goes when its receiver has come to it."""
     message = message_ps(ACTIVATION)
     free = [0] * RANKS
-    ways: dict[tuple[int, int], int] = defaultdict(int)
+    ways = defaultdict(int)
     ends = []
 
-    def compute(stage: int, kernels: int, products: int) -> int:
+    def compute(stage, kernels, products):
         free[stage] += kernels * SMALL + products * product
         return free[stage]
 
-    def send(source: int, destination: int, sent: int) -> None:
+    def send(source, destination, sent):
         way = source, destination
         ways[way] = free[destination] = max(ways[way], free[destination], sent) + message
 
@@ -148,7 +145,7 @@ def piped_by_hand(micro_batches: int, product: int) -> int:
 
 @pytest.mark.parametrize("micro_batches", [2, 4])
 def test_a_pipeline_takes_the_time_of_its_schedule(micro_batches):
-    def script(rank: int) -> None:
+    def script(rank):
         dist.init_process_group("nccl")
         torch.cuda.set_device(rank)
         layer = nn.Linear(WIDTH, WIDTH, bias=False, device="cuda")

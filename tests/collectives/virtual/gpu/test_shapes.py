@@ -1,7 +1,6 @@
 """Shapes without data: what one rank has found serves the devices of the others."""
 
 from collections import Counter
-from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -10,16 +9,16 @@ from tests.collectives.virtual.clusters import on_gpus, rank_thread
 
 
 def test_a_call_is_found_once_for_all_devices_and_its_results_are_on_that_of_the_rank(monkeypatch):
-    dispatched: Counter[int] = Counter()
+    dispatched = Counter()
     original = FakeTensorMode.dispatch
 
-    def dispatch(mode: FakeTensorMode, *args: Any, **options: Any) -> Any:
+    def dispatch(mode, *args, **options):
         dispatched[rank_thread().rank] += 1
         return original(mode, *args, **options)
 
     monkeypatch.setattr(FakeTensorMode, "dispatch", dispatch)
 
-    def work(rank: int) -> list[Any]:
+    def work(rank):
         matrix = torch.empty(8, 6, device=torch.device("cuda", rank))
         part = torch.split(matrix, [3, 5])[1]
         made = [matrix @ matrix.T, matrix.view(-1)[4:], part, matrix.add_(1), part.sum(0), matrix.half()]
@@ -34,7 +33,7 @@ def test_a_call_is_found_once_for_all_devices_and_its_results_are_on_that_of_the
 
 
 def test_a_call_on_two_devices_of_a_rank_is_none_on_one():
-    def work(rank: int) -> list[str]:
+    def work(rank):
         here, other = (torch.empty(4, device=torch.device("cuda", (rank + n) % 4)) for n in range(2))
         return [str((here + here).device), str((other + other).device), str(torch.empty_like(other).device)]
 

@@ -3,7 +3,6 @@
 import copy
 import io
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -27,7 +26,7 @@ def drawn(device: str, *shape: int) -> torch.Tensor:
 
 
 def gradients(module: nn.Module) -> Tensors:
-    return [parameter.grad for parameter in module.parameters()]  # type: ignore[misc]
+    return [parameter.grad for parameter in module.parameters()]
 
 
 def accuracy(device: str) -> Tensors:
@@ -41,10 +40,10 @@ def picture_classifier(device: str) -> Tensors:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     model(drawn(device, 4, 3, 8, 8)).square().sum().backward()
     optimizer.step()
-    return [model(torch.ones(1, 3, 8, 8, device=device)), model[1].running_var]  # type: ignore[list-item]
+    return [model(torch.ones(1, 3, 8, 8, device=device)), model[1].running_var]
 
 
-def recurrent(device: str, kind: str = "LSTM", layers: int = 2, **options: Any) -> Tensors:
+def recurrent(device: str, kind: str = "LSTM", layers: int = 2, **options) -> Tensors:
     model = getattr(nn, kind)(8, 16, layers, **options).to(device)
     output, _ = model(drawn(device, 4, 5, 8))
     output.square().sum().backward()
@@ -62,25 +61,25 @@ def recurrent_without_bias(device: str) -> Tensors:
 def log_sigmoid(device: str) -> Tensors:
     scores = drawn(device, 64, 10)
     nn.functional.logsigmoid(scores).sum().backward()
-    return [scores.grad]  # type: ignore[list-item]
+    return [scores.grad]
 
 
 def masked_attention(device: str) -> Tensors:
     query, mask = drawn(device, 2, 4, 16, 32), torch.ones(16, 16, dtype=torch.bool, device=device).tril()
     scaled_dot_product_attention(query, query, query, attn_mask=mask).sum().backward()
-    return [query.grad]  # type: ignore[list-item]
+    return [query.grad]
 
 
 def attention_with_a_bias_that_is_trained(device: str) -> Tensors:
     made = [drawn(device, *shape) for shape in [(2, 3, 8, 8)] * 3 + [(1, 3, 8, 8)]]
     attended = scaled_dot_product_attention(*made[:3], attn_mask=made[3])
     (attended * torch.arange(8, device=device)).sum().backward()
-    return [tensor.grad for tensor in made]  # type: ignore[misc]
+    return [tensor.grad for tensor in made]
 
 
 def flexible_attention(device: str) -> Tensors:
     query = drawn(device, 1, 2, 16, 16).detach()
-    return [flex_attention(query, query, query)]  # type: ignore[list-item]
+    return [flex_attention(query, query, query)]
 
 
 def layer_under_autocast(device: str) -> Tensors:
@@ -137,7 +136,7 @@ def conjugate_views(device: str) -> Tensors:
     pairs, angles = drawn(device, 4, 3, 2), torch.polar(torch.ones(3), torch.arange(3.0)).to(device)
     turned = torch.view_as_complex(pairs) * angles
     (torch.view_as_real(turned).cumsum(0) * turned.detach().conj().imag[..., None]).sum().backward()
-    return [pairs.grad]  # type: ignore[list-item]
+    return [pairs.grad]
 
 
 SCRIPTS = [
@@ -150,7 +149,7 @@ SCRIPTS = [
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
 @pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
 def test_values_are_those_of_the_cpu_and_change_no_time(script):
-    def values(rank: int, device: str = "cuda") -> list[tuple[torch.Tensor, float]]:
+    def values(rank, device="cuda"):
         torch.manual_seed(0)
         return [(tensor.detach().cpu(), tensor.sum().item()) for tensor in script(device)]
 
@@ -169,10 +168,10 @@ def test_values_are_those_of_the_cpu_and_change_no_time(script):
 def test_a_normalization_layer_in_bfloat16_has_the_gradients_of_one_in_float32(layer):
     inputs = torch.randn(16, 8, generator=torch.Generator().manual_seed(0))
 
-    def trained(device: str, dtype: torch.dtype) -> Tensors:
+    def trained(device, dtype):
         given, own = inputs.detach().to(device, dtype).requires_grad_(), copy.deepcopy(layer)
         own.to(device, dtype)(given).float().pow(3).sum().backward()
-        return [gradient.float().cpu() for gradient in (given.grad, *gradients(own))]  # type: ignore[union-attr]
+        return [gradient.float().cpu() for gradient in (given.grad, *gradients(own))]
 
     found = on_gpus(lambda rank: trained("cuda", torch.bfloat16), 1).results[0]
 
@@ -182,12 +181,12 @@ def test_a_normalization_layer_in_bfloat16_has_the_gradients_of_one_in_float32(l
 def test_a_batch_norm_in_bfloat16_keeps_its_statistics_in_float32():
     inputs = torch.randn(16, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
 
-    def trained(device: str, dtype: torch.dtype) -> Tensors:
+    def trained(device, dtype):
         layer = nn.BatchNorm1d(8).to(device)
         layer.weight.data, layer.bias.data = layer.weight.data.to(dtype), layer.bias.data.to(dtype)
         output = layer(inputs.to(device, dtype))
         assert output.dtype is dtype
-        return [output.float().cpu(), layer.running_mean.cpu(), layer.running_var.cpu()]  # type: ignore[union-attr]
+        return [output.float().cpu(), layer.running_mean.cpu(), layer.running_var.cpu()]
 
     found = on_gpus(lambda rank: trained("cuda", torch.bfloat16), 1).results[0]
 
@@ -201,18 +200,18 @@ def test_what_a_gpu_refuses_in_two_types_is_refused_with_data():
 
 
 def test_where_only_cudnn_is_allowed_attention_is_a_fused_kernel():
-    def work(rank: int) -> tuple[bool, str]:
+    def work(rank):
         query = torch.randn(1, 2, 16, 16, device="cuda", dtype=torch.bfloat16, requires_grad=True)
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
             out = scaled_dot_product_attention(query, query, query, is_causal=True)
-        return out.isnan().any().item(), out.grad_fn.name()  # type: ignore[return-value, union-attr]
+        return out.isnan().any().item(), out.grad_fn.name()
 
     assert run(work, 1).results == [(False, "ScaledDotProductFlashAttentionBackward0")]
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 def test_a_full_state_on_the_cpu_has_the_values_of_the_model():
-    def script(rank: int) -> tuple[Any, ...]:
+    def script(rank):
         dist.init_process_group("nccl")
         torch.cuda.set_device(rank)
         torch.manual_seed(0)

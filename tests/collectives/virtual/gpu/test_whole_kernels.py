@@ -35,8 +35,8 @@ def test_every_operation_with_a_derivative_that_torch_composes_is_known_to_be_wh
 
 class _Seen(TorchDispatchMode):
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.names: list[str] = []
+        super().__init__()
+        self.names = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.namespace == "aten" and not func.is_view and "detach" not in func.name():
@@ -46,9 +46,9 @@ class _Seen(TorchDispatchMode):
 
 @pytest.mark.parametrize("name", list(CALLS))
 def test_it_is_taken_whole_on_a_device_and_has_the_values_of_its_parts(name):
-    values: dict[str, Any] = {}
+    values = {}
 
-    def script(rank: int) -> None:
+    def script(rank):
         for device in ("cpu", "cuda"):
             torch.manual_seed(0)
             x = torch.randn(4, 8).to(device).requires_grad_()

@@ -19,7 +19,7 @@ ON_GPUS = {"network": "dgx-h100", "compute": Roofline("h100")}
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_attention_over_parts_of_a_sequence_is_that_over_the_whole(dtype):
-    def work(rank: int) -> tuple[float, float]:
+    def work(rank):
         torch.cuda.set_device(rank)
         mesh = init_device_mesh("cuda", (4,))
         torch.manual_seed(0)
@@ -53,7 +53,7 @@ def attended(tensors: list[torch.Tensor]) -> torch.Tensor:
 
 
 def test_loss_parallelism_after_context_parallelism_ends_for_each_rank_by_itself():
-    def work(rank: int) -> float:
+    def work(rank):
         torch.cuda.set_device(rank)
         mesh = init_device_mesh("cuda", (2,))
         buffer = torch.ones(1, 1, 64, 8, device="cuda", dtype=torch.bfloat16)

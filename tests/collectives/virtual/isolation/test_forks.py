@@ -74,7 +74,7 @@ def start(rank: int) -> None:
 
 
 def spawn(rank: int) -> None:
-    torch.multiprocessing.spawn(print, nprocs=2)  # type: ignore[no-untyped-call]
+    torch.multiprocessing.spawn(print, nprocs=2)
 
 
 def pool(rank: int) -> None:

@@ -66,7 +66,7 @@ def test_a_process_that_froze_the_flags_of_torchs_backends_can_run_ranks():
 
 
 def test_what_a_process_has_once_every_rank_has_for_itself():
-    def work(rank: int) -> Any:
+    def work(rank):
         torch.manual_seed(rank)
         np.random.seed(rank)
         random.seed(rank)
@@ -178,7 +178,7 @@ def test_a_process_group_of_the_process_itself_is_neither_seen_nor_harmed():
 
 
 def test_warning_filters_of_ranks_that_wait_inside_them_do_not_mix():
-    def work(rank: int) -> None:
+    def work(rank):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore" if rank else "error")
             dist.barrier()
@@ -201,7 +201,7 @@ LOGGER = logging.getLogger("tests.of.a.rank")
 def test_each_rank_configures_logging_for_itself():
     outputs = [io.StringIO() for _ in range(3)]
 
-    def work(rank: int) -> tuple[int, int]:
+    def work(rank):
         logging.root.handlers = []
         level = logging.WARNING if rank == 1 else logging.INFO
         logging.basicConfig(format=f"{rank}: %(message)s", level=level, stream=outputs[rank])
@@ -225,7 +225,7 @@ def test_each_rank_configures_logging_for_itself():
 
 
 def test_a_logger_that_a_rank_made_is_there_for_all_and_afterwards():
-    def work(rank: int) -> int:
+    def work(rank):
         logger = logging.getLogger("tests.made.by.a.rank")
         dist.barrier()
         logger.setLevel(10 + rank)
@@ -251,7 +251,7 @@ def test_a_module_of_torch_that_a_rank_imports_does_not_keep_its_group(monkeypat
     name = "torch.distributed.fsdp.sharded_grad_scaler"
     monkeypatch.delitem(sys.modules, name, raising=False)
 
-    def work(rank: int) -> Any:
+    def work(rank):
         dist.init_process_group()
         scaler = importlib.import_module(name).ShardedGradScaler
         return inspect.signature(scaler).parameters["process_group"].default, dist.group.WORLD.rank()
@@ -309,7 +309,7 @@ def test_models_of_a_script_end_with_the_run(tmp_path, ending):
         {ending}
         """,
     )
-    made: list[Any] = []
+    made = []
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(builtins, "made", made, raising=False)

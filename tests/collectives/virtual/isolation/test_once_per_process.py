@@ -82,7 +82,7 @@ def _expected(rank: int, way: int) -> tuple[Any, ...]:
 
 def state_of_modules() -> dict[str, Any]:
     """Return what modules and classes of torch and of Python hold, in a form that can be compared."""
-    state: dict[str, Any] = {
+    state = {
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         "precision": torch.get_float32_matmul_precision(),
@@ -101,12 +101,12 @@ def state_of_modules() -> dict[str, Any]:
     return {name: value for name, value in state.items() if name not in _COUNTERS}
 
 
-def _home_of(value: Any) -> Any:
+def _home_of(value):
     kind = type(value)
     return vars(value).get("__module__") if issubclass(kind, type) else kind.__module__
 
 
-def _inside(value: Any) -> dict[str, Any]:
+def _inside(value) -> dict[str, Any]:
     """Return the attributes of a class or an object, without asking it, as some answer with a warning."""
     if issubclass(type(value), type):
         return dict(vars(value))
@@ -116,7 +116,7 @@ def _inside(value: Any) -> dict[str, Any]:
         return {}
 
 
-def _look(value: Any) -> Any:
+def _look(value):
     kind = type(value)
     if kind in (bool, int, str, float, type(None)):
         return repr(value)

@@ -5,7 +5,7 @@ import importlib
 import importlib.util
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,13 @@ from tests.given import switch
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return what installs modules, given their texts; they are gone after the test."""
     place = tmp_path / "site-packages"
     monkeypatch.syspath_prepend(str(place))
     before = set(sys.modules)
 
-    def install(texts: Mapping[str, str]) -> None:
+    def install(texts):
         for name, text in texts.items():
             path = place / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def _by_a_finder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Find the package as an editable installation does."""
 
     class Finder:
-        def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        def find_spec(self, name, path=None, target=None):
             file = place / name / "__init__.py"
             if not file.exists():
                 return None
@@ -203,8 +203,8 @@ def test_ranks_do_not_find_the_copy_of_a_package_that_this_process_has_imported(
     installed({"keeps_state/__init__.py": STATE})
     module = __import__("keeps_state")
 
-    def work(rank: int) -> Any:
-        import keeps_state  # type: ignore[import-not-found]
+    def work(rank):
+        import keeps_state
 
         return keeps_state.rank(), keeps_state is module
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 import torch
@@ -23,8 +22,8 @@ from tests.given import switch
 
 
 def test_a_pool_of_threads_communicates_and_computes_for_its_rank():
-    def work(rank: int) -> Any:
-        def task(number: int) -> tuple[str, float]:
+    def work(rank):
+        def task(number):
             tensor = torch.full((3,), float(dist.get_rank() + number))
             dist.all_reduce(tensor)
             return os.environ["RANK"], tensor[0].item()
@@ -41,10 +40,10 @@ def test_a_pool_of_threads_communicates_and_computes_for_its_rank():
 
 
 def test_a_thread_that_loads_ahead_into_a_queue_is_waited_for():
-    def work(rank: int) -> Any:
-        batches: queue.Queue[Any] = queue.Queue(maxsize=2)
+    def work(rank):
+        batches = queue.Queue(maxsize=2)
 
-        def load() -> None:
+        def load():
             for step in range(5):
                 batches.put(torch.full((2,), step + rank, device="cuda"))
             batches.put(None)
@@ -55,16 +54,13 @@ def test_a_thread_that_loads_ahead_into_a_queue_is_waited_for():
         loader.join()
         return values, loader.is_alive()
 
-    assert run(work, network=switch(2)).results == [
-        ([0, 1, 2, 3, 4], False),
-        ([1, 2, 3, 4, 5], False),
-    ]
+    assert run(work, network=switch(2)).results == [([0, 1, 2, 3, 4], False), ([1, 2, 3, 4, 5], False)]
 
 
 def test_a_rank_ends_when_its_threads_have_but_for_daemons():
-    done: list[str] = []
+    done = []
 
-    def work(rank: int) -> None:
+    def work(rank):
         never = threading.Event()
         threading.Thread(target=never.wait, daemon=True).start()
         threading.Thread(target=lambda: done.append(os.environ["RANK"])).start()
@@ -77,7 +73,7 @@ def test_a_rank_ends_when_its_threads_have_but_for_daemons():
 
 
 def test_a_wait_that_only_time_could_end_takes_that_virtual_time():
-    def work(rank: int) -> Any:
+    def work(rank):
         never = threading.Event()
         threading.Thread(target=never.wait, daemon=True).start()
         return never.wait(2.0), rank_thread().now_ps()
@@ -86,7 +82,7 @@ def test_a_wait_that_only_time_could_end_takes_that_virtual_time():
 
 
 def test_threads_of_a_rank_that_wait_for_each_other_are_an_error_at_once():
-    def work(rank: int) -> None:
+    def work(rank):
         never = threading.Event()
         waiting = threading.Thread(target=never.wait)
         waiting.start()
@@ -98,7 +94,7 @@ def test_threads_of_a_rank_that_wait_for_each_other_are_an_error_at_once():
 
 
 def test_threads_end_with_a_run_that_fails_while_they_wait():
-    def work(rank: int) -> None:
+    def work(rank):
         if rank == 1:
             raise ValueError("fails")
         thread = threading.Thread(target=lambda: dist.barrier())
@@ -129,14 +125,14 @@ def _in_an_event_loop(read: int) -> None:
 
 @pytest.mark.parametrize("block", [_in_a_pipe, _in_a_process, _in_an_event_loop])
 def test_a_thread_that_blocks_outside_python_gives_its_turn_away(block):
-    def work(rank: int) -> Any:
+    def work(rank):
         read, write = os.pipe()
         blocking = threading.Thread(target=block, args=(read,), daemon=True)
         blocking.start()
-        items: queue.Queue[float] = queue.Queue()
-        written: list[float] = []
+        items = queue.Queue()
+        written = []
 
-        def write_all() -> None:
+        def write_all():
             while True:
                 written.append(items.get())
                 items.task_done()
@@ -157,9 +153,9 @@ def test_a_thread_that_blocks_outside_python_gives_its_turn_away(block):
 
 
 def test_a_thread_that_comes_back_from_outside_runs_when_the_turn_is_its_own():
-    def work(rank: int) -> Any:
+    def work(rank):
         read, write = os.pipe()
-        came: list[bytes] = []
+        came = []
         waits = threading.Thread(target=lambda: came.append(os.read(read, 1)))
         waits.start()
         waits.is_alive()  # lets it run until it blocks
@@ -178,7 +174,7 @@ def test_a_thread_that_comes_back_from_outside_runs_when_the_turn_is_its_own():
 def test_a_run_ends_with_a_daemon_still_outside_of_python():
     read, write = os.pipe()
 
-    def work(rank: int) -> bool:
+    def work(rank):
         waits = threading.Thread(target=os.read, args=(read, 1), daemon=True)
         waits.start()
         return waits.is_alive()
@@ -190,19 +186,19 @@ def test_a_run_ends_with_a_daemon_still_outside_of_python():
 
 def test_a_rank_that_blocks_outside_python_is_named_while_nothing_moves(monkeypatch):
     read, write = os.pipe()
-    heard: list[str] = []
+    heard = []
 
     class Stderr:
-        def write(self, text: str) -> None:
+        def write(self, text):
             heard.append(text)
 
-        def flush(self) -> None:
+        def flush(self):
             os.write(write, b"x")
 
     monkeypatch.setattr(standstill, "SECONDS", 0.05)
     monkeypatch.setattr(sys, "stderr", Stderr())
 
-    def work(rank: int) -> None:
+    def work(rank):
         if rank == 1:
             os.read(read, 1)
 

@@ -1,7 +1,6 @@
 """The profiler of each rank: its own operations, at virtual times, beside collectives."""
 
 import json
-from typing import Any
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ MICROSECOND = SECOND // 10**6
 
 
 def test_every_rank_profiles_its_own_operations_in_virtual_time(tmp_path):
-    def work(rank: int) -> Any:
+    def work(rank):
         dist.init_process_group("nccl")
         rank_thread().charge_ps(7 * MICROSECOND)
         with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiled:
@@ -54,9 +53,9 @@ def test_every_rank_profiles_its_own_operations_in_virtual_time(tmp_path):
 
 
 def test_a_profile_has_the_cycles_that_its_schedule_asks_for_and_a_notice():
-    def work(rank: int) -> Any:
+    def work(rank):
         dist.init_process_group("gloo")
-        cycles: list[int] = []
+        cycles = []
         plan = schedule(wait=1, warmup=1, active=2)
         count = lambda done: cycles.append(sum(event.name == "gloo:broadcast" for event in done.events()))  # noqa: E731
         with profile(
@@ -74,7 +73,7 @@ def test_a_profile_has_the_cycles_that_its_schedule_asks_for_and_a_notice():
 
 
 def test_what_only_the_profiler_of_the_process_knows_is_refused():
-    def work(rank: int) -> None:
+    def work(rank):
         with torch.autograd.profiler.profile() as profiled:
             torch.ones(3)
         profiled.kineto_results.experimental_event_tree()

@@ -68,7 +68,7 @@ def test_results_and_times_are_those_of_shardings_that_are_found_each_time(progr
 
 
 def test_a_sharding_is_found_once_and_then_has_the_mesh_of_who_asks(monkeypatch):
-    asked: list[Any] = []
+    asked = []
     find = ShardingPropagator.propagate_op_sharding_non_cached
     monkeypatch.setattr(
         ShardingPropagator,
@@ -76,7 +76,7 @@ def test_a_sharding_is_found_once_and_then_has_the_mesh_of_who_asks(monkeypatch)
         lambda self, schema: asked.append(schema.op) or find(self, schema),
     )
 
-    def add(rank: int) -> bool:
+    def add(rank):
         mesh = init_device_mesh("cpu", (2, 2))
         tensor = distribute_tensor(torch.ones(11, 13), mesh, [Shard(0), Shard(1)])
         return (tensor + tensor).device_mesh is mesh
@@ -96,7 +96,7 @@ def test_nothing_of_a_run_is_kept():
     assert {part.mesh for part in kept} == {None}
 
 
-def specifications(thing: Any) -> list[Any]:
+def specifications(thing) -> list[Any]:
     """Return the specifications anywhere in *thing*."""
     if hasattr(thing, "placements"):
         return [thing]
@@ -110,14 +110,14 @@ def test_rules_of_a_script_are_asked_each_time():
     library = torch.library.Library("testbed_shardings", "DEF")
     library.define("twice(Tensor x) -> Tensor")
     library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
-    asked: list[int] = []
+    asked = []
 
     @register_sharding(torch.ops.testbed_shardings.twice.default)
     def rule(x: Any) -> Any:
         asked.append(1)
         return [([Replicate()], [Replicate()]), ([Shard(0)], [Shard(0)])]
 
-    def twice(rank: int) -> Any:
+    def twice(rank):
         tensor = distribute_tensor(torch.ones(4), init_device_mesh("cpu", (2,)), [Shard(0)])
         return torch.ops.testbed_shardings.twice(tensor).full_tensor().tolist()
 

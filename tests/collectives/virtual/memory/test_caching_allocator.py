@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.virtual.memory.caching_allocator import CachingAllocator, segment_size
-from collectives.virtual.memory.pools import Block
 
 KIB, MIB = 2**10, 2**20
 
@@ -100,7 +99,7 @@ def test_the_cache_is_given_back_before_memory_does_not_suffice(allocator):
     allocator.free(allocator.allocate(60 * MIB))
     held = allocator.allocate(10 * MIB)
 
-    def refuse(nbytes: int) -> None:
+    def refuse(nbytes):
         raise MemoryError
 
     with pytest.raises(MemoryError):
@@ -152,7 +151,7 @@ STEPS = st.lists(st.tuples(SIZES, st.integers(0, 2), st.integers(0, 5), st.boole
 def test_blocks_never_overlap_and_statistics_add_up(steps, expandable):
     allocator = CachingAllocator()
     allocator.expandable = expandable
-    held: list[Block] = []
+    held = []
 
     for size, stream, action, is_in_use in steps:
         if action < 3 or not held:

@@ -54,7 +54,7 @@ def followed(
     iterations = cluster.shared[Iterations] = Iterations(1)
     memories = Memories(limit)
 
-    def run(rank: int) -> None:
+    def run(rank):
         torch.autograd.set_multithreading_enabled(False)
         memory = memories.make(rank_thread(), memory_bytes)
         with Following(memory), torch.device("meta"):
@@ -70,7 +70,7 @@ def stack(layers: int = LAYERS) -> nn.Sequential:
 
 
 def test_parameters_are_what_modules_have_registered():
-    def run(memory: Memory) -> None:
+    def run(memory):
         model = stack()
         model.register_buffer("scale", torch.empty(WIDTH, WIDTH))
 
@@ -88,7 +88,7 @@ def test_parameters_are_what_modules_have_registered():
 def test_each_category_of_a_training_step_is_what_the_hand_counts():
     seen = []
 
-    def run(memory: Memory) -> None:
+    def run(memory):
         model = stack()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
         batch = torch.empty(BATCH, WIDTH)
@@ -119,22 +119,22 @@ def test_each_category_of_a_training_step_is_what_the_hand_counts():
 
 
 def test_checkpointing_holds_the_input_of_each_layer_and_the_inside_of_one():
-    def block() -> nn.Module:
+    def block():
         return nn.Sequential(*[layer for _ in range(3) for layer in (nn.Linear(WIDTH, WIDTH), nn.GELU())])
 
     class Model(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.blocks = nn.ModuleList(block() for _ in range(LAYERS))
 
-        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        def forward(self, hidden):
             for inner in self.blocks:
                 hidden = checkpoint(inner, hidden, use_reentrant=False)
             return hidden
 
     peaks = {}
 
-    def run(memory: Memory) -> None:
+    def run(memory):
         output = Model()(torch.empty(BATCH, WIDTH, requires_grad=True))
         peaks["after"] = memory.held_now()[0]["activations"]
         output.sum().backward()
@@ -149,7 +149,7 @@ def test_checkpointing_holds_the_input_of_each_layer_and_the_inside_of_one():
 
 
 def test_storages_that_are_resized_are_freed_and_allocated():
-    def run(memory: Memory) -> None:
+    def run(memory):
         tensor = torch.empty(WIDTH, WIDTH)
         storage = tensor.untyped_storage()
 
@@ -168,7 +168,7 @@ def test_storages_that_are_resized_are_freed_and_allocated():
 
 
 def test_what_a_collective_gets_is_its_buffer_unless_it_is_a_gradient():
-    def run(memory: Memory) -> None:
+    def run(memory):
         model = nn.Linear(WIDTH, WIDTH, bias=False)
         bucket = torch.empty(WIDTH, WIDTH)
         memory.communicated(bucket)
@@ -186,12 +186,12 @@ def test_what_a_collective_gets_is_its_buffer_unless_it_is_a_gradient():
 
 def test_the_storage_of_a_tensor_within_another_is_found():
     class Wrapper:
-        def __init__(self, local: torch.Tensor) -> None:
+        def __init__(self, local):
             self._local_tensor = local
 
-    def run(memory: Memory) -> None:
+    def run(memory):
         inner = torch.empty(WIDTH, WIDTH)
-        memory.turn_out(Wrapper(inner), Category.GRADIENTS, "layer")  # type: ignore[arg-type]
+        memory.turn_out(Wrapper(inner), Category.GRADIENTS, "layer")
         assert memory.held_now()[0]["gradients"] == WEIGHT
 
     followed(run)
@@ -199,16 +199,16 @@ def test_the_storage_of_a_tensor_within_another_is_found():
 
 def test_activations_belong_to_the_module_that_makes_them():
     class Model(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2))
 
-        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        def forward(self, hidden):
             for layer in self.layers:
                 hidden = functional.gelu(layer(hidden))
             return hidden
 
-    def run(memory: Memory) -> None:
+    def run(memory):
         output = Model()(torch.empty(BATCH, WIDTH))
         modules = memory.held_now()[1]
         assert modules == {
@@ -225,7 +225,7 @@ def test_activations_belong_to_the_module_that_makes_them():
 
 
 def test_beyond_the_limit_an_error_reads_like_that_of_cuda_and_names_what_is_held():
-    def run(memory: Memory) -> None:
+    def run(memory):
         model = stack(2)
         with pytest.raises(torch.OutOfMemoryError) as caught:
             model(torch.empty(64 * BATCH, WIDTH))
@@ -252,10 +252,10 @@ def test_a_small_memory_is_told_of_in_a_small_unit():
 
 
 def test_garbage_that_is_found_amid_an_allocation_is_freed():
-    def run(memory: Memory) -> None:
+    def run(memory):
         for _ in range(50):
             cycle = [torch.empty(WIDTH, WIDTH)]
-            cycle.append(cycle)  # type: ignore[arg-type]
+            cycle.append(cycle)
         del cycle
         gc.collect()
 

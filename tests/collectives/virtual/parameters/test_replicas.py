@@ -27,7 +27,7 @@ def _model() -> torch.nn.Sequential:
 def _train_by_hand(seed_of, is_averaged):
     """Return a training of so many steps that averages those gradients for which *is_averaged* holds."""
 
-    def train(rank: int) -> None:
+    def train(rank):
         torch.manual_seed(seed_of(rank))
         model = _model()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -85,7 +85,7 @@ def test_models_that_began_differently_are_found_by_the_first_step():
 
 @pytest.mark.parametrize("drifts", [False, True])
 def test_parameters_that_only_an_optimizer_has_are_a_model_of_their_own(drifts):
-    def train(rank: int) -> None:
+    def train(rank):
         weight = torch.ones(3, requires_grad=True)
         optimizer = torch.optim.SGD([weight], lr=0.2 if drifts and rank == 1 else 0.1)
         weight.sum().backward()
@@ -98,7 +98,7 @@ def test_parameters_that_only_an_optimizer_has_are_a_model_of_their_own(drifts):
 
 
 def test_optimizers_that_differ_are_told_from_gradients_that_do():
-    def train(rank: int) -> None:
+    def train(rank):
         model = DistributedDataParallel(_model())
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (1 + rank))
         model(torch.ones(4, 4)).square().mean().backward()
@@ -114,7 +114,7 @@ def test_optimizers_that_differ_are_told_from_gradients_that_do():
 
 @pytest.mark.parametrize("drifts", [False, True])
 def test_of_shards_those_are_compared_that_the_mesh_replicates(drifts):
-    def train(rank: int) -> None:
+    def train(rank):
         torch.manual_seed(0)
         model = _model()
         fully_shard(model, mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")))
@@ -131,7 +131,7 @@ def test_of_shards_those_are_compared_that_the_mesh_replicates(drifts):
 
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
 def test_shards_of_shards_are_nobodys_replicas():
-    def train(rank: int) -> None:
+    def train(rank):
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("shard", "tensor"))
         model = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False))
         parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel()})
@@ -162,7 +162,7 @@ class _Counting(torch.nn.Module):
 @pytest.mark.parametrize("broadcasts", [False, True])
 @pytest.mark.parametrize("drifts", [False, True])
 def test_a_buffer_that_nobody_broadcasts_stays_alike_but_for_statistics_of_norms(drifts, broadcasts):
-    def train(rank: int) -> None:
+    def train(rank):
         model = DistributedDataParallel(_Counting(), forward_sync_buffers=broadcasts)
         for step in range(2):
             torch.manual_seed(rank)
@@ -179,7 +179,7 @@ def test_a_buffer_that_nobody_broadcasts_stays_alike_but_for_statistics_of_norms
 
 @pytest.mark.parametrize("drifts", [False, True])
 def test_what_an_optimizer_keeps_stays_alike_where_parameters_do(drifts):
-    def train(rank: int) -> None:
+    def train(rank):
         model = DistributedDataParallel(torch.nn.Linear(2, 2))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
         for _ in range(2):
@@ -196,7 +196,7 @@ def test_what_an_optimizer_keeps_stays_alike_where_parameters_do(drifts):
 
 @pytest.mark.parametrize("kind", [torch.amp.GradScaler, ShardedGradScaler])
 def test_a_scaler_that_sees_the_gradients_of_one_shard_alone_parts_from_the_others(kind):
-    def train(rank: int) -> None:
+    def train(rank):
         torch.manual_seed(0)
         model = FullyShardedDataParallel(torch.nn.Linear(4, 4, bias=False), device_id=CPU)
         optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.0), kind("cpu", init_scale=8.0)
@@ -217,7 +217,7 @@ def test_a_scaler_that_sees_the_gradients_of_one_shard_alone_parts_from_the_othe
 @pytest.mark.parametrize("original", [False, True])
 @pytest.mark.parametrize("drifts", [False, True])
 def test_of_shards_of_fsdp1_those_are_compared_that_nodes_hold_alike(drifts, original):
-    def train(rank: int) -> None:
+    def train(rank):
         torch.manual_seed(0)
         model = FullyShardedDataParallel(
             torch.nn.Linear(4, 4, bias=False),
@@ -238,7 +238,7 @@ def test_of_shards_of_fsdp1_those_are_compared_that_nodes_hold_alike(drifts, ori
 
 @pytest.mark.parametrize("original", [False, True])
 def test_shards_of_fsdp1_are_nobodys_replicas_though_their_gradients_are_alike(original):
-    def train(rank: int) -> None:
+    def train(rank):
         torch.manual_seed(0)
         model = FullyShardedDataParallel(
             torch.nn.Linear(4, 5, bias=False), use_orig_params=original, device_id=CPU

@@ -1,7 +1,5 @@
 """Schedules whose length is known by hand: loops of kernels, and gradients that are reduced beside them."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,9 +16,9 @@ class Meeting:
 
     def __init__(self, cluster: Cluster, duration_ps: int, num_ranks: int) -> None:
         self.cluster, self.duration_ps, self.num_ranks = cluster, duration_ps, num_ranks
-        self.come: list[Any] = []
+        self.come = []
 
-    def begin(self, ranks: Any, through: Any) -> None:
+    def begin(self, ranks, through) -> None:
         self.come.append((ranks, through))
         if len(self.come) == self.num_ranks:
             self.cluster.env.timeout(self.duration_ps).callbacks.append(lambda _: self.end())
@@ -30,15 +28,15 @@ class Meeting:
             through(ranks)
 
 
-def played(num_ranks: int, body: Any, host_ps: int = 0) -> list[Played]:
+def played(num_ranks: int, body, host_ps: int = 0) -> list[Played]:
     """Return what is played on GPUs of *num_ranks* on which ``body(gpu, rank, meeting)`` runs."""
     cluster = Cluster(load_network("switch-100g").topology(num_ranks))
-    meetings: dict[Any, Meeting] = {}
+    meetings = {}
 
-    def meeting(key: Any, duration_ps: int, ranks: int) -> Meeting:
+    def meeting(key, duration_ps, ranks):
         return meetings.setdefault(key, Meeting(cluster, duration_ps, ranks))
 
-    def of_rank(rank: int) -> Played:
+    def of_rank(rank):
         gpu = Gpu(rank_thread(), Device("gpu", {}, SECOND, kind="gpu", host_overhead_ps=host_ps))
         body(gpu, rank, meeting)
         return gpu.finish()
@@ -52,7 +50,7 @@ def played(num_ranks: int, body: Any, host_ps: int = 0) -> list[Played]:
     ids=["bound by the device", "bound by the host"],
 )
 def test_a_loop_is_bound_by_the_longer_of_kernel_and_launch(kernel, end, idle):
-    def body(gpu: Gpu, rank: int, meeting: Any) -> None:
+    def body(gpu, rank, meeting):
         for _ in range(100):
             gpu.launch("mm", kernel)
 
@@ -62,7 +60,7 @@ def test_a_loop_is_bound_by_the_longer_of_kernel_and_launch(kernel, end, idle):
 
 
 def test_a_call_runs_beside_computation_and_its_rest_is_exposed():
-    def body(gpu: Gpu, rank: int, meeting: Any) -> None:
+    def body(gpu, rank, meeting):
         gpu.launch("first", 10)
         event = gpu.call("lane", meeting("call", 50, 2), "all_reduce", "world")
         gpu.launch("second", 20)
@@ -79,7 +77,7 @@ def test_a_call_runs_beside_computation_and_its_rest_is_exposed():
     st.integers(0, 100), st.lists(st.tuples(st.integers(1, 50), st.integers(1, 80)), min_size=1, max_size=6)
 )
 def test_buckets_are_reduced_one_after_another_beside_the_backward_pass(forward, buckets):
-    def body(gpu: Gpu, rank: int, meeting: Any) -> None:
+    def body(gpu, rank, meeting):
         gpu.launch("forward", forward)
         reduced = []
         for number, (gradients, reduction) in enumerate(buckets):

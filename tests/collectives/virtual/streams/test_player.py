@@ -44,7 +44,7 @@ def reference(items: list[Item]) -> tuple[int, dict[int, int], dict[int, int]]:
 
 @st.composite
 def programs(draw: st.DrawFn) -> list[Item]:
-    items: list[Item] = []
+    items = []
     num_events = 0
     for _ in range(draw(st.integers(1, 40))):
         kind = draw(st.sampled_from("llllrrwwhk"))
@@ -94,7 +94,7 @@ class AtTimes:
     delays: dict[int, int]
     come: dict[int, Any] = field(default_factory=dict)
 
-    def begin(self, ranks: Any, through: Any) -> None:
+    def begin(self, ranks, through) -> None:
         for rank in ranks:
             self.come[rank] = through
         if len(self.come) == len(self.delays):
@@ -103,19 +103,11 @@ class AtTimes:
 
 
 def test_ranks_that_are_through_at_different_times_are_played_apart_and_as_if_alone():
-    def body(score: Score, call: AtTimes) -> None:
-
+    def body(score, call):
         score.items += [
-            Launch(0, 10, "first"),
-            Record(0, 1),
-            StreamWait(1, 1),
-            Call(1, call, "all_reduce", "world"),
-            Record(1, 2),
-            Launch(0, 30, "second"),
-            StreamWait(0, 2),
-            Launch(0, 10, "third"),
-            Mark("end"),
-        ]
+            Launch(0, 10, "first"), Record(0, 1), StreamWait(1, 1), Call(1, call, "all_reduce", "world"),
+            Record(1, 2), Launch(0, 30, "second"), StreamWait(0, 2), Launch(0, 10, "third"), Mark("end"),
+        ]  # fmt: skip
         score.closed = True
 
     env = simpy.Environment(initial_time=0)

@@ -1,7 +1,5 @@
 """Coflows, and their accelerator."""
 
-from typing import Any
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,16 +97,16 @@ def together(
     env = network.env
     if accelerated:
         network.accelerator = CoflowAccelerator(network, min_messages=2)
-    arrived_of: list[dict[int, int]] = [{} for _ in launches]
+    arrived_of = [{} for _ in launches]
     attempts = Attempts()
 
-    def send(launch: Launch, arrival: dict[int, int]) -> Any:
+    def send(launch, arrival):
         yield env.timeout(launch[0])
         source, destination = np.array(launch[1]).T
         some = np.array(messages_of(launch))
-        sizes: Any = np.array(launch[2])[some]
+        sizes = np.array(launch[2])[some]
 
-        def arrived(numbers: Any) -> None:
+        def arrived(numbers):
             for number in some.tolist() if numbers is None else numbers.tolist():
                 assert number not in arrival
                 arrival[number] = int(env.now)

@@ -1,7 +1,6 @@
 """NCCL's own model: its choice, its refusals, and the figures of its source."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -48,7 +47,7 @@ CALLS = st.fixed_dictionaries(
 )
 
 
-def considered(collective: str, nbytes: int, **call: Any) -> dict[tuple[str, str], Prediction]:
+def considered(collective: str, nbytes: int, **call) -> dict[tuple[str, str], Prediction]:
     rows = table(collective, nbytes, **call)
     return {(row.algorithm, row.protocol): row for row in rows}
 
@@ -165,7 +164,7 @@ def test_each_has_the_latency_and_bandwidth_of_the_source(
 
 
 def test_over_nodes_a_ring_with_simple_has_a_plateau_and_a_tree_has_none():
-    def seconds(nbytes: int, algorithm: str) -> float:
+    def seconds(nbytes, algorithm):
         rows = considered("all_reduce", nbytes, num_nodes=4, ranks_per_node=8, hardware=H100)
         return rows[algorithm, "Simple"].latency_seconds
 
@@ -227,13 +226,10 @@ def pod(**fields: Hardware | None) -> Topology:
 @pytest.mark.parametrize(
     ("hosts", "num_nodes", "ranks_per_node"),
     [
-        (range(12), 3, 4),
-        (range(4), 1, 4),
-        ([0, 1, 8, 9], 2, 2),
-        ([11, 10, 3, 2, 7, 6], 3, 2),
+        (range(12), 3, 4), (range(4), 1, 4), ([0, 1, 8, 9], 2, 2), ([11, 10, 3, 2, 7, 6], 3, 2),
         ([0, 4, 8], 3, 1),
     ],
-)
+)  # fmt: skip
 def test_on_a_topology_the_nodes_are_those_of_the_places(hosts, num_nodes, ranks_per_node):
     found = predict_on(pod(), hosts, "all_reduce", 2**20)
 

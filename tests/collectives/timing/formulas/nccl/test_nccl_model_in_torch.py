@@ -43,10 +43,7 @@ LIKE_TORCH = replace(
 NVLINK = NCCL_2_30.hop_latency["nvlink"]
 LIKE_TORCH_BETWEEN_NODES = replace(
     LIKE_TORCH,
-    hop_latency={
-        **NCCL_2_30.hop_latency,
-        "nvlink": {**NVLINK, "Tree": {**NVLINK["Tree"], "LL": 1.0}},
-    },
+    hop_latency={**NCCL_2_30.hop_latency, "nvlink": {**NVLINK, "Tree": {**NVLINK["Tree"], "LL": 1.0}}},
 )
 
 
@@ -99,7 +96,7 @@ def torch_like(module: ModuleType, generation: str, num_nodes: int, nbytes: int)
         if num_nodes > 2:
             rate *= (max(nbytes, 50_000_000) / 50_000_000) ** 0.17
     channels = Channels.of(count, float(round(Fraction(rate) * 10**9 / count)))
-    return Hardware(generation, channels, channels, ll128=False)  # type: ignore[arg-type]
+    return Hardware(generation, channels, channels, ll128=False)
 
 
 def ours(

@@ -115,15 +115,11 @@ def algorithms(collective, nodes=1, per_node=8, **kind):
 @pytest.mark.parametrize(
     ("dtype", "operation", "reduces"),
     [
-        ("float16", "sum", True),
-        ("bfloat16", "max", True),
-        ("float32", "sum", True),
-        ("float32", "max", False),
-        ("bfloat16", "avg", False),
-        ("int8", "sum", False),
+        ("float16", "sum", True), ("bfloat16", "max", True), ("float32", "sum", True),
+        ("float32", "max", False), ("bfloat16", "avg", False), ("int8", "sum", False),
         ("float8_e4m3fn", "sum", False),
     ],
-)
+)  # fmt: skip
 def test_switches_reduce_only_what_they_have_a_kernel_for(dtype, operation, reduces):
     kind = {"dtype": dtype, "operation": operation}
 

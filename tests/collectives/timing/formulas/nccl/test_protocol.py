@@ -120,7 +120,7 @@ def test_where_it_does_not_apply_it_is_refused_by_name():
     with pytest.raises(NotSupportedError, match="protocol LL on boxes: it cannot be told which links"):
         with_protocol(unclear, "LL")
     with pytest.raises(ValueError, match="protocol: expected one of LL, LL128, Simple, got 'simple'"):
-        with_protocol(ring, "simple")  # type: ignore[arg-type]
+        with_protocol(ring, "simple")
 
 
 LAYER = 1_711_308_800
@@ -163,7 +163,7 @@ def test_nccl_takes_of_rings_pat_and_trees_what_its_model_expects_to_be_fastest(
 
     chosen = selector_on(topology, "nccl", hosts).select(collective, nbytes)
 
-    kinds: list[Any] = ["Ring", "PAT"] if per_node == 1 else ["Ring"]
+    kinds = ["Ring", "PAT"] if per_node == 1 else ["Ring"]
     if collective == "all_reduce":
         kinds = ["Ring", "Tree"]
     expected = [predict_on(topology, hosts, collective, nbytes, kind) for kind in kinds]

@@ -31,7 +31,7 @@ def test_a_call_through_a_table_gives_what_stands_there():
     returns_number = ctypes.CFUNCTYPE(ctypes.c_int8, ctypes.c_void_p)
     table = Table(meta, order, {"deviceCount": returns_number(lambda this: 5)})
 
-    def call(address: int, name: str) -> int:
+    def call(address, name):
         entry = pointer_at(address + order.index(name) * ctypes.sizeof(ctypes.c_void_p))
         return int(returns_number(entry)(meta))
 
