@@ -84,31 +84,6 @@ def test_nodes_are_as_large_as_the_launcher_told_rank_0(pool):
         assert all("or give hierarchical:ranks_per_node=N" in refusal for refusal in said[2:])
 
 
-def message_of_another_size(rank: int, world_size: int) -> str:
-    communicator = connect(algorithm="ring", timeout=2.0)
-    communicator.all_reduce(torch.ones(1000))
-    works = [communicator.all_reduce(torch.ones(1000), async_op=True)] if rank < 2 else []
-    try:
-        if rank == 0:
-            communicator.send(torch.ones(4), 1)
-        elif rank == 1:
-            communicator.recv(torch.zeros(5), 0)
-        else:
-            communicator.all_reduce(torch.ones(1000))
-        for work in works:
-            work.wait()
-    except CollectiveError as error:
-        return f"{type(error).__name__}: {error}"
-    return "no error"
-
-
-def test_ends_of_a_message_that_differ_are_named_while_a_collective_is_in_flight(pool):
-    for result in pool.run(message_of_another_size, 3)[:2]:
-        assert result.startswith("MismatchError")
-        assert "rank 0 message #0 from rank 0 to rank 1 (tag 0, 4 × float32)" in result
-        assert "rank 1 message #0 from rank 0 to rank 1 (tag 0, 5 × float32)" in result
-
-
 def message_to_one_that_is_killed(rank: int, world_size: int) -> str:
     store = dist.distributed_c10d._get_default_store()
     communicator = connect(algorithm="ring", timeout=4.0)

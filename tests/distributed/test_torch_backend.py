@@ -1,4 +1,4 @@
-"""The backend between processes: choices of the environment, and several communicators at once."""
+"""The backend between processes: what the environment chooses."""
 
 import os
 
@@ -6,28 +6,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from collectives import NotSupportedError, UnknownAlgorithmError, connect
+from collectives import NotSupportedError, UnknownAlgorithmError
 from collectives.torch_backend import TestbedOptions
 
 pytestmark = pytest.mark.distributed
-
-
-def several_in_flight(rank, world_size):
-    group = dist.new_group(backend="testbed")
-    communicators = [connect(group, algorithm) for algorithm in ("native", "tree")]
-    tensors = [torch.full((1000,), float(rank + n)) for n in range(6)]
-    works = [
-        communicators[n % 2].all_reduce(tensor, async_op=True) for n, tensor in enumerate(tensors[:4])
-    ] + [dist.all_reduce(tensor, group=group, async_op=True) for tensor in tensors[4:]]
-    for work in reversed(works):
-        work.wait()
-    return [tensor.unique().tolist() for tensor in tensors]
-
-
-def test_collectives_of_several_communicators_are_in_flight_at_once(pool):
-    expected = [[0.0 + 1.0 + 2 * n] for n in range(6)]
-
-    assert pool.run(several_in_flight, 2) == [expected] * 2
 
 
 def chosen_by(rank, world_size, variable, names, options):

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import Copy, NotExactError, ProgramError, RecvReduce, resolve_algorithm, simulate
+from collectives import NotExactError, ProgramError, RecvReduce, resolve_algorithm, simulate
 from collectives.timing.floor import BelowFloorError, check_floor
 from tests.given import switch
 
@@ -99,16 +99,3 @@ def test_bandwidths_are_those_of_nccl_tests():
 
     assert run.algbw == 2**26 / run.seconds
     assert run.busbw == run.algbw * 2 * 63 / 64
-
-
-def pauses(rank: int, world_size: int):
-    yield ()
-    yield Copy(0, 0)
-    yield from resolve_algorithm("ring")(rank, world_size)
-
-
-@pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
-def test_steps_without_messages_take_no_time(engine):
-    run = simulate(pauses, nbytes=1000, topology=switch(5), engine=engine)
-
-    assert run.time_ps == simulate("ring", nbytes=1000, topology=switch(5)).time_ps

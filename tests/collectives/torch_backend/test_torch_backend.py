@@ -1,4 +1,4 @@
-"""The backend as torch sees it, on rank threads: its own DDP, what time calls take, what is refused."""
+"""The backend as torch sees it, on rank threads: what time calls take, and what is refused."""
 
 import os
 import re
@@ -160,55 +160,3 @@ def test_an_error_of_a_collective_comes_out_of_the_backward_pass_that_waits_for_
             weight.sum().backward()
 
     on_ranks(2, work)
-
-
-@pytest.mark.parametrize("static_graph", [False, True])
-def test_torchs_own_ddp_trains_as_one_process_does(static_graph):
-    data = torch.randn(8, 4, generator=torch.Generator().manual_seed(5)).double()
-
-    def network():
-        torch.manual_seed(1)
-        return torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.Tanh(), torch.nn.Linear(32, 2)).double()
-
-    def train(model, part):
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(4):
-            optimizer.zero_grad()
-            model(part).square().mean().backward()
-            optimizer.step()
-        return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
-
-    def work(rank):
-        model = torch.nn.parallel.DistributedDataParallel(
-            network(), bucket_cap_mb=0.0005, static_graph=static_graph
-        )
-        return train(model, data[rank * 4 : rank * 4 + 4])
-
-    expected = train(network(), data)
-    first, second = on_ranks(2, work).results
-
-    assert torch.equal(first, second)
-    assert torch.allclose(first, expected, rtol=0, atol=1e-12)
-
-
-def test_torchs_own_ddp_overlaps_its_buckets_with_the_backward_pass():
-    """Two buckets of 4 MB: the first travels while the second is still being computed."""
-
-    def work(rank):
-        me = Cluster.current()
-        model = torch.nn.Sequential(*(torch.nn.Linear(1000, 1000, bias=False) for _ in range(2)))
-        ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
-        for parameter in model.parameters():
-            parameter.register_hook(lambda grad: me.charge_ps(200_000_000))
-        for _ in range(2):  # buckets as wished from the second iteration on
-            ddp(torch.ones(1, 1000)).sum().backward()
-        dist.barrier()
-        began = me.now_ps()
-        ddp(torch.ones(1, 1000)).sum().backward()
-        return me.now_ps() - began
-
-    all_reduce_ps = 2 * (4_000_000 + 2_000_000 * 80)
-
-    assert (
-        on_ranks(2, work).results == [400_000_000 + max(0, all_reduce_ps - 200_000_000) + all_reduce_ps] * 2
-    )

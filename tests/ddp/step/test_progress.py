@@ -108,13 +108,6 @@ def test_what_is_within_says_when_a_rank_looks(calls, from_ps, ends):
     assert looks == {now for now in range(since, until + 1) if attention.next_ps(now) == now}
 
 
-@pytest.mark.parametrize("transport", ["gloo", "ideal"])
-def test_on_one_rank_calls_change_nothing(transport):
-    step = simulate_step(profile_of([1, 2]), topology=switch(1), transport_model=transport)
-
-    assert step.time_ps == 3 * MS
-
-
 def test_late_ranks_call_at_other_times_and_are_refused():
     with pytest.raises(NotSupportedError, match="must call at the same times"):
         simulate_step(

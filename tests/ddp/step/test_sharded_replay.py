@@ -110,13 +110,6 @@ def test_parameters_of_a_block_travel_and_compute_as_the_block_does(parts, prefe
     assert runs[0].buckets == runs[1].buckets
 
 
-def test_a_model_of_many_parameters_has_a_unit_for_each_block_and_the_root():
-    run = simulate_step(load_profile("llama3-8b"), topology=SWITCH, strategy="fsdp")
-
-    assert run.num_buckets == 32 + 1
-    assert len(run.buckets) == 3 * 33 - 1
-
-
 @settings(max_examples=15, deadline=None)
 @given(st.integers(1, 8), st.integers(0, 3), st.booleans(), st.integers(10**8, 10**11))
 def test_a_step_takes_its_computation_and_at_most_all_of_its_communication_besides(

@@ -1,4 +1,4 @@
-"""Links that change, fail, or carry other traffic, against a brute-force fluid simulator, with ``==``."""
+"""Messages, and links that change, fail or carry other traffic, against a brute-force simulator, with ``==``."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -173,3 +173,41 @@ def test_background_on_a_link_that_fails_goes_on_by_another_way(endless):
     (end,) = arrivals(network_of(tree, [(10**9, own, 0)], [stream]), [(0, 1, 3, 3 * 10**6)])
 
     assert end == 10**9 + transfer_ps(2 * 10**6, 5 * 10**8)
+
+
+def test_an_end_that_moves_away_and_back_happens_once():
+    topology = Topology.switch(num_ranks=2, bandwidth=10, latency=0)
+    messages = [(s * SECOND, 1, 0, nbytes) for s, nbytes in [(0, 20), (1, 88), (2, 28), (2, 50)]]
+
+    assert arrivals(network_on(topology), messages) == fluid(topology, messages)
+
+
+def test_flows_that_end_together_are_delivered_in_the_order_sent():
+    network = network_on(switch(9))
+    delivered = []
+
+    for source in (5, 3, 8, 1, 7):
+        event = network.transfer(source, source - 1, 2**20)
+        event.callbacks.append(lambda _, source=source: delivered.append(source))
+    network.env.run()
+
+    assert delivered == [5, 3, 8, 1, 7]
+
+
+def test_numbers_of_numpy_are_as_good_as_ints():
+    message = (0, 0, 1, 2**40)
+
+    of_numpy, of_python = (
+        arrivals(network_on(switch(2)), [own]) for own in (tuple(np.array(message)), message)
+    )
+
+    assert of_numpy == of_python
+
+
+def test_link_bytes_count_what_crosses_each_link():
+    network = network_on(switch(3))
+
+    arrivals(network, [(0, 0, 1, 100), (0, 0, 2, 10), (0, 0, 2, 1)])
+
+    assert network.link_bytes.dtype == np.int64
+    assert network.link_bytes.tolist() == [111, 0, 0, 0, 100, 11]
