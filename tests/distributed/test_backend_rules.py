@@ -91,19 +91,12 @@ def message(make: Make, values: torch.Tensor, rank: int) -> list[torch.Tensor]:
 
 
 CALLS: dict[str, Call] = {
-    "all_reduce": in_place(dist.all_reduce),
-    "broadcast": in_place(lambda tensor: dist.broadcast(tensor, 0)),
-    "reduce": in_place(lambda tensor: dist.reduce(tensor, 0)),
-    "scatter": scatter,
-    "reduce_scatter": reduce_scatter,
-    "reduce_scatter_single": reduce_scatter_single,
-    "all_gather": all_gather,
-    "all_gather_single": all_gather_single,
-    "gather": gather,
-    "all_to_all": all_to_all,
-    "all_to_all_single": all_to_all_single,
-    MESSAGE: message,
-}
+    "all_reduce": in_place(dist.all_reduce), "broadcast": in_place(lambda tensor: dist.broadcast(tensor, 0)),
+    "reduce": in_place(lambda tensor: dist.reduce(tensor, 0)), "scatter": scatter,
+    "reduce_scatter": reduce_scatter, "reduce_scatter_single": reduce_scatter_single,
+    "all_gather": all_gather, "all_gather_single": all_gather_single, "gather": gather,
+    "all_to_all": all_to_all, "all_to_all_single": all_to_all_single, MESSAGE: message,
+}  # fmt: skip
 
 
 def carried_out(rank: int, world_size: int, collective: str, layout: str, dtype: torch.dtype):

@@ -9,10 +9,8 @@ from tests.distributed.scenarios import graphs, hooks, interface, logged, mistak
 from tests.distributed.scenarios.scenario import PATIENCE, Scenario, each
 
 pytestmark = [
-    pytest.mark.distributed,
-    pytest.mark.filterwarnings("ignore"),
-    pytest.mark.timeout(3 * PATIENCE),
-]
+    pytest.mark.distributed, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(3 * PATIENCE),
+]  # fmt: skip
 
 TABLES = (training, strategies, graphs, hooks, interface, logged, mistakes)
 

@@ -28,11 +28,9 @@ from testbed.cli import app
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "benchmarks" / "README.md",
+    ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md",
     *sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "bugs.md"),
-]
+]  # fmt: skip
 LANGUAGES = {"console", "python", "py", "sh", "json", "toml", "yaml", "text"}
 
 _PROGRESS = re.compile(r"^testbed: \d+ s[,:].*\n", re.MULTILINE)

@@ -132,16 +132,13 @@ def test_the_files_that_are_shown_can_be_loaded(tmp_path):
 @pytest.mark.parametrize(
     ("shown", "printed", "same"),
     [
-        ("a\nb\n", "a  \nb\n", True),
-        ("a\n", "b\n", False),
-        ("a\n[… the rest …]\n", "a\nb\nc\n", True),
-        ("[… the start …]\nc\n", "a\nb\nd\n", False),
-        ("took […] steps\n", "took 12 steps\n", True),
+        ("a\nb\n", "a  \nb\n", True), ("a\n", "b\n", False), ("a\n[… the rest …]\n", "a\nb\nc\n", True),
+        ("[… the start …]\nc\n", "a\nb\nd\n", False), ("took […] steps\n", "took 12 steps\n", True),
         ("1 passed in 1.25s\n", "1 passed in 80.02s (0:01:20)\n", True),
         ("took 1.25 ms of 4 s, 3 times\n", "took 80 us of 41.5 s, 3 times\n", True),
         ("took 1.25 ms, 3 times\n", "took 80 us, 4 times\n", False),
     ],
-)
+)  # fmt: skip
 def test_what_is_left_out_may_be_anything_and_what_is_shown_may_not(shown, printed, same):
     found = difference(Session("command", shown), printed, times_vary=True)
 

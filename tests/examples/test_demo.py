@@ -17,12 +17,10 @@ def trained(weight: float, accuracy: float = 0.97) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("virtual", "single", "accuracy", "held"),
     [
-        (1.0, 1.0 + 1e-12, 0.97, [True, True, True]),
-        (1.0 + 2**-52, 1.0, 0.97, [False, True, True]),
-        (1.0, 1.0 + 1e-9, 0.97, [True, False, True]),
-        (1.0, 1.0, 0.95, [True, True, False]),
+        (1.0, 1.0 + 1e-12, 0.97, [True, True, True]), (1.0 + 2**-52, 1.0, 0.97, [False, True, True]),
+        (1.0, 1.0 + 1e-9, 0.97, [True, False, True]), (1.0, 1.0, 0.95, [True, True, False]),
     ],
-)
+)  # fmt: skip
 def test_results_that_do_not_agree_are_told(virtual, single, accuracy, held):
     checks = DEMO["agreements"](trained(1.0, accuracy), trained(virtual), trained(single))
 

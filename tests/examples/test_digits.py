@@ -101,12 +101,10 @@ def test_a_recorded_profile_charges_the_virtual_ranks(tmp_path):
     ("num_ranks", "arguments", "complaint"),
     [
         (1, ["--epochs", "0"], "--epochs must be at least 1, got 0"),
-        (1, ["--dtype", "int8"], "invalid choice: 'int8'"),
-        (1, ["--algorithm", "rign"], "ring"),
-        (2, ["--record", "profile.json"], "run it with one process"),
-        (3, [], "cannot be shared by 3 ranks"),
+        (1, ["--dtype", "int8"], "invalid choice: 'int8'"), (1, ["--algorithm", "rign"], "ring"),
+        (2, ["--record", "profile.json"], "run it with one process"), (3, [], "cannot be shared by 3 ranks"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_argument_is_one_clear_error(tmp_path, capsys, num_ranks, arguments, complaint):
     with pytest.raises(RankError) as caught:
         in_virtual_time(num_ranks, tmp_path, *arguments)

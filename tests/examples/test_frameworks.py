@@ -12,11 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "frameworks"
 EXAMPLES = {
-    "with_accelerate.py": ("accelerate", []),
-    "with_lightning.py": ("lightning", []),
-    "with_trainer.py": ("transformers", []),
-    "titan_loop.py": ("torch", ["--tp", "2"]),
-}
+    "with_accelerate.py": ("accelerate", []), "with_lightning.py": ("lightning", []),
+    "with_trainer.py": ("transformers", []), "titan_loop.py": ("torch", ["--tp", "2"]),
+}  # fmt: skip
 pytestmark = [pytest.mark.slow, pytest.mark.distributed, pytest.mark.timeout(600)]
 
 

@@ -100,16 +100,13 @@ def mutated_word(word: str, random: Random) -> str:
     place = random.randrange(len(word) + 1)
     sign = random.choice("0123456789.-+eE:,=@/ \t_\x00µÄ[](){}'\"kKmMgGiIbBsSpnu")
     changes = (
-        lambda: word[:place] + sign + word[place:],
-        lambda: word[:place] + word[place + 1 :],
+        lambda: word[:place] + sign + word[place:], lambda: word[:place] + word[place + 1 :],
         lambda: word[:place] + sign + word[place + 1 :],
         lambda: word[:place] + word[place : place + 1] * random.choice((2, 20, 5000)) + word[place + 1 :],
         lambda: word[:place] + random.choice(WORDS) + word[place:],
-        lambda: word[:place] + str(random.choice(NUMBERS)) + word[place:],
-        lambda: word.swapcase(),
-        lambda: word + word,
-        lambda: word[place:] + word[:place],
-    )
+        lambda: word[:place] + str(random.choice(NUMBERS)) + word[place:], lambda: word.swapcase(),
+        lambda: word + word, lambda: word[place:] + word[:place],
+    )  # fmt: skip
     return random.choice(changes)()
 
 

@@ -93,12 +93,10 @@ def fluid(
         rates = {id(flow): rate for flow, rate in zip(active, rates_of, strict=True)}
         ends = {id(flow): now + math.ceil(flow.rest / rates[id(flow)]) for flow in active if flow.rest}
         times = [
-            *ends.values(),
-            *(at for at, _, _ in waiting),
-            *(flow.sent for flow in [*flows, *others]),
+            *ends.values(), *(at for at, _, _ in waiting), *(flow.sent for flow in [*flows, *others]),
             *(flow.start for flow in [*flows, *others] if flow.end is None),
             *(flow.stop for flow in others if flow.stop is not None),
-        ]
+        ]  # fmt: skip
         later = min((time for time in times if time > now), default=None)
         if later is None:
             break

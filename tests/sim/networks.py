@@ -127,12 +127,10 @@ def _graph(draw: st.DrawFn, bandwidth: st.SearchStrategy[int], max_ranks: int) -
         ends += [(around[a], around[b]) for a, b in across if a != b]
     delay = st.sampled_from([0, 1, 500_000, 2_000_000])
     return {
-        "ranks": ranks,
-        "switches": switches,
+        "ranks": ranks, "switches": switches,
         "links": [(tail, head, draw(bandwidth), draw(delay)) for tail, head in ends],
-        "routing": draw(st.sampled_from(["shortest", "ecmp"])),
-        "seed": draw(st.integers(0, 9)),
-    }
+        "routing": draw(st.sampled_from(["shortest", "ecmp"])), "seed": draw(st.integers(0, 9)),
+    }  # fmt: skip
 
 
 @st.composite

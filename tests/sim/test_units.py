@@ -80,11 +80,9 @@ def test_what_cannot_be_read_or_no_array_could_hold_is_refused_by_name(parse):
     ("parse", "texts"),
     [
         (parse_bandwidth, [0, "0Gbps", "1bps", "12.5G", "5K", "1kib/s/s", "10Hz"]),
-        (parse_size, ["0.3K", "1iB"]),
-        (parse_time, ["2h"]),
-        (parse_rate, ["0", "1TFLOPS/h", "1TB/s"]),
+        (parse_size, ["0.3K", "1iB"]), (parse_time, ["2h"]), (parse_rate, ["0", "1TFLOPS/h", "1TB/s"]),
     ],
-)
+)  # fmt: skip
 def test_what_has_another_unit_or_comes_to_no_whole_number_is_refused(parse, texts):
     for text in texts:
         with pytest.raises(UnitError, match=parse.__name__.removeprefix("parse_")):

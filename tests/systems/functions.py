@@ -30,11 +30,9 @@ def objects(rank: int, world_size: int) -> list[Any]:
 def objects_expected(rank: int, world_size: int) -> list[Any]:
     return [
         [{"rank": peer, "text": "x" * peer} for peer in range(world_size)],
-        [("from", peer) for peer in range(world_size)] if rank == 1 else None,
-        [1, "of 1"],
-        [f"for {rank}"],
+        [("from", peer) for peer in range(world_size)] if rank == 1 else None, [1, "of 1"], [f"for {rank}"],
         [{"any": "thing"}] if rank == 1 else [None],
-    ]
+    ]  # fmt: skip
 
 
 def messages(rank: int, world_size: int) -> list[Any]:

@@ -14,13 +14,10 @@ MOVES_CHUNKS = {"pat", "swing"}
 INNER = sorted({*algorithm_names("reduce_scatter")} & {*algorithm_names("all_gather")} - MOVES_CHUNKS)
 OUTER = [name for name in algorithm_names() if name != "hierarchical"]
 PARAMETERS: dict[str, st.SearchStrategy[Any]] = {
-    "segments": st.integers(2, 8),
-    "aggregation": st.integers(0, 7).map(lambda level: 1 << level),
-    "colors": st.integers(1, 6),
-    "ranks_per_node": st.integers(1, 9),
-    "inner": st.sampled_from(INNER),
+    "segments": st.integers(2, 8), "aggregation": st.integers(0, 7).map(lambda level: 1 << level),
+    "colors": st.integers(1, 6), "ranks_per_node": st.integers(1, 9), "inner": st.sampled_from(INNER),
     "outer": st.sampled_from(OUTER),
-}
+}  # fmt: skip
 LARGEST = {
     "hierarchical": 64,
     "bine": 40,

@@ -199,17 +199,13 @@ def lanes_may_be_started_and_awaited_in_any_order(communicator: Communicator):
 
 
 SCENARIOS = (
-    messages_bring_every_dtype_and_size,
-    messages_take_any_strides,
-    messages_under_one_tag_arrive_in_order,
+    messages_bring_every_dtype_and_size, messages_take_any_strides, messages_under_one_tag_arrive_in_order,
     a_peer_that_is_no_other_rank_is_refused,
-)
+)  # fmt: skip
 SCENARIOS_WITHOUT_WAITING = (
-    messages_under_other_tags_may_be_received_first,
-    a_message_does_not_hold_up_a_collective,
+    messages_under_other_tags_may_be_received_first, a_message_does_not_hold_up_a_collective,
     a_collective_that_rank_0_has_begun_does_not_hold_up_its_messages,
     a_collective_that_nobody_has_joined_does_not_hold_up_messages,
-    asking_whether_a_message_is_complete_does_not_wait,
-    lanes_may_be_started_and_awaited_in_any_order,
-)
+    asking_whether_a_message_is_complete_does_not_wait, lanes_may_be_started_and_awaited_in_any_order,
+)  # fmt: skip
 """Those that demand that starting an operation does not wait for its peer."""

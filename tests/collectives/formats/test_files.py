@@ -24,14 +24,10 @@ from collectives.formats.whole_file import whole_file, write_whole
 from collectives.program.contracts import CONTRACTS
 
 EXCHANGE: dict[str, Any] = {
-    "schema": 1,
-    "name": "exchange",
-    "collective": "all_gather",
-    "ranks": 2,
-    "chunks": 2,
+    "schema": 1, "name": "exchange", "collective": "all_gather", "ranks": 2, "chunks": 2,
     "network": {"name": "pair", "digest": "0123456789abcdef"},
     "steps": [[[0, 1, 0, 0, 1, False], [1, 0, 1, 1, 1, False]]],
-}
+}  # fmt: skip
 
 
 def written(folder: Path, **changes) -> str:
@@ -53,13 +49,10 @@ def test_a_schedule_is_an_algorithm(tmp_path):
     [
         ({"steps": [[[0, 2, 0, 0, 1, False]]]}, "steps 1, 1: expected ranks from 0 to 1"),
         ({"steps": [[[0, 1, 0, 2, 1, False]]]}, "steps 1, 1: expected chunks below 2"),
-        ({"steps": [[[0, 1, 0, 0, 1, 1]]]}, "boolean"),
-        ({"collective": "all_love"}, "collective"),
-        ({"chunks": 3}, "multiple of the 2 parts"),
-        ({"root": 2}, "root"),
-        ({"colour": 1}, "colour"),
+        ({"steps": [[[0, 1, 0, 0, 1, 1]]]}, "boolean"), ({"collective": "all_love"}, "collective"),
+        ({"chunks": 3}, "multiple of the 2 parts"), ({"root": 2}, "root"), ({"colour": 1}, "colour"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_schedule_is_refused(tmp_path, changes, said):
     with pytest.raises(AlgorithmFileError, match=said):
         resolve_algorithm(written(tmp_path, **changes))

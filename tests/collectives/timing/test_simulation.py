@@ -19,13 +19,11 @@ def halving_doubling(world_size: int, step) -> int:
         ("chain:segments={chunks}", "reduce", False, lambda p, chunks, step: (p - 2 + chunks) * step(1)),
         ("halving_doubling:order=far", "all_reduce", True, lambda p, chunks, step: halving_doubling(p, step)),
         (
-            "halving_doubling:order=near",
-            "all_reduce",
-            True,
+            "halving_doubling:order=near", "all_reduce", True,
             lambda p, chunks, step: halving_doubling(p, step),
         ),
     ],
-)
+)  # fmt: skip
 @given(
     level=st.integers(1, 4),
     more=st.integers(0, 15),

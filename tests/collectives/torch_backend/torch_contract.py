@@ -58,18 +58,15 @@ def every_call_takes_the_values_of_tensors_and_of_lazily_negated_ones(rank, grou
         found = values_of_every_call(rank, everybody, make)
 
         assert found == {
-            "all_reduce": [-10.0, 0.0],
-            "broadcast": [-3.0, 0.0],
+            "all_reduce": [-10.0, 0.0], "broadcast": [-3.0, 0.0],
             "reduce": [-10.0 if rank == 1 else -1.0 - rank, 0.0],
             "all_gather": [[-1.0 * peer, 2.0] for peer in RANKS],
             "gather": [[-1.0 * peer, 2.0] for peer in RANKS] if rank == 1 else None,
-            "scatter": [-3.0 - rank, 0.0],
-            "reduce_scatter": [-60.0 - 4 * rank, -4.0],
+            "scatter": [-3.0 - rank, 0.0], "reduce_scatter": [-60.0 - 4 * rank, -4.0],
             "all_to_all_single": [-10.0 * peer - rank for peer in RANKS],
-            "all_to_all": [[-10.0 * peer - rank] for peer in RANKS],
-            "recv": [-5.0] if rank else [-9.0],
+            "all_to_all": [[-10.0 * peer - rank] for peer in RANKS], "recv": [-5.0] if rank else [-9.0],
             "recv from any": [-5.0] if rank else [-9.0],
-        }
+        }  # fmt: skip
 
 
 def values_of_every_call(rank, group, make):
@@ -128,13 +125,10 @@ def a_broadcast_takes_the_values_of_conjugates_where_only_one_side_has_some(rank
 
 
 OPERATIONS = {
-    "SUM": lambda rows: rows.sum(0),
-    "PRODUCT": lambda rows: rows.prod(0),
-    "MIN": lambda rows: rows.amin(0),
-    "MAX": lambda rows: rows.amax(0),
-    "BAND": lambda rows: rows[0] & rows[1] & rows[2] & rows[3],
+    "SUM": lambda rows: rows.sum(0), "PRODUCT": lambda rows: rows.prod(0), "MIN": lambda rows: rows.amin(0),
+    "MAX": lambda rows: rows.amax(0), "BAND": lambda rows: rows[0] & rows[1] & rows[2] & rows[3],
     "BXOR": lambda rows: rows[0] ^ rows[1] ^ rows[2] ^ rows[3],
-}
+}  # fmt: skip
 
 
 def every_operation_reduces(rank, group, everybody):
@@ -312,19 +306,15 @@ def autograd_takes_no_result_for_a_change(rank, group, everybody):
 
 SCENARIOS = (
     every_call_takes_the_values_of_tensors_and_of_lazily_negated_ones,
-    a_broadcast_takes_the_values_of_conjugates_where_only_one_side_has_some,
-    every_operation_reduces,
+    a_broadcast_takes_the_values_of_conjugates_where_only_one_side_has_some, every_operation_reduces,
     a_sum_of_scaled_parts_scales_what_each_rank_gives,
-    collectives_on_tensors_with_gaps_fill_just_their_elements,
-    objects_arrive,
+    collectives_on_tensors_with_gaps_fill_just_their_elements, objects_arrive,
     collectives_that_torch_puts_together_give_what_they_give_one_by_one,
     a_sub_group_is_among_its_members_and_may_have_an_algorithm_of_its_own,
-    a_future_is_driven_by_whoever_asks_it,
-    futures_can_be_waited_for_in_the_hook_that_asked_for_them,
+    a_future_is_driven_by_whoever_asks_it, futures_can_be_waited_for_in_the_hook_that_asked_for_them,
     an_error_of_a_callback_comes_out_of_the_backward_pass_and_of_no_later_one,
     parts_of_any_size_are_exchanged_in_a_sub_group,
     tensors_of_several_sizes_are_gathered_and_reduce_scattered,
     several_tensors_of_each_rank_are_gathered_at_once,
-    sparse_tensors_are_summed_though_every_rank_holds_other_elements,
-    autograd_takes_no_result_for_a_change,
-)
+    sparse_tensors_are_summed_though_every_rank_holds_other_elements, autograd_takes_no_result_for_a_change,
+)  # fmt: skip

@@ -125,9 +125,7 @@ def a_monitored_barrier_names_who_is_missing_and_leaves_the_group_usable(rank, g
 SCENARIOS = (
     messages_of_any_source_come_once_in_the_order_of_their_source_and_name_it,
     messages_of_one_rank_to_receives_from_any_are_had_by_asking_for_them,
-    a_source_can_be_named_after_none_was,
-    a_rank_sends_to_itself,
-    messages_and_objects_arrive_in_a_sub_group,
+    a_source_can_be_named_after_none_was, a_rank_sends_to_itself, messages_and_objects_arrive_in_a_sub_group,
     an_asynchronous_barrier_does_not_wait_at_its_call,
     a_monitored_barrier_names_who_is_missing_and_leaves_the_group_usable,
-)
+)  # fmt: skip

@@ -85,12 +85,10 @@ def a_barrier_returns(communicator: Communicator):
 
 
 SCENARIOS = (
-    all_reduce_sums_every_dtype_and_size,
-    rounding_depends_on_the_algorithm_alone,
-    several_in_flight_do_not_mix_in_whatever_order_ranks_poll_and_wait,
-    polling_completes_what_is_in_flight,
+    all_reduce_sums_every_dtype_and_size, rounding_depends_on_the_algorithm_alone,
+    several_in_flight_do_not_mix_in_whatever_order_ranks_poll_and_wait, polling_completes_what_is_in_flight,
     a_barrier_returns,
-)
+)  # fmt: skip
 
 
 def play(communicator: Communicator, scenarios: Sequence[Scenario]) -> dict[str, Any]:

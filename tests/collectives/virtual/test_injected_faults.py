@@ -281,19 +281,16 @@ def on_two(*conditions) -> None:
         (lambda: DeadRank(1), "expected an iteration or a time"),
         (lambda: DeadRank(1, iteration=2, at="1ms"), "one of them"),
         (lambda: DeadRank(1, iteration=-2), "expected a number from 0, got -2"),
-        (lambda: DeadRank(1, at="soon"), "soon"),
-        (lambda: MessageDelay("50us", seed=-1), "seed"),
-        (lambda: FailingCode(0, iteration=0), ""),
-        (lambda: FailingCode(0, where="nowhere"), ""),
-        (lambda: AbortedGroup(0, iteration=-1), ""),
-        (lambda: ClockJump(0, by=float("nan")), ""),
+        (lambda: DeadRank(1, at="soon"), "soon"), (lambda: MessageDelay("50us", seed=-1), "seed"),
+        (lambda: FailingCode(0, iteration=0), ""), (lambda: FailingCode(0, where="nowhere"), ""),
+        (lambda: AbortedGroup(0, iteration=-1), ""), (lambda: ClockJump(0, by=float("nan")), ""),
         (lambda: SlowStore("1ms", seed=-1), ""),
         (lambda: on_two(DeadRank(2, at="1ms")), "has places 0 to 1, got 2"),
         (lambda: on_two(DeadRank(1, iteration=1), DeadRank(1, at="1ms")), "a rank dies once"),
         (lambda: on_two(MessageDelay("1us"), MessageDelay("2us")), "2 for MessageDelay; give one"),
         (lambda: on_two("slow"), "got 'slow'"),
     ],
-)
+)  # fmt: skip
 def test_a_fault_that_cannot_be_is_refused_in_one_line(make, words):
     with pytest.raises((ConditionError, ValueError)) as caught:
         make()

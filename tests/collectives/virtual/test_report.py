@@ -188,11 +188,9 @@ def test_a_trace_holds_what_was_charged_and_every_collective():
     outcome = run(work, network=switch(2), compute={"forward": 1000}, trace=trace)
 
     assert [(span.rank, span.track, span.start_ps, span.end_ps) for span in trace.spans] == [
-        (0, "compute", 0, 1000),
-        (1, "compute", 0, 1000),
-        (0, "communication", 1000, outcome.times_ps[0]),
+        (0, "compute", 0, 1000), (1, "compute", 0, 1000), (0, "communication", 1000, outcome.times_ps[0]),
         (1, "communication", 1000, outcome.times_ps[1]),
-    ]
+    ]  # fmt: skip
 
 
 WIDTH, BATCH, LAYERS, STEPS = 64, 32, 3, 4

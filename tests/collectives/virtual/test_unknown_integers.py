@@ -18,12 +18,10 @@ _COPIES: dict[str, Callable[[Tensor], Tensor]] = {
     "and back": lambda counts: counts.cpu().add(1).cuda(),
 }
 _READS: dict[str, Callable[[Tensor], Any]] = {
-    "list": lambda counts: counts.tolist(),
-    "array": lambda counts: counts.cpu().numpy(),
-    "integer": lambda counts: int(counts[0]),
-    "range": lambda counts: range(counts[1]),
+    "list": lambda counts: counts.tolist(), "array": lambda counts: counts.cpu().numpy(),
+    "integer": lambda counts: int(counts[0]), "range": lambda counts: range(counts[1]),
     "split": lambda counts: torch.ones(8).split(counts.tolist()),
-}
+}  # fmt: skip
 
 
 def _run(work: Callable[[], Any]):

@@ -65,19 +65,14 @@ class Perceptron(nn.Module):
 
 
 PIECES: dict[str, Callable[[int], nn.Module]] = {
-    "linear": lambda width: nn.Linear(width, width),
-    "perceptron": Perceptron,
-    "attention": Attention,
-    "layer norm": nn.LayerNorm,
-    "rms norm": nn.RMSNorm,
-    "group norm": lambda width: nn.GroupNorm(1, 5),
+    "linear": lambda width: nn.Linear(width, width), "perceptron": Perceptron, "attention": Attention,
+    "layer norm": nn.LayerNorm, "rms norm": nn.RMSNorm, "group norm": lambda width: nn.GroupNorm(1, 5),
     "dropout": lambda width: nn.Dropout(0.1),
     "encoder": lambda width: nn.TransformerEncoderLayer(width, 2, 2 * width, batch_first=True),
-    "convolution": lambda width: nn.Conv1d(5, 5, 3, padding=1),
-    "batch norm": lambda width: nn.BatchNorm1d(5),
+    "convolution": lambda width: nn.Conv1d(5, 5, 3, padding=1), "batch norm": lambda width: nn.BatchNorm1d(5),
     "recurrent": lambda width: Recurrent(width, bias=True),
     "recurrent without bias": lambda width: Recurrent(width, bias=False),
-}
+}  # fmt: skip
 """Modules of (batch, 5, width) that keep that shape, by name."""
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {

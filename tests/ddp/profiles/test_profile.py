@@ -122,14 +122,12 @@ def test_a_file_with_a_wrong_field_is_refused_by_file_and_field(tmp_path, change
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{", "Expecting property name"),
-        ("[" * 100_000, "nested too deeply"),
+        ("{", "Expecting property name"), ("[" * 100_000, "nested too deeply"),
         ('{"schema": 1, "schema": 1}', "the key 'schema' stands twice"),
-        ('{"forward_seconds": NaN}', "expected finite numbers, got NaN"),
-        ("\xff", "can't decode byte"),
+        ('{"forward_seconds": NaN}', "expected finite numbers, got NaN"), ("\xff", "can't decode byte"),
         ("9" * 5000, "Exceeds the limit"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_is_no_json_is_refused(tmp_path, text, problem):
     path = tmp_path / "wrong.json"
     path.write_bytes(text.encode("latin-1"))
@@ -146,23 +144,17 @@ def test_equal_buckets_beyond_a_profile_s_bounds_are_refused():
 @pytest.mark.parametrize(
     ("name", "num_tensors", "num_elements", "dtype"),
     [
-        ("resnet50", 161, 25_557_032, "float32"),
-        ("ssd300-resnet50", 183, 22_894_902, "float32"),
-        ("bert-base", 206, 110_111_042, "float32"),
-        ("bert-large", 391, 335_141_888, "float32"),
+        ("resnet50", 161, 25_557_032, "float32"), ("ssd300-resnet50", 183, 22_894_902, "float32"),
+        ("bert-base", 206, 110_111_042, "float32"), ("bert-large", 391, 335_141_888, "float32"),
         ("transformer-big", 185, 210_808_832, "float32"),
         ("transformer-xl-base", 182, 191_950_298, "float32"),
-        ("transformer-xl-large", 215, 285_167_482, "float32"),
-        ("mpt-125m", 13, 125_311_488, "float32"),
-        ("mpt-350m", 25, 355_985_408, "float32"),
-        ("mpt-1b", 25, 1_315_950_592, "float32"),
-        ("mpt-3b", 33, 2_651_837_440, "float32"),
-        ("mpt-7b", 33, 6_658_859_008, "float32"),
-        ("mpt-13b", 41, 12_853_954_560, "float32"),
-        ("gpt2-xl", 580, 1_557_611_200, "float32"),
+        ("transformer-xl-large", 215, 285_167_482, "float32"), ("mpt-125m", 13, 125_311_488, "float32"),
+        ("mpt-350m", 25, 355_985_408, "float32"), ("mpt-1b", 25, 1_315_950_592, "float32"),
+        ("mpt-3b", 33, 2_651_837_440, "float32"), ("mpt-7b", 33, 6_658_859_008, "float32"),
+        ("mpt-13b", 41, 12_853_954_560, "float32"), ("gpt2-xl", 580, 1_557_611_200, "float32"),
         ("llama3-8b", 291, 8_030_261_248, "bfloat16"),
     ],
-)
+)  # fmt: skip
 def test_a_bundled_profile_has_the_parameters_of_its_reference_model(name, num_tensors, num_elements, dtype):
     profile = load_profile(name)
 
@@ -194,12 +186,10 @@ def test_gradients_of_a_bundled_profile_are_ready_from_the_last_layer_to_the_fir
 @pytest.mark.parametrize(
     ("name", "embedding"),
     [
-        ("gpt2-xl", "transformer.wte.weight"),
-        ("bert-base", "bert.embeddings.word_embeddings.weight"),
-        ("transformer-big", "encoder.embed_tokens.weight"),
-        ("mpt-7b", "transformer"),
+        ("gpt2-xl", "transformer.wte.weight"), ("bert-base", "bert.embeddings.word_embeddings.weight"),
+        ("transformer-big", "encoder.embed_tokens.weight"), ("mpt-7b", "transformer"),
     ],
-)
+)  # fmt: skip
 def test_a_tied_head_makes_the_gradient_of_the_embedding_ready_last(name, embedding):
     profile = load_profile(name)
 

@@ -66,13 +66,11 @@ def test_a_cap_that_is_not_a_positive_number_is_refused(cap):
 @pytest.mark.parametrize(
     ("nbytes", "keys", "limits", "order", "message"),
     [
-        ([4], [], [1], None, "one key per parameter"),
-        ([4], ["f"], [], None, "at least one"),
-        ([4], ["f"], [0], None, "positive numbers"),
-        ([-4], ["f"], [1], None, "cannot have -4 bytes"),
+        ([4], [], [1], None, "one key per parameter"), ([4], ["f"], [], None, "at least one"),
+        ([4], ["f"], [0], None, "positive numbers"), ([-4], ["f"], [1], None, "cannot have -4 bytes"),
         ([4, 4], ["f", "f"], [1], [0, 0], "each of the 2 parameters once"),
     ],
-)
+)  # fmt: skip
 def test_arguments_that_do_not_fit_together_are_refused(nbytes, keys, limits, order, message):
     with pytest.raises(BucketingError, match=message):
         assign_buckets(nbytes, keys, limits, order)

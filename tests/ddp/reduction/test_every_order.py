@@ -38,11 +38,9 @@ def test_two_buckets_of_two_ranks_come_through_in_every_order(strategy):
 @pytest.mark.parametrize(
     ("strategy", "buckets", "apart", "orders"),
     [
-        ("after_backward", 3, 0, 1),
-        ("wait_free", 2, 0, 61),
-        ("wait_free", 4, 1, 133),
+        ("after_backward", 3, 0, 1), ("wait_free", 2, 0, 61), ("wait_free", 4, 1, 133),
         pytest.param("wait_free", 4, 0, 6829, marks=pytest.mark.slow),
     ],
-)
+)  # fmt: skip
 def test_the_orders_of_three_ranks_are_so_many(strategy, buckets, apart, orders):
     assert num_orders(strategy, buckets, 3, apart) == orders

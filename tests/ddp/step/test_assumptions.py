@@ -14,17 +14,13 @@ DGX = load_network("dgx-h100").topology(16)
 PROFILE = Profile.uniform(num_buckets=3, bucket_bytes=MIB, seconds_per_bucket=0.001)
 
 COUNTED: list[dict[str, Any]] = [
-    {"overhead": "3us"},
-    {"arrival_overhead": "0us"},
-    {"reduction_bandwidth": "10GB/s"},
+    {"overhead": "3us"}, {"arrival_overhead": "0us"}, {"reduction_bandwidth": "10GB/s"},
     {"overhead": "3us", "reduction_bandwidth": "10GB/s"},
-]
+]  # fmt: skip
 IN_NODES: list[dict[str, Any]] = [
-    {"protocol": "LL"},
-    {"protocol": "LL128", "overhead": "1us"},
-    {"model": "nccl"},
+    {"protocol": "LL"}, {"protocol": "LL128", "overhead": "1us"}, {"model": "nccl"},
     {"transport_model": "nccl"},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

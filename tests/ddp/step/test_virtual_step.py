@@ -21,12 +21,9 @@ from sim.units import SECOND
 from tests.ddp.given import profile_of as given_profile
 
 TRAINING = [
-    *(name for name in STRATEGIES if name != "priority"),
-    "priority:partition_mb=0.001,credits=1000",
-    "priority:partition_mb=0.0001,credits=1000",
-    "zero1:prefetch=True",
-    "accumulate:k=3,last=mg_wfbp",
-]
+    *(name for name in STRATEGIES if name != "priority"), "priority:partition_mb=0.001,credits=1000",
+    "priority:partition_mb=0.0001,credits=1000", "zero1:prefetch=True", "accumulate:k=3,last=mg_wfbp",
+]  # fmt: skip
 WIDTHS = st.lists(st.integers(1, 40), min_size=2, max_size=6)
 MICROSECONDS = st.integers(0, 300)
 
@@ -142,11 +139,9 @@ DIVISIBLE = st.lists(st.sampled_from([12, 24, 48]), min_size=2, max_size=5)
 def steps(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     """Draw arguments of `check_agreement`; *fields* are more of them, or stand for usual ones."""
     usual = {
-        "widths": DIVISIBLE,
-        "forward_us": MICROSECONDS,
-        "gradient_us": st.lists(MICROSECONDS, min_size=1, max_size=5),
-        "num_ranks": st.integers(1, 4),
-    }
+        "widths": DIVISIBLE, "forward_us": MICROSECONDS,
+        "gradient_us": st.lists(MICROSECONDS, min_size=1, max_size=5), "num_ranks": st.integers(1, 4),
+    }  # fmt: skip
     return st.fixed_dictionaries({**usual, **fields})
 
 

@@ -97,10 +97,8 @@ def a_model_can_be_pickled_and_copied_and_goes_on_averaging(make: Any, rank: int
         torch.save(model, file)
         file.seek(0)
         models += [
-            pickle.loads(pickle.dumps(model)),
-            copy.deepcopy(model),
-            torch.load(file, weights_only=False),
-        ]
+            pickle.loads(pickle.dumps(model)), copy.deepcopy(model), torch.load(file, weights_only=False),
+        ]  # fmt: skip
         elsewhere = make(net(), process_group=dist.new_group([0, 1]))
         with pytest.raises(RuntimeError, match="only over the default group"):
             pickle.dumps(elsewhere)

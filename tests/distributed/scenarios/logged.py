@@ -134,17 +134,12 @@ def private_names_answer(make: Any, rank: int) -> list[Any]:
     model = make(Branches())
     parameters, sparse = model._build_params_for_reducer()
     seen = [
-        model._build_debug_param_to_name_mapping(parameters),
-        sparse,
-        model.bucket_bytes_cap,
-        model.bucket_bytes_cap_list,
-        model.broadcast_bucket_size,
-        model.device_type,
-        model.is_multi_device_module,
-        list(model.named_module_buffers),
+        model._build_debug_param_to_name_mapping(parameters), sparse, model.bucket_bytes_cap,
+        model.bucket_bytes_cap_list, model.broadcast_bucket_size, model.device_type,
+        model.is_multi_device_module, list(model.named_module_buffers),
         [buffer.tolist() for buffer in model.modules_buffers],
         len(list(model._get_data_parallel_params(model.module))),
-    ]
+    ]  # fmt: skip
     for step in range(4):
         model(torch.ones(1, 2), step > 1 and rank == 0).sum().backward()
         seen += [model.reducer._get_local_used_map().tolist(), model.reducer._ddp_graph_static()]

@@ -189,14 +189,12 @@ class Listed(list[Any]):
 
 
 WRAP = {
-    "tuple": lambda one, two: (one, two),
-    "nested": lambda one, two: {"outer": [(one,), {"inner": (3, two)}]},
-    "named tuple": Pair,
-    "dataclass": Record,
+    "tuple": lambda one, two: (one, two), "nested": lambda one, two: {"outer": [(one,), {"inner": (3, two)}]},
+    "named tuple": Pair, "dataclass": Record,
     "dataclass within a dict": lambda one, two: {"one": one, "record": Record(3, [two])},
     "class of dictionaries": lambda one, two: (one, Named(two=two)),
     "class of lists": lambda one, two: (one, Listed([two])),
-}
+}  # fmt: skip
 
 
 class Two(nn.Module):

@@ -1,4 +1,4 @@
-"""Messages, and links that change, fail or carry other traffic, against a brute-force simulator, with ``==``."""
+"""Messages, and links that change, fail or carry more, against a brute-force fluid simulator, with ``==``."""
 
 from contextlib import suppress
 from dataclasses import replace

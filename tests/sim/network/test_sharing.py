@@ -52,13 +52,11 @@ def test_starts_may_be_text_and_no_transfers_take_no_time():
 @pytest.mark.parametrize(
     ("transfer", "error", "said"),
     [
-        ((0, 0, 1, 0), TopologyError, "to itself"),
-        ((0, 4, 1, 0), TopologyError, "rank 4"),
-        ((0, 1, -1, 0), UnitError, "-1 bytes"),
-        ((0, 1, 1, "soon"), UnitError, "start of transfer 0"),
+        ((0, 0, 1, 0), TopologyError, "to itself"), ((0, 4, 1, 0), TopologyError, "rank 4"),
+        ((0, 1, -1, 0), UnitError, "-1 bytes"), ((0, 1, 1, "soon"), UnitError, "start of transfer 0"),
         ((0, 1, 1, -1.0), UnitError, "negative"),
     ],
-)
+)  # fmt: skip
 def test_an_impossible_transfer_is_refused(transfer, error, said):
     with pytest.raises(error, match=said):
         transfer_times([transfer], topology=switch(4))

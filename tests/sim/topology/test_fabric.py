@@ -28,10 +28,8 @@ def made(shape: Shape, **more) -> Topology:
 @given(SHAPES)
 def test_ports_of_switches_have_the_table_of_a_fabric_that_loses_unless_links_have_one_of_their_own(shape):
     plain, lossy, own = (
-        made(shape),
-        made(shape, fabric=TCP),
-        made(shape, fabric=TCP, sharing=Sharing((1.0, 0.5))),
-    )
+        made(shape), made(shape, fabric=TCP), made(shape, fabric=TCP, sharing=Sharing((1.0, 0.5))),
+    )  # fmt: skip
 
     leaves_a_switch = lossy.routing.wiring().tail >= lossy.num_ranks
     for link, is_port in enumerate(leaves_a_switch.tolist()):

@@ -110,16 +110,11 @@ def test_links_have_what_their_kind_says(kind, change, pair, bandwidth, latency)
 @pytest.mark.parametrize(
     ("kind", "change", "num_ranks", "ranks_per_node"),
     [
-        ("switch", {}, 4, 1),
-        ("nodes", {}, 8, 4),
-        ("nodes", {"num_ranks": 3}, 3, 3),
-        ("nodes", {"num_nodes": None, "num_ranks": 6}, 6, 4),
-        ("host", {}, 3, 3),
-        ("fat_tree", {}, 16, 1),
-        ("fat_tree", {"oversubscription": 2.5}, 16, 1),
-        ("cluster", {}, 64, 8),
+        ("switch", {}, 4, 1), ("nodes", {}, 8, 4), ("nodes", {"num_ranks": 3}, 3, 3),
+        ("nodes", {"num_nodes": None, "num_ranks": 6}, 6, 4), ("host", {}, 3, 3), ("fat_tree", {}, 16, 1),
+        ("fat_tree", {"oversubscription": 2.5}, 16, 1), ("cluster", {}, 64, 8),
     ],
-)
+)  # fmt: skip
 def test_ranks_are_counted_and_those_of_a_node(kind, change, num_ranks, ranks_per_node):
     topology = made(kind, change)
 
@@ -220,16 +215,14 @@ TWO_SWITCHES = {
 @pytest.mark.parametrize(
     ("kind", "change", "order"),
     [
-        ("switch", {}, (0, 1, 2, 3)),
-        ("ring", {}, (0, 1, 2, 3, 4, 5)),
+        ("switch", {}, (0, 1, 2, 3)), ("ring", {}, (0, 1, 2, 3, 4, 5)),
         ("nodes", {"num_nodes": 3, "ranks_per_node": 2}, (0, 2, 4, 1, 3, 5)),
         ("nodes", {**THREES, "num_ranks": 7}, (0, 3, 6, 1, 4, 2, 5)),
         ("leaf_spine", {"num_ranks": 8}, (0, 4, 1, 5, 2, 6, 3, 7)),
-        ("fat_tree", {"num_ranks": 8}, (0, 2, 4, 6, 1, 3, 5, 7)),
-        ("graph", TWO_SWITCHES, (0, 2, 1, 3)),
+        ("fat_tree", {"num_ranks": 8}, (0, 2, 4, 6, 1, 3, 5, 7)), ("graph", TWO_SWITCHES, (0, 2, 1, 3)),
         ("graph", {**TWO_SWITCHES, "ranks_per_node": 3}, (0, 3, 1, 2)),
     ],
-)
+)  # fmt: skip
 def test_round_robin_goes_over_nodes_or_the_switches_that_ranks_are_on_and_passes_over_the_full(
     kind, change, order
 ):

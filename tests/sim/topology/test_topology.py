@@ -20,16 +20,11 @@ LINKS = {"bandwidth": "100Gbps", "latency": "2us"}
 
 CLUSTER = {"ranks_per_node": 2, "intra_bandwidth": 100, "nic_bandwidth": 50, "nodes_per_leaf": 1}
 CLUSTERS = (
-    {},
-    {"oversubscription": 2},
-    {"rails": 1},
-    {"pxn": False},
-    {"intra_link": "pcie", "intra_latency": "300ns"},
-    {"nodes_per_pod": 2},
-    {"routing": "static", "uplinks_per_leaf": 2},
-    {"routing": "ecmp", "uplinks_per_leaf": 2},
+    {}, {"oversubscription": 2}, {"rails": 1}, {"pxn": False},
+    {"intra_link": "pcie", "intra_latency": "300ns"}, {"nodes_per_pod": 2},
+    {"routing": "static", "uplinks_per_leaf": 2}, {"routing": "ecmp", "uplinks_per_leaf": 2},
     {"routing": "ecmp", "uplinks_per_leaf": 2, "seed": 1},
-)
+)  # fmt: skip
 TREE = {"hosts_per_leaf": 4, "uplink_bandwidth": "200Gbps", **LINKS}
 
 
@@ -161,16 +156,10 @@ def test_no_way_leads_out_of_a_group_without_its_links_out_nor_into_it_without_t
 def test_a_digest_tells_networks_apart_by_behaviour_and_not_by_name():
     switch = {"num_ranks": 4, **LINKS}
     different = [
-        Topology.switch(**switch),
-        Topology.ring(**switch),
-        Topology.switch(**{**switch, "num_ranks": 5}),
-        Topology.switch(**{**switch, "latency": "3us"}),
-        Topology.switch(**{**switch, "bandwidth": "25Gbps"}),
-        nodes(2, 4, 2),
-        nodes(2, 4, 1),
-        Topology.torus(shape=(2, 2), **LINKS),
-        Topology.leaf_spine(num_ranks=4, **TREE),
-        Topology.leaf_spine(num_ranks=4, **TREE, num_spines=2),
+        Topology.switch(**switch), Topology.ring(**switch), Topology.switch(**{**switch, "num_ranks": 5}),
+        Topology.switch(**{**switch, "latency": "3us"}), Topology.switch(**{**switch, "bandwidth": "25Gbps"}),
+        nodes(2, 4, 2), nodes(2, 4, 1), Topology.torus(shape=(2, 2), **LINKS),
+        Topology.leaf_spine(num_ranks=4, **TREE), Topology.leaf_spine(num_ranks=4, **TREE, num_spines=2),
         Topology.leaf_spine(num_ranks=4, **TREE, num_spines=2, routing="ecmp"),
         Topology.leaf_spine(num_ranks=4, **TREE, num_spines=2, routing="ecmp", seed=1),
         Topology.leaf_spine(num_ranks=4, **TREE, num_spines=2).without_links([8]),
@@ -179,10 +168,9 @@ def test_a_digest_tells_networks_apart_by_behaviour_and_not_by_name():
         Topology.fat_tree(k=4, num_ranks=4, routing="spray", **LINKS),
         *(Topology.cluster(num_ranks=8, **CLUSTER, **how) for how in CLUSTERS),
         *(square(**how) for how in ({}, {"routing": "ecmp"}, {"routing": "ecmp", "seed": 1})),
-        square(routes={("a", "c"): ["d"]}),
-        square().without_links([0]),
+        square(routes={("a", "c"): ["d"]}), square().without_links([0]),
         replace(Topology.switch(**switch), in_network_reduction=True),
-    ]
+    ]  # fmt: skip
 
     assert len({topology.digest() for topology in different}) == len(different)
     assert Topology.switch(**switch, name="mine").digest() == different[0].digest()

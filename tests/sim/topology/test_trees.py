@@ -178,10 +178,8 @@ def test_the_fabric_says_how_messages_are_spread_unless_told_otherwise(fabric, s
 def test_a_tree_that_is_not_oversubscribed_takes_as_long_as_one_ideal_switch(shape, data):
     """Uplinks that carry what all cards below do are never full before these, if hops cost no latency."""
     shape |= {
-        "routing": "spray",
-        "oversubscription": data.draw(st.sampled_from([0.5, 1])),
-        "uplink_latency": 0,
-    }
+        "routing": "spray", "oversubscription": data.draw(st.sampled_from([0.5, 1])), "uplink_latency": 0,
+    }  # fmt: skip
     shape |= {"core_oversubscription": 1, "pxn": False, "intra_link": "nvlink"}
     shared = inspect.signature(Topology.nodes).parameters.keys() & shape.keys()
     nodes = Topology.nodes(**{name: shape[name] for name in shared})

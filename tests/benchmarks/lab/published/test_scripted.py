@@ -12,10 +12,8 @@ def test_all_rows_of_mpt_and_the_possible_ones_of_one_gpu_are_run():
     by_script = {name: [row for row in rows if row.script == name] for name in {row.script for row in rows}}
 
     assert {name: len(own) for name, own in by_script.items()} == {
-        "mpt.py": 66,
-        "resnet50.py": 6,
-        "bert.py": 4,
-    }
+        "mpt.py": 66, "resnet50.py": 6, "bert.py": 4,
+    }  # fmt: skip
     assert {row.device for row in by_script["mpt.py"]} == {
         "h100:fa1_2023", "a100:fa1_2023", "a100-40gb:fa1_2023",
     }  # fmt: skip

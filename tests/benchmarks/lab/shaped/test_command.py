@@ -18,12 +18,10 @@ RING = 'schema = 1\nkind = "ring"\nnum_ranks = 4\nbandwidth = "80Mbps"\nlatency 
     ("line", "said"),
     [
         ("ring.toml", "ring.toml: ring: messages from rank 0 to rank 2 pass through"),
-        ("switch-100g", "of any size; say num_ranks"),
-        ("no_such.toml", "no_such.toml"),
-        ("", "name at least one network file"),
-        ("--incast ring.toml", "--incast goes alone"),
+        ("switch-100g", "of any size; say num_ranks"), ("no_such.toml", "no_such.toml"),
+        ("", "name at least one network file"), ("--incast ring.toml", "--incast goes alone"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_one_line_and_exit_code_2(line, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ring.toml").write_text(RING)

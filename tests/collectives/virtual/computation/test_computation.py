@@ -59,11 +59,9 @@ PROFILE = {"forward": 5000, "gradient:1.weight": 300, "gradient:0.weight": 20, "
 
 OTHER = Recorded({"gradient:0.weight": 1, "gradient:1.weight": 1, "gradient:1.bias": 1}, "other")
 WRAPPERS = {
-    "plain": lambda model: model,
-    "ours": ddp.DistributedDataParallel,
-    "torch": DistributedDataParallel,
+    "plain": lambda model: model, "ours": ddp.DistributedDataParallel, "torch": DistributedDataParallel,
     "sharded": lambda model: fully_shard(model, mesh=init_device_mesh("cpu", (2,))),
-}
+}  # fmt: skip
 
 
 def train_two_layers(kind, model_of_time):
@@ -122,15 +120,12 @@ def test_measured_computation_takes_the_time_of_the_thread_and_none_of_it_twice(
 def test_models_have_names_that_the_command_line_knows(tmp_path):
     (tmp_path / "mine.toml").write_text('schema = 1\nmemory_bandwidth = "1GB/s"\n')
     known = {
-        "h100": "roofline of h100",
-        "a100:tf32": "roofline of a100 with tf32",
+        "h100": "roofline of h100", "a100:tf32": "roofline of a100 with tf32",
         "h100:fa1_2023": "roofline of h100 with fa1_2023",
         "a100-40gb:fa2:tf32": "roofline of a100-40gb with fa2 with tf32",
-        str(tmp_path / "mine.toml"): "roofline of mine",
-        "measured": "measured CPU time × 1",
-        "measured:0.5": "measured CPU time × 0.5",
-        "profile:gpt": "profile gpt",
-    }
+        str(tmp_path / "mine.toml"): "roofline of mine", "measured": "measured CPU time × 1",
+        "measured:0.5": "measured CPU time × 0.5", "profile:gpt": "profile gpt",
+    }  # fmt: skip
 
     assert {text: parse_compute(text, lambda name: PROFILE).name for text in known} == known
     assert parse_compute("none") is None

@@ -237,16 +237,13 @@ def test_inputs_that_have_no_values_of_their_own_do_no_harm():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: torch.randn(2, dtype=torch.complex64).conj(),
-        lambda: torch.randn(2, 3).to_sparse(),
+        lambda: torch.randn(2, dtype=torch.complex64).conj(), lambda: torch.randn(2, 3).to_sparse(),
         lambda: torch.nested.as_nested_tensor([torch.randn(2), torch.randn(3)]),
-        lambda: torch.randn(3, 2, 2).to(torch.float8_e4m3fn).mT,
-        lambda: torch.tensor(True),
-        lambda: torch.empty(0, 3),
-        lambda: torch.empty(3, device="meta"),
+        lambda: torch.randn(3, 2, 2).to(torch.float8_e4m3fn).mT, lambda: torch.tensor(True),
+        lambda: torch.empty(0, 3), lambda: torch.empty(3, device="meta"),
         lambda: {"a": [torch.arange(3), ("text", None)]},
     ],
-)
+)  # fmt: skip
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_inputs_of_all_kinds_are_taken_as_they_are(make):
     class Own(nn.Module):

@@ -246,13 +246,11 @@ def asked_for_ever(rank: int, what: str) -> bool:
 @pytest.mark.parametrize(
     ("what", "options"),
     [
-        ("all_reduce", {"transport_model": "ideal"}),
-        ("all_reduce", {"transport_model": "gloo"}),
-        ("all_reduce", {"compute": Roofline("h100")}),
-        ("any source", {"transport_model": "ideal"}),
+        ("all_reduce", {"transport_model": "ideal"}), ("all_reduce", {"transport_model": "gloo"}),
+        ("all_reduce", {"compute": Roofline("h100")}), ("any source", {"transport_model": "ideal"}),
         ("any source", {"transport_model": "gloo"}),
     ],
-)
+)  # fmt: skip
 def test_who_only_asks_whether_something_has_come_waits_for_it(what, options, monkeypatch):
     monkeypatch.setattr("sim.cluster.rank_thread._PATIENCE", 20)
 

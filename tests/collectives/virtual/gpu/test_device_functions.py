@@ -168,18 +168,15 @@ SAME = [
     (what_a_tensor_says, [SAID] * RANKS),
     (written_through_views, [[[5.0, 6.0, 0.0, 0.0, 1.0, 1.0], [1.0, 1.0]]] * RANKS),
     (made_of_numbers_on_the_device, [[[[3.0, 1.0], [2.0, 4.0]], [4.0], "cuda"]] * RANKS),
-    (versions, [["12.8", (2, 27, 5), None]] * RANKS),
-    (forked_generator, [True] * RANKS),
-    (two_generators, [(True,) * 4] * RANKS),
-    (checkpointed_dropout, [[True, True]] * RANKS),
+    (versions, [["12.8", (2, 27, 5), None]] * RANKS), (forked_generator, [True] * RANKS),
+    (two_generators, [(True,) * 4] * RANKS), (checkpointed_dropout, [[True, True]] * RANKS),
     (recorded_stream, [6.0] * RANKS),
     (former_function_with_autocast, [([True, True], torch.float32, [2.0, 2.0])] * RANKS),
     (function_that_casts, [([False, False], torch.float16, [2.0, 2.0])] * RANKS),
     (autocast_of_each_device, [[False, True, False, torch.bfloat16]] * RANKS),
-    (recorded_history, [None] * RANKS),
-    (devices_by_number, [[0] * 5] * RANKS),
+    (recorded_history, [None] * RANKS), (devices_by_number, [[0] * 5] * RANKS),
     (branches, [([2.0, 2.0], [2.0, 2.0]), ([3.0, 3.0], [3.0, 3.0])]),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("model", [None, H100])

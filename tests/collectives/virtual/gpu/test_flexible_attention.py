@@ -40,11 +40,9 @@ def _documents(device: str) -> Callable[..., Any]:
 
 
 _MASKS: dict[str, Callable[[str], Callable[..., Any]]] = {
-    "nothing masked": lambda _: _nothing_masked,
-    "causal": lambda _: _causal,
-    "a sliding window": lambda _: _window,
-    "documents": _documents,
-}
+    "nothing masked": lambda _: _nothing_masked, "causal": lambda _: _causal,
+    "a sliding window": lambda _: _window, "documents": _documents,
+}  # fmt: skip
 
 
 def _run(work: Callable[[], Any], **options):

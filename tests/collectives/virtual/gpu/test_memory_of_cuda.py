@@ -110,10 +110,8 @@ def test_without_a_limit_the_report_tells_the_whole_peak():
     memory = memory_of(script, fake=True, device=replace(GPU, memory_bytes=600 * MIB), memory_limit="off")
 
     assert (memory.fits, memory.peak_bytes, memory.limit_bytes) == (
-        False,
-        16 * MIB + 3 * 256 * MIB,
-        600 * MIB,
-    )
+        False, 16 * MIB + 3 * 256 * MIB, 600 * MIB,
+    )  # fmt: skip
 
 
 def test_a_script_can_look_for_the_largest_batch_that_fits():

@@ -22,12 +22,9 @@ from tests.given import nodes, switch
 
 KINDS = {
     "all_reduce": ("ring", "halving_doubling", "tree", "double_binary_tree", "ring:channels=2"),
-    "all_gather": ("ring", "direct", "bruck"),
-    "reduce_scatter": ("ring", "pat"),
-    "broadcast": ("tree",),
-    "barrier": ("tree",),
-    "all_to_all": ("direct",),
-}
+    "all_gather": ("ring", "direct", "bruck"), "reduce_scatter": ("ring", "pat"), "broadcast": ("tree",),
+    "barrier": ("tree",), "all_to_all": ("direct",),
+}  # fmt: skip
 
 
 def network(kind, num_ranks):
@@ -68,15 +65,11 @@ def programs(draw, num_ranks=8):
         collective = draw(st.sampled_from([*KINDS, "message", "parts"]))
         calls.append(
             (
-                draw(st.integers(0, 2)),
-                collective,
-                draw(st.sampled_from(KINDS.get(collective, ("",)))),
-                draw(st.sampled_from((8, 100, 40_000, 1_000_000))),
-                draw(st.integers(0, 1)),
-                draw(st.sampled_from((0, 0, 0, 1_000_000, 37_000_003))),
-                draw(st.sampled_from((0, 0, 1))),
+                draw(st.integers(0, 2)), collective, draw(st.sampled_from(KINDS.get(collective, ("",)))),
+                draw(st.sampled_from((8, 100, 40_000, 1_000_000))), draw(st.integers(0, 1)),
+                draw(st.sampled_from((0, 0, 0, 1_000_000, 37_000_003))), draw(st.sampled_from((0, 0, 1))),
             )
-        )
+        )  # fmt: skip
     return calls
 
 

@@ -97,34 +97,22 @@ def test_what_a_process_has_once_every_rank_has_for_itself():
 def state_of_the_process() -> dict[str, Any]:
     """What a run might leave changed, in a form that can be compared."""
     return {
-        "environment": dict(os.environ),
-        "directory": Path.cwd(),
-        "path": list(sys.path),
-        "argv": list(sys.argv),
-        "main": sys.modules["__main__"],
-        "hook": sys.excepthook,
-        "warnings": list(warnings.filters),
-        "threads": torch.get_num_threads(),
-        "dtype": torch.get_default_dtype(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "torch": torch.get_rng_state().tolist(),
-        "random": random.getstate(),
-        "numpy": np.random.get_state(legacy=False)["state"]["key"].tolist(),
-        "world": c10d._world,
-        "groups": dict(c10d._pg_map),
-        "rendezvous": c10d.rendezvous,
+        "environment": dict(os.environ), "directory": Path.cwd(), "path": list(sys.path),
+        "argv": list(sys.argv), "main": sys.modules["__main__"], "hook": sys.excepthook,
+        "warnings": list(warnings.filters), "threads": torch.get_num_threads(),
+        "dtype": torch.get_default_dtype(), "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "torch": torch.get_rng_state().tolist(), "random": random.getstate(),
+        "numpy": np.random.get_state(legacy=False)["state"]["key"].tolist(), "world": c10d._world,
+        "groups": dict(c10d._pg_map), "rendezvous": c10d.rendezvous,
         "new group": c10d._new_process_group_helper,
         "split": (c10d.split_group, dist.split_group, torch.distributed.device_mesh.split_group),
         "nccl": (torch.cuda.nccl.version, getattr(c10d, "default_pg_nccl_timeout", None)),
-        "stores": (dist.TCPStore, dist.FileStore),
-        "remote calls": torch.distributed.rpc.init_rpc,
+        "stores": (dist.TCPStore, dist.FileStore), "remote calls": torch.distributed.rpc.init_rpc,
         "profiler": (torch.autograd.profiler._prepare_profiler, torch.autograd.profiler._disable_profiler),
-        "signals": signal.signal,
-        "default group": c10d._WorldMeta.WORLD,
-        "future": torch._C.Future.wait,
+        "signals": signal.signal, "default group": c10d._WorldMeta.WORLD, "future": torch._C.Future.wait,
         "hook in C++": torch.nn.parallel.DistributedDataParallel._register_builtin_comm_hook,
         "initialized": dist.is_initialized(),
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -85,12 +85,10 @@ def state_of_modules() -> dict[str, Any]:
     state = {
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
-        "precision": torch.get_float32_matmul_precision(),
-        "benchmark": torch.backends.cudnn.benchmark,
-        "convolutions": torch.backends.cudnn.allow_tf32,
-        "flash": torch.backends.cuda.flash_sdp_enabled(),
+        "precision": torch.get_float32_matmul_precision(), "benchmark": torch.backends.cudnn.benchmark,
+        "convolutions": torch.backends.cudnn.allow_tf32, "flash": torch.backends.cuda.flash_sdp_enabled(),
         "depth": sys.getrecursionlimit(),
-    }
+    }  # fmt: skip
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in _LOOKED_AT and type(module) is ModuleType:
             for attribute, value in list(vars(module).items()):

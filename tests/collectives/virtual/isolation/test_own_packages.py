@@ -180,13 +180,11 @@ def test_names_that_a_shared_module_took_from_an_owned_one_are_each_ranks(folder
 @pytest.mark.parametrize(
     "text",
     [
-        "class Here(State): pass\n",
-        "def here(state=State): return state()\nHere = here\n",
-        "KNOWN = {'state': State}\nHere = lambda: KNOWN['state']()\n",
-        "ONE = State()\nHere = lambda: ONE\n",
+        "class Here(State): pass\n", "def here(state=State): return state()\nHere = here\n",
+        "KNOWN = {'state': State}\nHere = lambda: KNOWN['state']()\n", "ONE = State()\nHere = lambda: ONE\n",
     ],
     ids=["derives", "default", "table", "instance"],
-)
+)  # fmt: skip
 def test_a_module_that_builds_on_an_owned_one_is_each_ranks_too(folder, installed, text):
     installed(
         {

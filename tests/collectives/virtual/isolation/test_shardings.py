@@ -38,14 +38,10 @@ def operate(rank: int, device: str = "cpu") -> list[Any]:
     rows = distribute_tensor(numbers.reshape(7, 5), mesh, [Shard(0)])  # not alike on all ranks
     columns = distribute_tensor(numbers.reshape(5, 7), mesh, [Shard(1)])
     made = [
-        rows @ columns,
-        rows.view(7, 5, 1),
-        rows.new_zeros(7, 5) + 1,
-        (rows * 2).sum(0).redistribute(placements=[Replicate()]),
-        torch.stack([rows, rows]),
-        DTensor.from_local(torch.ones(3, device=device), mesh, [Partial()]) + 1,
-        rows + columns.t(),
-    ]
+        rows @ columns, rows.view(7, 5, 1), rows.new_zeros(7, 5) + 1,
+        (rows * 2).sum(0).redistribute(placements=[Replicate()]), torch.stack([rows, rows]),
+        DTensor.from_local(torch.ones(3, device=device), mesh, [Partial()]) + 1, rows + columns.t(),
+    ]  # fmt: skip
     return [[tensor.to_local().tolist(), tensor.full_tensor().tolist()] for tensor in made]
 
 

@@ -212,11 +212,9 @@ def test_activations_belong_to_the_module_that_makes_them():
         output = Model()(torch.empty(BATCH, WIDTH))
         modules = memory.held_now()[1]
         assert modules == {
-            "layers.0": WEIGHT + ACTIVATION,
-            "layers.1": WEIGHT + ACTIVATION,
-            "Model": 2 * ACTIVATION,
+            "layers.0": WEIGHT + ACTIVATION, "layers.1": WEIGHT + ACTIVATION, "Model": 2 * ACTIVATION,
             OUTSIDE: ACTIVATION,
-        }
+        }  # fmt: skip
         output.sum().backward()
         assert memory.peak.moment.phase == "backward"
         assert memory.peak.moment.module in ("Model", "layers.1", "layers.0")

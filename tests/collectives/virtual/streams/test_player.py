@@ -133,13 +133,10 @@ def test_a_kernel_that_begins_beside_a_call_is_slowed_down_by_its_share(share, e
     score = Score()
     players = Players(env, score, {0: Pace(launch_ps=1, share=share)}, 0)
     score.items += [
-        Launch(0, 10, "first"),
-        Record(0, 1),
-        StreamWait(1, 1),
-        Call(1, AtTimes(env, {0: 20}), "all_reduce", "world"),
-        Launch(0, 32, "beside it"),
+        Launch(0, 10, "first"), Record(0, 1), StreamWait(1, 1),
+        Call(1, AtTimes(env, {0: 20}), "all_reduce", "world"), Launch(0, 32, "beside it"),
         Launch(0, 40, "after it"),
-    ]
+    ]  # fmt: skip
     score.closed = True
     players.play()
     env.run()

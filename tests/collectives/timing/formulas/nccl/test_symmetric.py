@@ -70,15 +70,12 @@ def test_the_time_grows_with_the_size_within_the_tolerance_of_blocks(collective,
 @pytest.mark.parametrize(
     ("collective", "gpu", "options"),
     [
-        ("all_reduce", AMPERE, {}),
-        ("broadcast", HOPPER, {}),
-        ("all_to_all", HOPPER, {}),
-        ("all_reduce", HOPPER, {"operation": "max"}),
-        ("all_reduce", HOPPER, {"dtype": "int32"}),
+        ("all_reduce", AMPERE, {}), ("broadcast", HOPPER, {}), ("all_to_all", HOPPER, {}),
+        ("all_reduce", HOPPER, {"operation": "max"}), ("all_reduce", HOPPER, {"dtype": "int32"}),
         ("reduce_scatter", HOPPER, {"dtype": "float64"}),
         ("all_reduce", replace(HOPPER, intra_link="pci"), {}),
     ],
-)
+)  # fmt: skip
 def test_some_calls_have_no_symmetric_kernel(collective, gpu, options):
     assert symmetric_kernel(collective, 1 << 20, 8, gpu, **options) is None
 
