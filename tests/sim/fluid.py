@@ -44,16 +44,12 @@ def fluid(
     ]
     others = [
         _Flow(
-            one.source,
-            one.destination,
-            one.start_ps,
-            None if one.nbytes is None else Fraction(one.nbytes * SECOND),
-            one.start_ps,
-            cap=None if one.rate is None else Fraction(one.rate),
-            stop=one.stop_ps,
+            one.source, one.destination, one.start_ps,
+            None if one.nbytes is None else Fraction(one.nbytes * SECOND), one.start_ps,
+            cap=None if one.rate is None else Fraction(one.rate), stop=one.stop_ps,
         )
         for one in backgrounds
-    ]
+    ]  # fmt: skip
     capacity = [Fraction(bandwidth) for bandwidth in topology.link_bandwidth.tolist()]
     down = set()
     waiting = sorted(changes)

@@ -71,11 +71,7 @@ SMALL_STEPS = {"bucket_cap_mb": 1e-6, "algorithm": "recursive_doubling"}
     ("better", "worse", "num_ranks", "profile", "options"),
     [
         pytest.param(
-            "wait_free",
-            "dear",
-            4,
-            profile_of([240], [0], forward_ms=0, backward_ms=1),
-            {},
+            "wait_free", "dear", 4, profile_of([240], [0], forward_ms=0, backward_ms=1), {},
             id="room for the whole",
         ),
         pytest.param("after_backward", "dear", 16, TINY, SMALL_STEPS, id="halves are dearer than the whole"),
@@ -88,7 +84,7 @@ SMALL_STEPS = {"bucket_cap_mb": 1e-6, "algorithm": "recursive_doubling"}
             id="parts pay for latency",
         ),
     ],
-)
+)  # fmt: skip
 def test_a_cleverer_strategy_loses_where(better, worse, num_ranks, profile, options):
     first, second = (
         simulate_step(profile, topology=switch(num_ranks), strategy=name, **options).time_ps

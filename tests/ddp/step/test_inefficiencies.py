@@ -45,13 +45,9 @@ def test_beside_channels_computation_has_the_other_multiprocessors(channels, dev
     profile = Profile.uniform(num_buckets=2, bucket_bytes=100 * MIB, seconds_per_bucket=0.001)
 
     step = simulate_step(
-        profile,
-        topology=SWITCH,
-        bucket_cap_mb=100,
-        inefficiencies=[f"contention:channels={channels}"],
-        transport_model="nccl",
-        device=device,
-    )
+        profile, topology=SWITCH, bucket_cap_mb=100, inefficiencies=[f"contention:channels={channels}"],
+        transport_model="nccl", device=device,
+    )  # fmt: skip
 
     first, second = step.buckets
     alone = simulate("ring", nbytes=100 * MIB, topology=SWITCH, transport_model="nccl")

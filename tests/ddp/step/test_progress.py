@@ -68,14 +68,9 @@ def test_all_engines_notice_what_is_complete_at_the_same_times(
 ):
     def step(engine):
         return simulate_step(
-            profile_of(sorted(ready_ms), nbytes),
-            topology=switch(num_ranks),
-            bucket_cap_mb=0.5,
-            strategy=strategy,
-            algorithm=algorithm,
-            transport_model=transport,
-            engine=engine,
-        )
+            profile_of(sorted(ready_ms), nbytes), topology=switch(num_ranks), bucket_cap_mb=0.5,
+            strategy=strategy, algorithm=algorithm, transport_model=transport, engine=engine,
+        )  # fmt: skip
 
     ranks, events = step("ranks"), step("events")
 
