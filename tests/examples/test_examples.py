@@ -32,19 +32,18 @@ TOLERANCES = {
     "zero2": 1e-5,
     "zero3": 1e-5,
 }
-LAYOUTS_OF_LLAMA = (
-    pytest.param("", marks=pytest.mark.slow),
-    "--fsdp 2 --ac",
-    pytest.param("--tp 2 --batch 2", marks=pytest.mark.slow),
-    pytest.param("--pp 2 --tp 2 --batch 4", marks=pytest.mark.slow),
-    pytest.param("--pp 4 --schedule gpipe", marks=pytest.mark.slow),
-)
-LAYOUTS_OF_EXPERTS = (
-    "--ep 4",
-    pytest.param("--ep 2 --ac", marks=pytest.mark.slow),
-    pytest.param("--ep 2 --tp 2 --batch 2", marks=pytest.mark.slow),
-    pytest.param("--pp 2 --ep 2 --batch 4", marks=pytest.mark.slow),
-)
+EXPERTS = "--model debug --backend gloo"
+LAYOUTS = [
+    *(("llama", "--fsdp 2 --ac", 0.3), ("moe", f"{EXPERTS} --ep 4", 0.2)),
+    *(
+        pytest.param("llama", layout, 0.3, marks=pytest.mark.slow)
+        for layout in ("", "--tp 2 --batch 2", "--pp 2 --tp 2 --batch 4", "--pp 4 --schedule gpipe")
+    ),
+    *(
+        pytest.param("moe", f"{EXPERTS} {layout}", 0.2, marks=pytest.mark.slow)
+        for layout in ("--ep 2 --ac", "--ep 2 --tp 2 --batch 2", "--pp 2 --ep 2 --batch 4")
+    ),
+]
 ARGUMENTS = {"moe": ("--model", "debug", "--ep", "2")}
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of much that its own code does
 
@@ -126,25 +125,13 @@ def test_more_micro_batches_leave_a_smaller_bubble(trained):
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("layout", LAYOUTS_OF_LLAMA)
-def test_a_llama_learns_however_it_is_shared_among_its_ranks(trained, layout):
-    losses, report = trained("llama", 4, "--lr", "3e-3", "--steps", "6", *layout.split())
+@pytest.mark.parametrize(("name", "layout", "least"), LAYOUTS)
+def test_a_large_model_learns_however_it_is_shared_among_its_ranks(trained, name, layout, least):
+    losses, report = trained(name, 4, "--lr", "3e-3", "--steps", "6", *layout.split())
 
     assert losses[0] == pytest.approx(math.log(256), rel=0.02)  # it knows nothing of 256 tokens
-    assert losses[-1] < losses[0] - 0.3
+    assert losses[-1] < losses[0] - least
     assert len(report.iterations) == 6
-
-
-@pytest.mark.costly
-@pytest.mark.parametrize("layout", LAYOUTS_OF_EXPERTS)
-def test_experts_learn_however_they_are_shared_among_ranks(trained, layout):
-    sizes = ("--model", "debug", "--backend", "gloo", "--lr", "3e-3", "--steps", "5")
-
-    losses, report = trained("moe", 4, *sizes, *layout.split())
-
-    assert losses[0] == pytest.approx(math.log(256), rel=0.02)
-    assert losses[-1] < losses[0] - 0.2
-    assert len(report.iterations) == 5
 
 
 @pytest.mark.costly

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import Assumptions, NotSupportedError, simulate
-from ddp import Profile, simulate_step
+from ddp import Profile, StepRun, simulate_step
 from ddp.errors import UnknownInefficiencyError
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy
@@ -18,21 +18,28 @@ from ddp.step.inefficiencies import TERMS, expected_maximum
 from sim import Device, Straggler, Topology, device_names, load_device, load_network, preset_names
 from sim.files.device_file import device_of
 from sim.files.inefficiency_table import inefficiency_table
+from tests.given import switch
 
 MS = 10**9
 SWITCH = Topology.switch(num_ranks=8, bandwidth="100Gbps", latency="2us")
 DGX = load_network("dgx-h100").topology(16)
 PROFILE = Profile.uniform(num_buckets=4, bucket_bytes=MIB, seconds_per_bucket=0.001)
 DEVICE = Device("test", {}, memory_bandwidth=MIB * 1000)
+TWO_LARGE = Profile.uniform(num_buckets=2, bucket_bytes=100 * MIB, seconds_per_bucket=0.001)
+
+
+def step_with(*names, profile=PROFILE, topology=SWITCH, strategy="after_backward", **options) -> StepRun:
+    """Return a step of which what *names* say is counted, or nothing."""
+    return simulate_step(
+        profile, topology=topology, strategy=strategy, inefficiencies=list(names) or None, **options
+    )
 
 
 def test_computation_beside_communication_takes_longer_by_the_table():
     slower = inefficiency_table().contention
-    profile = Profile.uniform(num_buckets=2, bucket_bytes=100 * MIB, seconds_per_bucket=0.001)
+    beside = {"strategy": "wait_free", "bucket_cap_mb": 100, "transport_model": "nccl"}
 
-    step = simulate_step(
-        profile, topology=SWITCH, bucket_cap_mb=100, inefficiencies=["contention"], transport_model="nccl"
-    )
+    step = step_with("contention", profile=TWO_LARGE, **beside)
 
     first, second = step.buckets  # the first is under way until after the second is complete
     assert second.launched_ps - first.launched_ps == -(-MS * slower.numerator // slower.denominator)
@@ -41,13 +48,9 @@ def test_computation_beside_communication_takes_longer_by_the_table():
 @given(st.integers(1, 64), st.sampled_from(["a100", "h100", "b200"]))
 def test_beside_channels_computation_has_the_other_multiprocessors(channels, device):
     have = load_device(device).multiprocessors
-    assert have is not None
-    profile = Profile.uniform(num_buckets=2, bucket_bytes=100 * MIB, seconds_per_bucket=0.001)
+    beside = {"strategy": "wait_free", "bucket_cap_mb": 100, "transport_model": "nccl"}
 
-    step = simulate_step(
-        profile, topology=SWITCH, bucket_cap_mb=100, inefficiencies=[f"contention:channels={channels}"],
-        transport_model="nccl", device=device,
-    )  # fmt: skip
+    step = step_with(f"contention:channels={channels}", profile=TWO_LARGE, device=device, **beside)
 
     first, second = step.buckets
     alone = simulate("ring", nbytes=100 * MIB, topology=SWITCH, transport_model="nccl")
@@ -56,17 +59,11 @@ def test_beside_channels_computation_has_the_other_multiprocessors(channels, dev
 
 
 def test_what_is_computed_before_or_after_communication_is_not_slowed_down():
-    with_it = simulate_step(
-        PROFILE, topology=SWITCH, strategy="after_backward", inefficiencies=["contention"]
-    )
-    without = simulate_step(PROFILE, topology=SWITCH, strategy="after_backward")
-
-    assert with_it.time_ps == without.time_ps
+    assert step_with("contention").time_ps == step_with().time_ps
 
 
 def test_the_slowest_of_p_ranks_sets_the_pace():
-    step = simulate_step(PROFILE, topology=SWITCH, strategy="after_backward", inefficiencies=["late"])
-    ideal = simulate_step(PROFILE, topology=SWITCH, strategy="after_backward")
+    step, ideal = step_with("late"), step_with()
 
     deviations = Fraction(round(expected_maximum(8) * 10**6), 10**6)
     late_ps = PROFILE.compute_ps * deviations * inefficiency_table().late_deviation
@@ -75,20 +72,14 @@ def test_the_slowest_of_p_ranks_sets_the_pace():
 
 
 def test_gradients_are_copied_into_buckets_and_back():
-    step = simulate_step(
-        PROFILE, topology=SWITCH, strategy="after_backward", inefficiencies=["copies"], device=DEVICE
-    )
-    ideal = simulate_step(PROFILE, topology=SWITCH, strategy="after_backward")
-
     each_way_ps = 4 * 2 * MS  # of four MiB, read and written at 1000 MiB/s
-    assert step.time_ps - ideal.time_ps == 2 * each_way_ps
+
+    assert step_with("copies", device=DEVICE).time_ps - step_with().time_ps == 2 * each_way_ps
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_gradients_are_copied_back_where_a_strategy_hands_them_to_the_optimizer(strategy):
-    step = simulate_step(
-        PROFILE, topology=SWITCH, strategy=strategy, inefficiencies=["copies"], device=DEVICE
-    )
+    step = step_with("copies", strategy=strategy, device=DEVICE)
 
     copied_back = {span.name for span in step.trace.spans if span.name.startswith("copy back")}
     assert bool(copied_back) != resolve_strategy(strategy).updates_parameters
@@ -127,14 +118,8 @@ def test_gpus_that_nobody_names_have_the_device_of_their_generation():
 
 
 def test_an_optimizer_follows_the_last_bucket_on_one_rank_and_on_many():
-    alone = simulate_step(
-        PROFILE,
-        topology=Topology.switch(num_ranks=1, bandwidth="1Gbps", latency="1us"),
-        inefficiencies=["optimizer"],
-        device=DEVICE,
-    )
-    step = simulate_step(PROFILE, topology=SWITCH, inefficiencies=["optimizer"], device=DEVICE)
-    ideal = simulate_step(PROFILE, topology=SWITCH)
+    alone = step_with("optimizer", topology=switch(1), device=DEVICE)
+    step, ideal = (step_with(*own, strategy="wait_free", device=DEVICE) for own in (["optimizer"], []))
 
     assert alone.time_ps - PROFILE.compute_ps == step.time_ps - ideal.time_ps == 7 * 4 * MS
     assert alone.efficiency == 1
@@ -151,7 +136,7 @@ def test_a_step_ends_no_sooner_than_the_next_batches_are_ready():
 
 
 def test_a_collective_begins_when_its_kernel_has_been_launched():
-    step = simulate_step(PROFILE, topology=DGX, strategy="after_backward", inefficiencies=["launches"])
+    step = step_with("launches", topology=DGX)
 
     assert step.buckets[0].start_ps - step.buckets[0].launched_ps == 8_400_000
 

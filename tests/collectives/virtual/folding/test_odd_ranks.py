@@ -1,25 +1,67 @@
-"""Properties of folded runs: what some ranks alone do is seen where these are of a kind that is compared."""
+"""Runs without data in which some ranks do something alone: seen, as they have a thread or are compared."""
 
+import time
 from collections.abc import Callable
 
 import pytest
+import torch
+import torch.distributed as dist
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from collectives.virtual.folding import attempts
 from collectives.virtual.folding.classes import RankClass
 from collectives.virtual.folding.conditions import unmet
 from collectives.virtual.folding.probes import probes_of
-from sim.errors import SimulationError
+from sim import SimulationError
 from tests.collectives.virtual.clusters import on_gpus, script
-from tests.collectives.virtual.folding.test_small_runs import (
-    calls_once_more,
-    computes_more,
-    fills_its_memory,
-    leaves,
-    raises,
-    sleeps,
-    training,
-)
+
+SMALL = 8
+"""Ranks of a run in which each has a thread."""
+
+
+def raises() -> None:
+    raise ValueError("of rank 2 alone")
+
+
+def sleeps() -> None:
+    time.sleep(1)
+
+
+def leaves() -> None:
+    raise SystemExit(3)
+
+
+def fills_its_memory() -> None:
+    torch.empty(2**40, device="cuda")
+
+
+def calls_once_more() -> None:
+    dist.all_reduce(torch.ones(4, device="cuda"))
+
+
+def computes_more() -> None:
+    torch.ones(4096, 4096, device="cuda") @ torch.ones(4096, 4096, device="cuda")
+
+
+def training(own: Callable[[], None], odd: Callable[[int], bool]) -> Callable[[int], None]:
+    """Return what ranks do in three iterations; those that are *odd* do their *own* in the second, too."""
+
+    def work(rank):
+        dist.init_process_group("nccl")
+        weight = torch.nn.Parameter(torch.ones(256, 256, device="cuda"))
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        for step in range(3):
+            loss = (torch.ones(8, 256, device="cuda") @ weight).sum()
+            loss.backward()
+            if step == 1 and odd(rank):
+                own()
+            dist.all_reduce(weight.grad)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return work
+
 
 RANKS, ON_NODE = 72, 8
 KINDS = (raises, leaves, sleeps, calls_once_more, fills_its_memory, computes_more)
@@ -35,10 +77,10 @@ SOME: dict[str, Callable[[int], bool]] = {
 BETWEEN = next(rank for rank in range(RANKS) if rank not in (0, *PROBES))
 
 
-def outcome(work: Callable[[int], None], fold: bool) -> tuple[object, ...]:
+def outcome(work: Callable[[int], None], num_ranks: int, fold: bool | None) -> tuple[object, ...]:
     """Return the times of all ranks and their memory, or how the run failed."""
     try:
-        report = (ran := on_gpus(work, RANKS, fake=True, fold=fold)).report
+        report = (ran := on_gpus(work, num_ranks, fake=True, fold=fold)).report
     except SimulationError as error:
         return type(error), type(error.__cause__)
     return ran.times_ps, report.memory.peak_bytes
@@ -51,7 +93,34 @@ def outcome(work: Callable[[int], None], fold: bool) -> tuple[object, ...]:
 def test_what_ranks_of_a_kind_that_is_compared_do_is_seen(own, some):
     work = training(own, SOME[some])
 
-    assert outcome(work, fold=True) == outcome(work, fold=False)
+    assert outcome(work, RANKS, fold=True) == outcome(work, RANKS, fold=False)
+
+
+@pytest.mark.parametrize("own", KINDS, ids=lambda own: own.__name__)
+@pytest.mark.parametrize(
+    "odd", [lambda rank: rank == 2, lambda rank: rank % 2 == 0], ids=["rank 2", "even ranks"]
+)
+def test_what_some_ranks_of_a_small_run_do_is_seen(own, odd):
+    work = training(own, odd)
+
+    assert outcome(work, SMALL, fold=None) == outcome(work, SMALL, fold=False)
+
+
+def test_each_rank_of_a_small_run_has_a_thread_and_writes_once(capsys):
+    def work(rank):
+        training(raises, lambda rank: False)(rank)
+        print(f"rank {rank}")
+
+    ran = on_gpus(work, SMALL, fake=True)
+
+    assert ran.report.ranks_simulated == SMALL
+    assert sorted(capsys.readouterr().out.split("\n")) == ["", *(f"rank {rank}" for rank in range(SMALL))]
+
+
+def test_a_run_that_turns_out_large_is_folded(monkeypatch):
+    monkeypatch.setattr(attempts, "SMALL_RUN", 100)
+
+    assert on_gpus(training(raises, lambda rank: False), SMALL, fake=True).report.ranks_simulated == 1
 
 
 def test_halves_that_differ_are_two_classes_in_few_attempts():
