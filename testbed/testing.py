@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collectives.catalogue.selectors import Choice
     from collectives.virtual import VirtualRun
     from collectives.virtual.computation import ComputeModel
-    from collectives.virtual.exploration.report import Parting
+    from collectives.virtual.exploration.cluster import Parting
     from collectives.virtual.faults import VirtualCondition
     from sim.cluster import Order
     from sim.errors import RankError

@@ -13,36 +13,150 @@ its result: collectives after which every rank has something of every other.  Ra
 each at its time.  Programs whose sends and receives do not match row by row, buffers that are large
 (then copying is what costs), runs in which ranks die, links change or messages are late, and transports that
 go on only when a rank calls or await sends late go rank by rank.
+
+Of data, chunks of all ranks are read, and written or reduced into, by index in each row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import simpy
+import torch
 
+from collectives.errors import NotExactError
 from collectives.execution.blame import spell_ranks
 from collectives.execution.execute import execute
 from collectives.execution.transport import Execution, Poster
-from collectives.program import Algorithm
-from collectives.program.chunking import Buffer
+from collectives.program import Algorithm, Local, Send, Step
+from collectives.program.chunking import Buffer, Chunking
+from collectives.program.program_key import ProgramKey
 from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.timing.ranks.simulated_port import SimulatedPort
+from collectives.timing.rows.pattern import Pattern, over_ranks, patterned_rows
 from collectives.timing.rows.row_execution import RowExecution, rows_follow
 from collectives.virtual.progress import MIN_RANKS, TOGETHER
-from collectives.virtual.row_data import Move, carry_out, moves_of
 from collectives.virtual.transport import SimulatedTransport
 from sim.units import Int64Array
 
+MAX_NBYTES = 1 << 28
+"""Of all ranks' buffers together: where they are larger, copying them together costs more than it saves."""
 
-class BatchedExecutions:
-    """The collectives of one group that are carried out for all its ranks at once.
+
+@dataclass(frozen=True)
+class Move:
+    """One operation of all ranks in a row, as far as they have it: where to, where from.
+
+    Attributes:
+        to: rank and chunks that are written.
+        of: rank and chunks that are read.
+        reduces: what is read is reduced into what is there.
+    """
+
+    to: tuple[torch.Tensor, torch.Tensor]
+    of: tuple[torch.Tensor, torch.Tensor]
+    reduces: bool
+
+
+def moves_of(algorithm: Algorithm, chunking: object, num_ranks: int) -> Sequence[Sequence[Move]] | None:
+    """Return what a collective reads and writes in each row, or None if it is to go rank by rank."""
+    if (
+        not isinstance(chunking, Chunking)
+        or chunking.count % chunking.num_parts
+        or not 0 < chunking.count * chunking.itemsize * num_ranks <= MAX_NBYTES
+    ):
+        return None
+    return _moves(ProgramKey.of(algorithm), num_ranks, chunking)
+
+
+def carry_out(algorithm: Algorithm, moves: Sequence[Sequence[Move]], buffers: Mapping[int, Buffer]) -> None:
+    """Carry out every row on one tensor of all ranks' chunks, each as long as the longest.
 
     Args:
-        meeting_point: where the ranks of the group meet.
+        algorithm: the program.
+        moves: what is read and written in each row; see `moves_of`.
+        buffers: of every rank, all of one chunking; get the results.
     """
+    num_ranks, num_scratch = len(buffers), algorithm.num_scratch_chunks(len(buffers))
+    first = buffers[0]
+    chunking: Any = first.chunking
+    parts, part = chunking.num_parts, -(-chunking.count // chunking.num_parts)
+    in_part = chunking.num_chunks // parts
+    chunk = -(-part // in_part)
+    chunks = first.data.new_zeros((num_ranks, chunking.num_chunks + num_scratch, chunk))
+    whole = chunks[:, : chunking.num_chunks].reshape(num_ranks, parts, in_part * chunk)
+    for rank, buffer in buffers.items():
+        whole[rank, :, :part] = buffer.data.view(parts, part)
+
+    chunks[:, : chunking.num_chunks] = whole.view(num_ranks, chunking.num_chunks, chunk)
+
+    for row in moves:
+        read = [chunks[move.of] for move in row]
+        for move, incoming in zip(row, read, strict=True):
+            if move.reduces:
+                target = chunks[move.to]
+                first.reduce(target, incoming)
+                incoming = target
+            chunks[move.to] = incoming
+
+    whole = chunks[:, : chunking.num_chunks].reshape(num_ranks, parts, in_part * chunk)
+    for rank, buffer in buffers.items():
+        buffer.data.view(parts, part).copy_(whole[rank, :, :part])
+
+
+@lru_cache(maxsize=8)
+def _moves(program: ProgramKey, num_ranks: int, chunking: Chunking) -> Sequence[Sequence[Move]] | None:
+    rows = []
+    try:
+        for row, pattern in patterned_rows(program.algorithm, num_ranks):
+            pattern.nbytes(row, chunking)
+            rows.append(tuple(_moves_in(row, pattern, num_ranks)))
+    except NotExactError:
+        return None
+    return rows
+
+
+def _moves_in(row: Step, pattern: Pattern, num_ranks: int) -> Iterator[Move]:
+    """Yield the moves of *row* in the order in which they are written."""
+    sent = np.zeros((len(pattern.source), 2), dtype=np.int64)
+    for operation, ranks, messages in pattern.sent(row):
+        sent[messages, 0] = ranks
+        sent[messages, 1] = over_ranks(operation.chunk, num_ranks)[ranks]
+
+    received = {position: (ranks, messages) for position, ranks, messages in pattern.received()}
+    for position, operation in enumerate(row):
+        if isinstance(operation, Send):
+            continue
+        chunk = over_ranks(operation.chunk, num_ranks)
+        if isinstance(operation, Local):
+            ranks = np.flatnonzero(over_ranks(operation.when, num_ranks))
+            sources, starts = ranks, over_ranks(operation.source, num_ranks)[ranks]
+        else:
+            ranks, messages = received[position]
+            sources, starts = sent[messages].T
+
+        lengths = over_ranks(operation.num_chunks, num_ranks)[ranks]
+        for length in np.unique(lengths).tolist():
+            some = lengths == length
+            yield Move(
+                to=_range(ranks[some], chunk[ranks][some], length),
+                of=_range(sources[some], starts[some], length),
+                reduces=operation.reduces,
+            )
+
+
+def _range(ranks: Int64Array, chunks: Int64Array, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the indices of *length* chunks of each of *ranks*."""
+    each = chunks[:, None] + np.arange(length)
+    return torch.from_numpy(ranks[:, None].copy()), torch.from_numpy(each)
+
+
+class BatchedExecutions:
+    """The collectives of one group that are carried out for all its ranks at once."""
 
     def __init__(self, meeting_point: MeetingPoint) -> None:
         self._meeting_point = meeting_point
@@ -70,18 +184,7 @@ class BatchedExecutions:
 
 
 class BatchedExecution:
-    """One call of one collective by all ranks of a group.
-
-    Args:
-        meeting_point: of the group.
-        algorithm: of the collective.
-        chunking: of what every rank sends.
-        moves: what is read and written in each row.
-        port: of the rank that comes first; it knows how ranks pause.
-
-    Attributes:
-        is_over: whether all ranks are through.
-    """
+    """One call of one collective by all ranks of a group."""
 
     def __init__(
         self,

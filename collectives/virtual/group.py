@@ -20,7 +20,6 @@ from collectives.torch_backend.backend_rules import backend_of, moves_in_memory_
 from collectives.torch_backend.door import Door
 from collectives.torch_backend.names import NamedProcessGroup
 from collectives.virtual.batched_execution import BatchedExecutions
-from collectives.virtual.carried import Noted
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.gpu.door import OnValues, ValueDoor
 from collectives.virtual.group_calls.exchange import Exchanges
@@ -31,7 +30,7 @@ from collectives.virtual.progress import RankProgress
 from collectives.virtual.streams.gpu import Gpu, current_gpu
 from collectives.virtual.time_outs import NCCL_DEFAULT, Pauses, TimeOut
 from collectives.virtual.transport import SimulatedTransport
-from collectives.virtual.world import VirtualWorld
+from collectives.virtual.world import Noted, VirtualWorld
 from sim.cluster import RankThread
 from sim.units import SECOND
 

@@ -19,9 +19,9 @@ from weakref import WeakKeyDictionary
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from collectives.virtual.streams.account import Cause, PlayedMark
 from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.gpus import Gpus
-from collectives.virtual.streams.played import Cause, PlayedMark
 from sim.cluster import Cluster, RankThread, Surroundings, current_rank_thread
 from sim.hardware import NOTHING, Issued
 
@@ -52,9 +52,6 @@ class End:
 
 class Iterations:
     """Counts the iterations of the rank threads of one run.
-
-    Args:
-        num_ranks: number of ranks.
 
     Attributes:
         finished: how many iterations each rank has finished.

@@ -62,13 +62,7 @@ class OnLinks:
 
 
 class LibraryCalls:
-    """What calls of the library come to on one network.
-
-    Args:
-        topology: the network, which names its hardware.
-        transport_model: how steps of programs are completed.
-        symmetric: buffers are registered as windows.
-    """
+    """What calls of the library come to on one network."""
 
     def __init__(self, topology: Topology, transport_model: TransportModel, symmetric: bool = False) -> None:
         self._scenario = Scenario.of(topology, ())
@@ -88,13 +82,7 @@ class LibraryCalls:
 
 @dataclass
 class CallsOfGroup:
-    """What calls of the library come to among the ranks of a group.
-
-    Attributes:
-        scenario: the network, without conditions.
-        software: how steps of programs are completed.
-        hosts: the place of each rank.
-    """
+    """What calls of the library come to among the ranks of a group."""
 
     scenario: Scenario
     software: Software
@@ -113,13 +101,7 @@ class CallsOfGroup:
         return self._selected[key]
 
     def on_links(self, algorithm: Algorithm, count: int, itemsize: int) -> OnLinks | None:
-        """Return how a call by *algorithm* stands on the links; None: as its program does.
-
-        Args:
-            algorithm: that stands for the library's.
-            count: elements of the whole buffer.
-            itemsize: bytes of an element.
-        """
+        """Return how a call by *algorithm* stands on the links; None: as its program does."""
         key = ProgramKey.of(algorithm), count, itemsize
         if key not in self._known:
             self._known[key] = self._settled(algorithm, count, itemsize)
@@ -195,13 +177,7 @@ def _least(whole: Chunking) -> Chunking:
 
 @dataclass(frozen=True)
 class LibraryPrograms:
-    """Programs that stand for the library's: a `Selector` of them, and what carries them out on rank threads.
-
-    Attributes:
-        calls: what they come to.
-        chosen: chooses the programs.
-        programs: carries one out as it is.
-    """
+    """Programs that stand for the library's: a `Selector` of them, and their execution by rank threads."""
 
     calls: CallsOfGroup
     chosen: Selector

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 
+from collectives.execution.blame import spell_ranks
 from sim.cluster import Surroundings
 
 
@@ -49,3 +51,23 @@ class Notices:
 
     def _from_sources(self) -> list[str]:
         return [text for mistakes in self._sources for text in mistakes()]
+
+
+class Findings:
+    """Mistakes found on ranks: those of one place and one text are one."""
+
+    def __init__(self) -> None:
+        self._ranks: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+
+    def add(self, rank: int, place: str, what: str) -> None:
+        """Note *what* a rank does at a *place* of the user's code."""
+        self._ranks[place, what].add(rank)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._ranks.clear()
+
+    def texts(self) -> Iterator[str]:
+        """Yield them, each with the ranks that it is on."""
+        for (place, what), ranks in self._ranks.items():
+            yield f"{place}: {spell_ranks(ranks)}: {what}"

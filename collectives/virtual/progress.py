@@ -34,11 +34,7 @@ MIN_RANKS = 3
 
 
 class RankProgress:
-    """What one rank has in flight, in all its groups, in the order of its start.
-
-    Args:
-        rank_thread: the rank.
-    """
+    """What one rank has in flight, in all its groups, in the order of its start."""
 
     def __init__(self, rank_thread: RankThread) -> None:
         self.rank_thread = rank_thread
@@ -133,13 +129,6 @@ class RankProgress:
 
 class CalledExecution:
     """One execution that goes on when its rank calls.
-
-    Args:
-        progress: of the rank.
-        meeting_point: of its group.
-        rank: within that group.
-        call: names it in errors.
-        overheads: what ranks add to their time.
 
     Attributes:
         lane: of the call, in its group.

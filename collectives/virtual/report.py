@@ -19,16 +19,14 @@ from typing import Any
 
 from collectives.execution.blame import spell_ranks
 from collectives.timing.links import Links
-from collectives.virtual.carried import Carried
 from collectives.virtual.computation import ComputeModel, Roofline
-from collectives.virtual.computation.utilization import Utilization
+from collectives.virtual.computation.totals import Utilization
 from collectives.virtual.faults import VirtualCondition
 from collectives.virtual.iterations import End, Iterations
-from collectives.virtual.memory.memories import Memories
-from collectives.virtual.memory.report import MemoryReport
+from collectives.virtual.memory.memories import Memories, MemoryReport
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpus import Gpus, gpu_of
-from collectives.virtual.world import VirtualWorld
+from collectives.virtual.world import Carried, VirtualWorld
 from sim.cluster import Cluster
 from sim.hardware import Device
 from sim.scenario.rank_overhead import RankOverhead

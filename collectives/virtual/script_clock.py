@@ -29,7 +29,7 @@ from weakref import WeakKeyDictionary
 import simpy
 import torch
 
-from collectives.virtual.faults.rank_faults import RankFaults
+from collectives.virtual.faults.faults import RankFaults
 from collectives.virtual.isolation.ownership import LIBRARY_FOLDERS
 from collectives.virtual.isolation.patching import Replacement, replaced
 from collectives.virtual.notices import Notices

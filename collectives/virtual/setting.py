@@ -14,7 +14,6 @@ from collectives.errors import NotSupportedError
 from collectives.execution.transport_model import TransportModel
 from collectives.timing.assumptions import Model
 from collectives.timing.thread_blocks import left_out_of_a_run
-from collectives.virtual.branches import branches_of_torch
 from collectives.virtual.computation import ComputeModel, Roofline
 from collectives.virtual.computation.compiled import regions_of_torch
 from collectives.virtual.computation.ddp_shapes import parameters_compared
@@ -25,6 +24,7 @@ from collectives.virtual.diagnosis.standstill import standstill_named
 from collectives.virtual.diagnosis.verdict import Diagnosis
 from collectives.virtual.faults import Faults, VirtualCondition
 from collectives.virtual.folding.attempts import Attempt
+from collectives.virtual.gpu.data_dependent import branches_of_torch
 from collectives.virtual.gpu.results import plain_results
 from collectives.virtual.gpu.routing import Router, Routing
 from collectives.virtual.gpu.virtual_cuda import VirtualCuda
@@ -34,8 +34,8 @@ from collectives.virtual.isolation.isolation import Isolation
 from collectives.virtual.isolation.own_threads import own_threads
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.library_calls import LibraryCalls
+from collectives.virtual.memory.held_storage import is_out_of_memory
 from collectives.virtual.memory.memories import Memories, MemoryLimit
-from collectives.virtual.memory.out_of_memory import is_out_of_memory
 from collectives.virtual.notices import Notices
 from collectives.virtual.report import VirtualReport
 from collectives.virtual.script_clock import ScriptClock, clock_of_script
@@ -82,35 +82,7 @@ class VirtualRun:
 
 @dataclass(frozen=True)
 class Setting:
-    """All that a run was asked for, read and checked.
-
-    Attributes:
-        fn_or_script: what every rank runs.
-        argv: the script's arguments, without its name.
-        own: packages of which each rank gets a copy.
-        topology: the network, as NCCL's protocol leaves it.
-        model: of computation.
-        algorithm: in process groups that do not choose one.
-        transport: how steps of collectives are completed.
-        model_of_time: ``links``, or ``library`` for calls of the vendor's library.
-        symmetric: buffers are registered as windows.
-        rank_overhead: of messages.
-        conditions: under which the cluster works, as they were given.
-        faults: the same, checked.
-        memory_limit: of each GPU.
-        fake: tensors on CUDA devices have no data.
-        strict: an operation whose cost is not modelled is an error.
-        router: says which experts tokens go to, or notes it; None: nobody asks.
-        clock: that the script reads.
-        stands_still: computation takes no time.
-        trace: gets a span for every computation and collective.
-        watch: called when rank 0 has finished an iteration.
-        looks_for_shared_state: whether to look for what shared packages keep of one rank.
-        order: who is first where time does not say it; None: the least rank.
-        parameters: gets what ranks hold of their models.
-        lenient: what the backend that is named refuses is carried out by value.
-        races: gets what ranks do on streams that nothing orders.
-    """
+    """All that a run was asked for, as `collectives.virtual.run` has it, read and checked."""
 
     fn_or_script: FunctionOrScript
     argv: Sequence[str]
@@ -207,17 +179,17 @@ class Setting:
             standstill_named(cluster),
             isolation.entered(),
             iterations.counted(),
-            passes_followed(is_roofline),
+            passes_followed() if is_roofline else nullcontext(),
             task.around,
             devices.there(),
-            streams_of_torch(is_gpu),
-            lists_of_tensors(is_gpu),
+            streams_of_torch() if is_gpu else nullcontext(),
+            lists_of_tensors() if is_gpu else nullcontext(),
             clock_of_script(self.clock, self.stands_still),
             regions_of_torch(_is_rank),
             branches_of_torch(_is_rank),
             parameters_compared(_is_charged_on_cpu) if is_roofline else nullcontext(),
             mistakes_noticed(cluster),
-            memories.followed(is_gpu),
+            memories.followed() if is_gpu else nullcontext(),
             self._recorded(iterations),
             nullcontext() if self.races is None else self.races.watching(),
         ):

@@ -10,10 +10,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from collectives.torch_backend.script import Module, Script
 from collectives.virtual.computation.operations import tensors_in
+from collectives.virtual.gpu.virtual_cuda import VirtualCuda
 from collectives.virtual.isolation import per_rank
 from collectives.virtual.isolation.own_modules import OwnModules
 from collectives.virtual.isolation.ownership import Ownership
@@ -22,16 +23,6 @@ from collectives.virtual.iterations import Iterations
 from sim.cluster import Cluster, RankContext
 
 FunctionOrScript = Callable[[int], Any] | Module | str | os.PathLike[str]
-
-
-class Reader(Protocol):
-    """Gets to read all code of the user before it runs."""
-
-    def read(self, text: str | None) -> None:
-        """Note what a script, or one of its arguments, says; None where nobody knows."""
-
-    def read_module_of(self, fn: Callable[..., Any]) -> None:
-        """Note what the module says in which *fn* was written."""
 
 
 class Globals(dict[str, Any]):
@@ -89,20 +80,12 @@ class Task:
         fn_or_script: FunctionOrScript,
         argv: Sequence[str],
         ranks: Sequence[int],
-        devices: Reader,
+        devices: VirtualCuda,
         own: Sequence[str] = (),
         *,
         looks: bool = True,
     ) -> Task:
         """Return the task that calls a function, or runs a script as if each rank were a process of its own.
-
-        Args:
-            fn_or_script: a function of the rank, the path of a script, or a module.
-            argv: the script's arguments, without its name.
-            ranks: those that have a thread.
-            devices: get to read all code of the user before it runs.
-            own: packages of which each rank has a copy, besides the known ones (see `Ownership`).
-            looks: whether to look for what shared packages keep of one rank.
 
         Raises:
             NotSupportedError: one of *own* cannot be copied.
@@ -123,7 +106,7 @@ class Task:
 
     @classmethod
     def _of_script(
-        cls, script: Script, ranks: Sequence[int], devices: Reader, ownership: Ownership, looks: bool
+        cls, script: Script, ranks: Sequence[int], devices: VirtualCuda, ownership: Ownership, looks: bool
     ) -> Task:
         mains = {rank: ModuleType("__main__") for rank in ranks}
         search_path, first = script.search_path(), min(ranks)

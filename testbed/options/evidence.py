@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collectives.catalogue.admission import Evidence
     from collectives.catalogue.selectors import Choice
     from collectives.program import Algorithm
-    from collectives.virtual.carried import Carried
+    from collectives.virtual.world import Carried
     from sim.topology import Topology
 
 

@@ -10,7 +10,7 @@ from testbed.result import Grid, Part, quiet
 
 if TYPE_CHECKING:
     from collectives.virtual import VirtualReport
-    from collectives.virtual.memory.report import MemoryReport
+    from collectives.virtual.memory.memories import MemoryReport
     from collectives.virtual.report import HostSpent, Spent
 
 HOST_BOUND = 0.25

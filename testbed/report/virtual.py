@@ -24,9 +24,9 @@ from testbed.studies.carriers import faster_than
 
 if TYPE_CHECKING:
     from collectives.virtual import VirtualReport
-    from collectives.virtual.carried import Carried
     from collectives.virtual.diagnosis.races import Races
     from collectives.virtual.parameters.replicas import ReplicaCheck
+    from collectives.virtual.world import Carried
 _SPENT = found("seconds", "compute_seconds", "exposed_seconds", "host_seconds")
 _OF_ITERATION = (*_SPENT, *found("slowest_rank_seconds", "median_rank_seconds"))
 ITERATIONS = (*asked("iteration"), *_OF_ITERATION)

@@ -8,10 +8,8 @@
 Without a model computation takes no time.
 """
 
-from collectives.virtual.computation.charges import Charges, compute
 from collectives.virtual.computation.choice import parse_compute
-from collectives.virtual.computation.measured import Measured
-from collectives.virtual.computation.model import ComputeModel
+from collectives.virtual.computation.model import Charges, ComputeModel, Measured, compute
 from collectives.virtual.computation.recorded import Recorded
 from collectives.virtual.computation.roofline import Roofline
 

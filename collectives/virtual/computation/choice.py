@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from collectives.errors import NotSupportedError
-from collectives.virtual.computation.measured import Measured
-from collectives.virtual.computation.model import ComputeModel
+from collectives.virtual.computation.model import ComputeModel, Measured
 from collectives.virtual.computation.recorded import Recorded
 from collectives.virtual.computation.roofline import Roofline
 from sim.errors import DeviceFileError

@@ -36,8 +36,8 @@ from weakref import WeakKeyDictionary
 import torch
 
 from collectives.errors import NotSupportedError
-from collectives.virtual.computation.launches import Launches, operation_of
-from collectives.virtual.computation.operations import LIKENESSES, nbytes_of, tensors_in
+from collectives.virtual.computation.launches import Launches
+from collectives.virtual.computation.operations import LIKENESSES, nbytes_of, operation_of, tensors_in
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.streams.gpu import Gpu, current_gpu
@@ -59,11 +59,7 @@ _MOST_REGIONS = 4096
 
 
 class Regions:
-    """Where a rank's thread is compiled, and the kernel that its operations make together.
-
-    Args:
-        gpu: of the rank.
-    """
+    """Where a rank's thread is compiled, and the kernel that its operations make together."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = weakref.ref(gpu)
@@ -120,11 +116,7 @@ class Region:
 
 
 class _Ranges:
-    """Regions of one kind, which do not overlap, and the nodes of graphs that they have made.
-
-    Attributes:
-        open: in which the thread is.
-    """
+    """Regions of one kind, which do not overlap, and the nodes of graphs that they have made."""
 
     def __init__(self) -> None:
         self.open: Region | None = None
@@ -153,13 +145,7 @@ _regions: WeakKeyDictionary[Gpu, Regions] = WeakKeyDictionary()
 
 
 class Fusing:
-    """Kernels of the regions of one rank.
-
-    Args:
-        gpu: of the rank.
-        costs: of operations.
-        totals: are added up.
-    """
+    """Kernels of the regions of one rank."""
 
     def __init__(self, gpu: Gpu, costs: Launches, totals: Totals) -> None:
         self._gpu = gpu
@@ -183,15 +169,7 @@ class Fusing:
     def takes(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, part: str
     ) -> bool:
-        """Return whether a call becomes part of a fused kernel, which is launched when no more comes to it.
-
-        Args:
-            func: the overload.
-            args: of the call.
-            kwargs: of the call.
-            result: of the call.
-            part: of the iteration, for the trace.
-        """
+        """Return whether a call becomes part of a fused kernel, launched when no more comes to it."""
         region, gpu = self._regions.current, self._gpu
         if region is not self._latest:
             gpu.issue_deferred()
@@ -284,9 +262,6 @@ def regions_of_torch(is_rank: Callable[[], bool]) -> AbstractContextManager[None
 
     Torch's compiler does not look below modes, by which tensors are on virtual devices, and what it keeps of
     code it keeps for the process: code that ranks share would find the globals of another one.
-
-    Args:
-        is_rank: returns whether this thread is a rank's.
     """
     original = torch.compile
 

@@ -23,11 +23,7 @@ from collectives.virtual.isolation.patching import replaced
 
 
 def parameters_compared(is_charged: Callable[[], bool]) -> AbstractContextManager[None]:
-    """Return a context in which ranks compare their parameters in linear time.
-
-    Args:
-        is_charged: whether operations of the calling thread go through Python and are charged.
-    """
+    """Return a context in which ranks compare their parameters in linear time."""
     name = "_verify_param_shape_across_processes"
     original: Callable[..., None] = getattr(stock, name)
 

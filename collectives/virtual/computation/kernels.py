@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 
+from collectives.virtual.computation.operations import named
 from sim.hardware import Device
 
 _ATTENTION = (
@@ -89,9 +90,9 @@ def kernel_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result:
         left, right = args[-2:] if name == "bmm" else args[1:3]
         return Kernel(["batched_product"], {"m": left.shape[1], "n": right.shape[2], "k": left.shape[2]})
     if name in ("convolution", "convolution_backward"):
-        return _convolution(name, _named(func, args, kwargs), result)
+        return _convolution(name, named(func, args, kwargs), result)
     if name.startswith(_ATTENTION):
-        return _attention(name, _named(func, args, kwargs))
+        return _attention(name, named(func, args, kwargs))
     if name in _PICTURES:
         pictures = args[1] if name.endswith("_backward") else args[0]
         return Kernel([name], {"edge": _edge(pictures), "bytes": _bytes(pictures)})
@@ -107,17 +108,6 @@ def _edge(pictures: torch.Tensor) -> int:
 
 def _bytes(tensor: torch.Tensor) -> int:
     return int(tensor.numel() * tensor.element_size())
-
-
-def _named(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the arguments of a call by name, with the defaults of those that are left out."""
-    schema = func._schema.arguments
-    values = {argument.name: argument.default_value for argument in schema}
-    return {
-        **values,
-        **{argument.name: value for argument, value in zip(schema, args, strict=False)},
-        **kwargs,
-    }
 
 
 def _convolution(name: str, named: Mapping[str, Any], result: Any) -> Kernel:
@@ -168,19 +158,7 @@ def measured_ps(
     nbytes: int,
     say: Callable[[str, str], None],
 ) -> int | None:
-    """Return what a kernel takes by rates measured on *device*, or None if none was of its kind.
-
-    Args:
-        device: may have measured kernels.
-        func: the overload that is called.
-        args: of the call.
-        kwargs: of the call, too.
-        result: of the call.
-        dtype: type in which it computes.
-        flops: its arithmetic.
-        nbytes: what it reads and writes.
-        say: gets a notice, and the kind of kernel that it is about.
-    """
+    """Return what a kernel takes by rates measured on *device*, or None if none was of its kind."""
     if not device.kernels:
         return None
     kernel = kernel_of(func, args, kwargs, result, nbytes)

@@ -8,31 +8,50 @@ measured kernels, those stand in the place of all this (`collectives.virtual.com
 
 What is assumed: no cache helps from one kernel to the next, and an operand is read in full, even one that is
 expanded.  Operations run as eager torch issues them; casts of autocast are operations of their own.  Norms
-and pictures are read as often as their kernels read them: `_MORE_BYTES` lists what the schema does not tell.
-Products of float32 are carried out in tfloat32 where the script allows it, by any of torch's switches, when
-they are launched, and the device can; convolutions unless the script forbids it.  Switches for sums in
+and pictures are read as often as their kernels read them: `cuda.bytes_moved` lists what the schema does not
+tell. Products of float32 are carried out in tfloat32 where the script allows it, by any of torch's switches,
+when they are launched, and the device can; convolutions unless the script forbids it.  Switches for sums in
 reduced precision change nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from collectives.errors import NotSupportedError
-from collectives.virtual.computation.cuda import bytes_moved, multi_tensor
+from collectives.virtual.computation.cuda import bytes_moved
 from collectives.virtual.computation.cuda.arithmetic import Arithmetic
 from collectives.virtual.computation.cuda.attention import AttentionShape
-from collectives.virtual.computation.cuda.launch import KernelLaunch
 from collectives.virtual.computation.kernels import measured_ps
-from collectives.virtual.computation.operations import Operation, tensors_in
+from collectives.virtual.computation.operations import Operation, named, operation_of, tensors_in
 from collectives.virtual.computation.stated import StatedCost, stated_cost
 from collectives.virtual.diagnosis.places import current_place
 from sim.hardware import Clocks, Device
 from sim.units import SECOND
+
+
+class KernelLaunch(NamedTuple):
+    """One kernel.
+
+    Attributes:
+        name: of torch's operation, without its overload.
+        duration_ps: from its begin to its end on a device that does nothing else.
+        flops: of arithmetic, a multiplication and an addition each one, as torch counts them.
+        nbytes: read and written.
+        dtype: in which the device computes, by the names of its rates; empty where there are no flops.
+        unmodelled: the full name of an operation whose cost has no formula and whose bytes do not bound it.
+    """
+
+    name: str
+    duration_ps: int
+    flops: int
+    nbytes: int
+    dtype: str = ""
+    unmodelled: str = ""
+
 
 HOST_BANDWIDTH = 10 * 10**9
 """Bytes per second that one core of a host moves: an assumption."""
@@ -98,14 +117,15 @@ class Launches:
         Raises:
             NotSupportedError: the device has no rate for the type in which it computes.
         """
-        dtype = self._rate_name(query.dtype, self.tf32 or allows_tf32(False))
+        dtype = self.rate_name(query.dtype, self.tf32 or allows_tf32(False))
         try:
             duration_ps = self._arithmetic.block_masked_ps(shape, dtype, "backward" in name, nbytes)
         except KeyError:
-            raise self._no_rate(dtype, name) from None
+            raise self.no_rate(dtype, name) from None
         return KernelLaunch(name, duration_ps, flops, nbytes, dtype)
 
-    def _no_rate(self, dtype: str, name: object) -> NotSupportedError:
+    def no_rate(self, dtype: str, name: object) -> NotSupportedError:
+        """Return the error of an operation *name* that computes in a *dtype* of which there is no rate."""
         return NotSupportedError(
             f"the device {self.device.name} has no rate for {dtype}, in which {name} computes; "
             "give it one in a device file, or compute in another type"
@@ -187,7 +207,7 @@ class Launches:
         flops = operation.formula(*args, **kwargs, out_val=result) if operation.formula else 0
         if not (flops or nbytes):
             return ()
-        dtype = self._rate_name(tensors[0].dtype, tf32)
+        dtype = self.rate_name(tensors[0].dtype, tf32)
         if name == "_scaled_mm" and dtype == "float8" and _scales_blocks(named(func, args, kwargs)):
             dtype = "float8_block"
         duration_ps = measured_ps(
@@ -202,18 +222,18 @@ class Launches:
                     name, values, result, dtype, int(flops), nbytes, padded
                 )
             except KeyError:
-                raise self._no_rate(dtype, func) from None
+                raise self.no_rate(dtype, func) from None
         return (KernelLaunch(name, duration_ps, int(flops), nbytes, dtype if flops else "", unmodelled),)
 
     def _stated(
         self, func: Any, stated: StatedCost, nbytes: int, dtype: torch.dtype, tf32: bool
     ) -> KernelLaunch:
         """Return the kernel of an operator whose cost the script has stated."""
-        rate, moved = self._rate_name(dtype, tf32), nbytes if stated.nbytes is None else stated.nbytes
+        rate, moved = self.rate_name(dtype, tf32), nbytes if stated.nbytes is None else stated.nbytes
         try:
             duration_ps = self.device.duration_ps(stated.flops, moved, rate)
         except KeyError:
-            raise self._no_rate(rate, func) from None
+            raise self.no_rate(rate, func) from None
         if stated.seconds is not None:
             duration_ps = round(stated.seconds * SECOND)
         name: str = func.overloadpacket.__name__
@@ -237,34 +257,19 @@ class Launches:
         if name != "_foreach_copy_" and len({tensor.dtype for own in alike for tensor in own}) > 1:
             kernels = [size for size in sizes if size]  # torch then takes the tensors one by one
         else:
-            kernels = multi_tensor.packed(sizes, len(alike))
+            kernels = bytes_moved.packed(sizes, len(alike))
         total = max(1, sum(sizes))
         shares = [nbytes * elements // total for elements in kernels]
         return [
             KernelLaunch(name, self._moving_ps(share) + self.device.launch_ps, 0, share) for share in shares
         ]
 
-    def _rate_name(self, dtype: torch.dtype, tf32: bool) -> str:
+    def rate_name(self, dtype: torch.dtype, tf32: bool) -> str:
         """Return the type in which the device computes on tensors of *dtype*."""
         name = str(dtype).removeprefix("torch.")
         if name == "float32" and tf32 and "tfloat32" in self.device.rates:
             return "tfloat32"
         return next((own for own in _SHORT if name.startswith(own)), name)
-
-
-@cache
-def operation_of(func: Any) -> Operation:
-    """Return what is known of the overload *func*."""
-    return Operation.of(func)
-
-
-def named(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the arguments of a call by name, with the defaults of those that are left out."""
-    schema = func._schema.arguments
-    values = {argument.name: argument.default_value for argument in schema}
-    values.update(zip((argument.name for argument in schema), args, strict=False))
-    values.update(kwargs)
-    return values
 
 
 def _scales_blocks(values: Mapping[str, Any]) -> bool:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -133,7 +134,7 @@ _BYTES: Mapping[str, Callable[[Sequence[Any], Any], int]] = {
 """Of what reads or writes one of its tensors only where another says."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One overload of one of torch's operations.
 
@@ -148,6 +149,13 @@ class Operation:
         passes: how often each argument's bytes cross the memory, by position.
         named_passes: the same by name.
         writes: which of its results are new memory.
+        is_view: its results look at its first argument.
+        mutates: it writes into one of its arguments.
+        mutates_kinds: it changes what an argument says of itself, such as its shape.
+        depends_on_data: the number of its results, or of their elements, does; of one that indexes only where
+            indices are masks.
+        indexes: it selects by indices.
+        draws: it draws random numbers.
     """
 
     free: bool
@@ -160,6 +168,12 @@ class Operation:
     passes: Sequence[int]
     named_passes: Mapping[str, int]
     writes: Sequence[bool]
+    is_view: bool
+    mutates: bool
+    mutates_kinds: bool
+    depends_on_data: bool
+    indexes: bool
+    draws: bool
 
     @classmethod
     def of(cls, function: Any) -> Operation:
@@ -191,6 +205,12 @@ class Operation:
             passes=passes,
             named_passes={argument.name: n for argument, n in zip(schema.arguments, passes, strict=True)},
             writes=[result.alias_info is None for result in schema.returns],
+            is_view=function.is_view,
+            mutates=schema.is_mutable,
+            mutates_kinds=torch.Tag.inplace_view in tags,
+            depends_on_data=torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags,
+            indexes=name in ("index", "index_put", "index_put_", "_index_put_impl_"),
+            draws=torch.Tag.nondeterministic_seeded in tags,
         )
 
     def nbytes(self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
@@ -207,6 +227,46 @@ class Operation:
         return total + sum(
             nbytes_of(part) for part, new in zip(result or (), self.writes, strict=False) if new
         )
+
+
+@cache
+def operation_of(func: Any) -> Operation:
+    """Return what is known of the overload *func*."""
+    return Operation.of(func)
+
+
+def named(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments of a call by name, with the defaults of those that are left out."""
+    schema = func._schema.arguments
+    values = {argument.name: argument.default_value for argument in schema}
+    values.update(zip((argument.name for argument in schema), args, strict=False))
+    values.update(kwargs)
+    return values
+
+
+_MASKS = (torch.bool, torch.uint8)
+
+
+def is_mask(index: Any) -> bool:
+    """Return whether an index of a tensor selects by truth values."""
+    return isinstance(index, torch.Tensor) and index.dtype in _MASKS
+
+
+def waits_for_data(operation: Operation, args: Sequence[Any]) -> bool:
+    """Return whether the host needs to know values of the device to carry out a call."""
+    return any(map(is_mask, args[1])) if operation.indexes else operation.depends_on_data
+
+
+def first_tensor(values: Any) -> torch.Tensor | None:
+    """Return the first tensor among *values*, and in lists among them."""
+    if isinstance(values, torch.Tensor):
+        return values
+    if isinstance(values, (list, tuple)):
+        for value in values:
+            found = first_tensor(value)
+            if found is not None:
+                return found
+    return None
 
 
 def _passes(argument: Any, overwritten: bool) -> int:

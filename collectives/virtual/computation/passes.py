@@ -31,11 +31,8 @@ def is_optimizing() -> bool:
 
 
 @contextlib.contextmanager
-def passes_followed(is_on: bool = True) -> Iterator[None]:
-    """Let `current_pass` know of optimizers' steps on all threads while the body runs, if it *is_on*."""
-    if not is_on:
-        yield
-        return
+def passes_followed() -> Iterator[None]:
+    """Let `current_pass` know of optimizers' steps on all threads while the body runs."""
 
     def count(change: int) -> None:
         _here.optimizing = getattr(_here, "optimizing", 0) + change

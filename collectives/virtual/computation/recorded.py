@@ -8,50 +8,15 @@ its buckets when it would.  All else (loss, optimizer, data) takes no time: prof
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.utils.hooks import RemovableHandle
 
 from collectives.errors import NotSupportedError
 from sim.cluster import RankThread
-from sim.cluster.rank_thread import current_rank_thread
-
-T = TypeVar("T")
-
-
-class RankHooks(Generic[T]):
-    """Hooks of each rank, which has torch's global hooks for itself, and one value for each.
-
-    Args:
-        register: registers the hooks; a hook looks up the value of the rank on whose thread it is called.
-    """
-
-    def __init__(self, register: Callable[[], Sequence[RemovableHandle]]) -> None:
-        self._register = register
-        self._values: dict[int, T] = {}
-
-    def current(self) -> T | None:
-        """Return the value of the rank whose thread this is; None on a thread without one."""
-        rank_thread = current_rank_thread()
-        return None if rank_thread is None else self._values.get(rank_thread.rank)
-
-    @contextmanager
-    def active(self, rank_thread: RankThread, value: T) -> Iterator[None]:
-        """Let *value* be that of *rank_thread*, which has the hooks, while the body runs on its thread."""
-        self._values[rank_thread.rank] = value
-        handles = self._register()
-        try:
-            yield
-        finally:
-            del self._values[rank_thread.rank]
-            for handle in handles:
-                handle.remove()
-
 
 _GRADIENT = "gradient:"
 
@@ -76,7 +41,6 @@ class Recorded:
         self.parameters = {work.removeprefix(_GRADIENT) for work in picoseconds if work.startswith(_GRADIENT)}
         if not self.parameters:
             raise NotSupportedError(f"{self.name} has no gradient; expected charges named gradient:NAME")
-        self._hooks: RankHooks[_ModelOfRank] = RankHooks(self._watch_modules)
 
     @contextmanager
     def on_rank(self, rank_thread: RankThread) -> Iterator[None]:
@@ -86,26 +50,13 @@ class Recorded:
             NotSupportedError: no module has had the profile's parameters.
         """
         model = _ModelOfRank(self, rank_thread)
-        with self._hooks.active(rank_thread, model):
+        with (  # of this rank alone, as each has torch's global hooks for itself
+            register_module_forward_pre_hook(lambda module, args: model.called(module)),
+            register_module_forward_hook(lambda module, args, output: model.returned(module)),
+        ):
             yield
             if not model.found:
                 raise NotSupportedError(model.missing())
-
-    def _watch_modules(self) -> Sequence[RemovableHandle]:
-        def before_forward(module: torch.nn.Module, _: Any) -> None:
-            model = self._hooks.current()
-            if model is not None:
-                model.called(module)
-
-        def after_forward(module: torch.nn.Module, *_: Any) -> None:
-            model = self._hooks.current()
-            if model is not None:
-                model.returned(module)
-
-        return [
-            register_module_forward_pre_hook(before_forward),
-            register_module_forward_hook(after_forward),
-        ]
 
 
 class _ModelOfRank:

@@ -4,15 +4,12 @@ A dispatch mode on the rank's thread sees what reaches the kernels, in forward a
 optimizers and in hooks, and charges each operation when it is called: the longer of its arithmetic and its
 bytes, and the launch (`sim.hardware.Device`, `collectives.virtual.computation.operations`).
 
-On a GPU an operation puts on the current stream what CUDA would launch for it, and takes what that takes
-(`collectives.virtual.computation.launches`, `collectives.virtual.streams`); the rest is of other devices.
-
 Where the device's file has rates of measured kernels, an operation whose kind is among them
 (`collectives.virtual.computation.kernels`) takes what its table says for its shape.  Which operations have no
 table there, and which lie outside of the measured shapes, the run says in its notices.
 
-On a GPU (`sim.hardware.Device.kind`) operations are what CUDA launches for them, on streams, while the host
-runs ahead (`collectives.virtual.computation.on_streams`).  The rest of this is about devices that are none.
+On a GPU (`sim.hardware.Device.kind`) an operation is what CUDA launches for it, on the current stream, while
+the host runs ahead (`collectives.virtual.computation.on_streams`); the rest of this is of other devices.
 
 What is assumed: one operation at a time, in the order of the program, as on one stream whose launches the
 host waits for.  What collectives do within belongs to the network
@@ -26,9 +23,8 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from os import PathLike
 from typing import Any
 
@@ -42,7 +38,7 @@ from collectives.virtual.computation.boundaries import cross
 from collectives.virtual.computation.kernels import axes_of, measured_ps
 from collectives.virtual.computation.launches import Launches
 from collectives.virtual.computation.on_streams import OnStreams
-from collectives.virtual.computation.operations import Operation
+from collectives.virtual.computation.operations import Operation, first_tensor, operation_of
 from collectives.virtual.computation.passes import current_pass
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.notices import Notices
@@ -53,6 +49,7 @@ from sim.hardware import Device
 
 _DENSE = torch._C.DispatchKey.CompositeExplicitAutograd
 _PLAIN: Any = torch.Tensor.__torch_dispatch__
+"""That of tensors whose operations are their own, such as parameters."""
 _FIND_SHAPES = tuple(
     os.path.join(torch.__path__[0], *path)
     for path in (
@@ -66,9 +63,6 @@ _WITHOUT_DATA = (
     "operations on tensors without data (on meta, or torch's FakeTensor) take no time; those of a GPU do "
     "with --fake --compute h100"
 )
-"""That of tensors whose operations are their own, such as parameters."""
-
-
 _UNMODELLED = (
     "operations whose cost has no formula, charged by the bytes that they move, which do not bound it "
     "(--strict refuses them), calls of a rank"
@@ -82,10 +76,6 @@ class Roofline:
         device: a name, a file or a device.
         tf32: matrix products of float32 are carried out in tfloat32, as after
             ``torch.set_float32_matmul_precision("high")``; convolutions always are where the device can.
-
-    Attributes:
-        device: on which ranks compute.
-        totals: what each rank has computed in the last run.
 
     Raises:
         DeviceFileError: there is no such device.
@@ -174,7 +164,7 @@ class _Charging(TorchDispatchMode):
                 return func.py_kernels[_DENSE](*args, **kwargs)
         if func.namespace == "prim":  # what C++ asks of a tensor, such as its device
             return func(*args, **kwargs)
-        operation = _operation(func)
+        operation = operation_of(func)
         if types and not operation.communicates:
             if any(issubclass(kind, FakeTensor) for kind in types):
                 self._leave_out(func, operation)
@@ -198,7 +188,7 @@ class _Charging(TorchDispatchMode):
     def _charge(
         self, func: Any, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
-        tensor = _first_tensor((*args, result))
+        tensor = first_tensor((*args, result))
         if tensor is None or tensor.is_meta:
             self._leave_out(func, operation)
             return
@@ -207,7 +197,8 @@ class _Charging(TorchDispatchMode):
         if not (flops or nbytes):
             return
 
-        dtype, unmodelled = self._rate_name(tensor.dtype, operation.convolves), ""
+        dtype = self._launches.rate_name(tensor.dtype, self.tf32 or operation.convolves)
+        unmodelled = ""
         try:
             duration_ps = measured_ps(
                 self.device, func, args, kwargs, result, dtype, flops, nbytes, self._say
@@ -216,10 +207,7 @@ class _Charging(TorchDispatchMode):
                 unmodelled = "" if operation.bounded else self._launches.unmodelled(str(func))
                 duration_ps = self.device.duration_ps(flops, nbytes, dtype)
         except KeyError:
-            raise NotSupportedError(
-                f"the device {self.device.name} has no rate for {dtype}, in which {func} computes; "
-                "give it one in a device file, or compute in another type"
-            ) from None
+            raise self._launches.no_rate(dtype, func) from None
 
         self.totals.add(flops, nbytes, unmodelled=unmodelled)
         began_ps = self.rank_thread.now_ps()
@@ -246,13 +234,6 @@ class _Charging(TorchDispatchMode):
             self._flops[key] = int(formula(*args, **kwargs, out_val=result))
         return self._flops[key]
 
-    def _rate_name(self, dtype: torch.dtype, convolves: bool) -> str:
-        """Return the type in which the device computes on tensors of *dtype*."""
-        name = str(dtype).removeprefix("torch.")
-        if name == "float32" and (self.tf32 or convolves) and "tfloat32" in self.device.rates:
-            return "tfloat32"
-        return "float8" if name.startswith("float8") else name
-
     def _extend(self, name: str, began_ps: int, ended_ps: int) -> None:
         """Add to the span of the pass, or begin another one."""
         if name != self._name or began_ps != self._ended_ps:
@@ -277,22 +258,8 @@ def _looks_for_shapes() -> bool:
     return False
 
 
-@cache
-def _operation(func: Any) -> Operation:
-    return Operation.of(func)
-
-
 def _size(value: Any) -> Any:
     """Return what of an argument the arithmetic depends on."""
     if isinstance(value, torch.Tensor):
         return value.shape
     return tuple(map(_size, value)) if isinstance(value, (list, tuple)) else value
-
-
-def _first_tensor(values: Iterable[Any]) -> torch.Tensor | None:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            return value
-        if isinstance(value, (list, tuple)) and (found := _first_tensor(value)) is not None:
-            return found
-    return None

@@ -23,11 +23,11 @@ import torch
 from torch._C import _len_torch_function_stack
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
-from collectives.execution.blame import spell_ranks
 from collectives.torch_backend.work import CollectiveWork
 from collectives.virtual.computation.operations import tensors_in
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
+from collectives.virtual.notices import Findings
 from sim.cluster import RankThread, current_rank_thread
 
 _MAKE_ALIKE = frozenset(
@@ -76,21 +76,19 @@ class BuffersInFlight:
         self._flights: defaultdict[int, list[_Flight]] = defaultdict(list)
         self._modes: dict[int, _LookingMode] = {}
         self._threads: dict[int, RankThread] = {}
-        self._found: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+        self._found = Findings()
 
     def mistakes(self) -> Iterator[str]:
         """Yield what was found, with the ranks that did it."""
-        for (place, what), ranks in self._found.items():
-            yield f"{place}: {spell_ranks(ranks)}: {what}"
-        forgotten: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+        yield from self._found.texts()
+        forgotten = Findings()
         for rank, flights in self._flights.items():
             thread = self._threads[rank]
             for flight in flights if thread.has_finished and not thread.is_dead else ():
                 what = _of_forgotten(flight)
                 if what:
-                    forgotten[flight.place, what].add(rank)
-        for (place, what), ranks in forgotten.items():
-            yield f"{place}: {spell_ranks(ranks)}: {what}"
+                    forgotten.add(rank, flight.place, what)
+        yield from forgotten.texts()
 
     def began(self, call: WatchedCall) -> None:
         """Follow the buffers of *call*, if it is the user's."""
@@ -107,7 +105,7 @@ class BuffersInFlight:
         for other in flights:
             if any(_clash(one, two) for one in buffers for two in other.buffers):
                 what = f"{call.operation} and the {other.operation} of {other.place}"
-                self._note(rank, place, f"{what} share a buffer while both are in flight")
+                self._found.add(rank, place, f"{what} share a buffer while both are in flight")
         flights.append(_Flight(call.operation, place, call.work, buffers))
         self._look(rank)
 
@@ -119,7 +117,7 @@ class BuffersInFlight:
             return
         for flight in flights:
             if flight.work is work and flight.wrote():
-                self._note(rank, current_place(), _changed(flight))
+                self._found.add(rank, current_place(), _changed(flight))
         flights[:] = [flight for flight in flights if flight.work is not work]
         if not flights:
             self._look_away(rank)
@@ -137,18 +135,15 @@ class BuffersInFlight:
         for flight in flights:
             assert rank_thread is not None
             if flight.wrote():
-                self._note(rank_thread.rank, current_place(), _changed(flight))
+                self._found.add(rank_thread.rank, current_place(), _changed(flight))
             elif _reads(name, tensors, result, flight):
                 what = f"reads what {flight.operation} of {flight.place} has yet to put there"
-                self._note(rank_thread.rank, current_place(), f"{what}; wait for it first")
+                self._found.add(rank_thread.rank, current_place(), f"{what}; wait for it first")
 
     def _live(self, rank: int) -> list[_Flight]:
         flights = self._flights[rank]
         flights[:] = [flight for flight in flights if not flight.is_over]
         return flights
-
-    def _note(self, rank: int, place: str, what: str) -> None:
-        self._found[place, what].add(rank)
 
     def _look(self, rank: int) -> None:
         """See what this thread calls of torch, below whatever modes the script has put there."""

@@ -19,12 +19,10 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from collectives.virtual.diagnosis.buffers_in_flight import BuffersInFlight
 from collectives.virtual.diagnosis.data_seen import DataSeen
 from collectives.virtual.diagnosis.files_shared import FilesShared
-from collectives.virtual.diagnosis.groups_made import GroupsMade
+from collectives.virtual.diagnosis.groups_made import GroupsMade, ThreadsOfGroups
 from collectives.virtual.diagnosis.issue_order import IssueOrder
-from collectives.virtual.diagnosis.models_in_backward import ModelsInBackward
 from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
-from collectives.virtual.diagnosis.threads_of_groups import ThreadsOfGroups
-from collectives.virtual.diagnosis.unlike_calls import UnlikeCalls
+from collectives.virtual.diagnosis.unlike_calls import ModelsInBackward, UnlikeCalls
 from collectives.virtual.diagnosis.wasted_reductions import WastedReductions
 from collectives.virtual.diagnosis.watched_calls import CallListeners, WatchedCall, calls_watched
 from collectives.virtual.iterations import Iterations

@@ -100,11 +100,7 @@ class _Seen:
 
 
 class DataSeen:
-    """Compares what the ranks of one run train on.
-
-    Args:
-        finished: returns how many iterations a rank has finished.
-    """
+    """Compares what the ranks of one run train on."""
 
     def __init__(self, finished: Callable[[int], int]) -> None:
         self._finished = finished

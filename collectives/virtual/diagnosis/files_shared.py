@@ -1,12 +1,11 @@
 """Files that ranks share: written by several of them, or read before whoever writes them has said so.
 
-A file is followed that the user's code opens itself, or gives to ``torch.save``.  It is noticed where
-several ranks of one node, or all ranks, open it to write it anew.  And it is noticed where a rank reads
-what another has written, and no call leads from the writing to the reading: ranks learn of each other by
-collectives, messages and keys of the store.  For that each rank has a vector clock (Mattern, "Virtual time
-and global states of distributed systems", 1989), from the first writing on.  A collective, whichever it
-is, counts as one that all its members have waited for; so what is noticed is certain, and not all of it
-is.
+A file is followed that the user's code opens itself, or gives to ``torch.save``.  It is noticed where several
+ranks of one node, or all ranks, open it to write it anew.  And it is noticed where a rank reads what another
+has written, and no call leads from the writing to the reading: ranks learn of each other by collectives,
+messages and keys of the store.  For that each rank has a vector clock (Mattern, "Virtual time and global
+states of distributed systems", 1989) of the writings of each, from the first on.  A collective, whichever it
+is, counts as one that all its members have waited for; so what is noticed is certain, and not all of it is.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from collectives.virtual.diagnosis.places import current_place, is_users
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.store import VirtualStore
+from collectives.virtual.streams.happens_before import Clock, join
 from sim.cluster import RankThread, current_rank_thread
 
 _serialization: Any = torch.serialization
@@ -38,9 +38,6 @@ _ON_THE_WAY = (pathlib.__file__, _serialization.__file__)
 _MAX_BROUGHT = 4096
 """Of how many calls it is kept what they bring; of older ones ranks have long taken it."""
 _NO_FILES = ("/dev/", "/proc/")
-
-Clock = dict[int, int]
-"""Of each rank, how many of its writings are known."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +50,7 @@ class _Written:
 
 
 class FilesShared:
-    """Follows the files that the ranks of one run open; a `CallCheck`.
-
-    Args:
-        ranks_per_node: how many ranks share the files of a node.
-        num_ranks: of the run.
-    """
+    """Follows the files that the ranks of one run open; a `CallCheck`."""
 
     def __init__(self, ranks_per_node: int, num_ranks: int) -> None:
         self._ranks_per_node = ranks_per_node
@@ -174,19 +166,14 @@ class FilesShared:
     def _bring(self, key: Hashable) -> None:
         rank_thread = current_rank_thread()
         if rank_thread is not None and self._written:
-            _merge(self._brought.setdefault(key, {}), self._clocks[rank_thread.rank])
+            join(self._brought.setdefault(key, {}), self._clocks[rank_thread.rank])
             if len(self._brought) > _MAX_BROUGHT:
                 del self._brought[next(iter(self._brought))]
 
     def _learn(self, key: Hashable) -> None:
         rank_thread = current_rank_thread()
         if rank_thread is not None and key in self._brought:
-            _merge(self._clocks[rank_thread.rank], self._brought[key])
-
-
-def _merge(clock: Clock, other: Clock) -> None:
-    for rank, number in other.items():
-        clock[rank] = max(clock.get(rank, 0), number)
+            join(self._clocks[rank_thread.rank], self._brought[key])
 
 
 def _is_opened_by_user() -> bool:

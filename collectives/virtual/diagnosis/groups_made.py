@@ -1,21 +1,29 @@
-"""Groups made: process groups that ranks make in different orders, or that only some of them make.
+"""Mistakes with process groups: made in different orders, or called by two threads that nothing orders.
 
 ``new_group`` is a call of all ranks, as torch names groups by their number.  Ranks that make others at the
 same place hang, or meet in a group under a name that is another's.
+
+Ranks match calls of a group by their order, so threads that call it at once may match otherwise on each rank;
+NCCL's communicators may not be used by two threads at all (NCCL user guide, "Thread Safety").  A run takes
+one order of the threads, always the same.  Calls are compared by happens-before
+(`collectives.virtual.isolation.turns`).
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import torch
 
 from collectives.execution.blame import spell_ranks
 from collectives.virtual.diagnosis.places import current_place
+from collectives.virtual.diagnosis.watched_calls import WatchedCall
 from collectives.virtual.isolation.patching import replaced
+from collectives.virtual.isolation.turns import OwnThread, OwnThreads
+from collectives.virtual.notices import Findings
 from sim.cluster import current_rank_thread
 
 _c10d: Any = torch.distributed.distributed_c10d
@@ -62,3 +70,36 @@ class GroupsMade:
 
 def _spell(members: tuple[int, ...] | None) -> str:
     return "all ranks" if members is None else spell_ranks(members)
+
+
+class ThreadsOfGroups:
+    """Compares the calls of the threads of each rank of one run."""
+
+    def __init__(self) -> None:
+        self._last: defaultdict[Hashable, dict[OwnThread, tuple[int, str]]] = defaultdict(dict)
+        self._found = Findings()
+
+    def mistakes(self) -> Iterator[str]:
+        """Yield what was found, with the ranks that did it."""
+        return self._found.texts()
+
+    def began(self, call: WatchedCall) -> None:
+        """Compare *call* with the last ones that other threads of the rank have made of its group."""
+        rank = call.rank_thread.rank
+        threads: OwnThreads | None = call.rank_thread.cluster.shared.get(OwnThreads, {}).get(rank)
+        here = None if threads is None else threads.running
+        if here is None:
+            return
+        last = self._last[rank, call.key, call.device_type("")]
+        for other, (count, says) in last.items():
+            if other is not here and not here.comes_after(other, count):
+                what = (
+                    f"one thread calls {call.operation} of a group here and another {says}, and nothing says "
+                    "which comes first, so ranks may match them otherwise; let one wait for the other, or "
+                    "give each a group of its own"
+                )
+                self._found.add(rank, call.place, what)
+                break
+        for other in [other for other, (count, _) in last.items() if here.comes_after(other, count)]:
+            del last[other]  # who comes after this call comes after that one, too
+        last[here] = here.count, f"{call.operation} at {call.place}"

@@ -21,7 +21,6 @@ from typing import Any
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from collectives.execution.blame import spell_ranks
 from collectives.virtual.diagnosis.accesses import (
     Access,
     Place,
@@ -35,6 +34,7 @@ from collectives.virtual.diagnosis.watched_calls import CallListeners, WatchedCa
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.memory.held_storage import HeldStorage
 from collectives.virtual.memory.tracker import Memory
+from collectives.virtual.notices import Findings
 from collectives.virtual.streams.gpu import Gpu
 from collectives.virtual.streams.happens_before import HOST, Clock, HappensBefore
 from sim.cluster import RankThread, current_rank_thread
@@ -72,20 +72,16 @@ class _Uses:
 
 
 class Races:
-    """Finds the races of the ranks of one run.
-
-    Attributes:
-        texts: what was found, one a race.
-    """
+    """Finds the races of the ranks of one run."""
 
     def __init__(self) -> None:
-        self._found: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+        self._found = Findings()
         self._of_rank: dict[int, RankAccesses] = {}
 
     @property
     def texts(self) -> tuple[str, ...]:
         """What was found, one a race, with the ranks that it is on."""
-        return tuple(f"{place}: {spell_ranks(ranks)}: {what}" for (place, what), ranks in self._found.items())
+        return tuple(self._found.texts())
 
     @property
     def text(self) -> str:
@@ -115,7 +111,7 @@ class Races:
 
     def note(self, rank: int, place: str, what: str) -> None:
         """Note a race."""
-        self._found[place, what].add(rank)
+        self._found.add(rank, place, what)
 
     def _begins(self, rank_thread: RankThread, group: object, operation: str) -> None:
         own = self._of_rank.get(rank_thread.rank)

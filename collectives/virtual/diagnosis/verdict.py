@@ -18,11 +18,7 @@ from sim.units import format_time
 
 
 class Diagnosis:
-    """What can be said of the ranks of a cluster beyond what the cluster knows.
-
-    Args:
-        cluster: whose ranks run torch.
-    """
+    """What can be said of the ranks of a cluster beyond what the cluster knows."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

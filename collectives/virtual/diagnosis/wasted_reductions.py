@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from collectives.execution.blame import spell_ranks
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
+from collectives.virtual.notices import Findings
 from sim.cluster import current_rank_thread
 
 _IN_A_ROW = 2
@@ -39,7 +39,7 @@ class WastedReductions:
 
     def __init__(self) -> None:
         self._buckets: defaultdict[int, dict[tuple[int, int], _Bucket]] = defaultdict(dict)
-        self._found: defaultdict[str, set[int]] = defaultdict(set)
+        self._found = Findings()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -52,9 +52,7 @@ class WastedReductions:
 
     def mistakes(self) -> Iterator[str]:
         """Yield what was found, with the ranks that did it."""
-        for text, ranks in self._found.items():
-            place, _, rest = text.partition(": ")
-            yield f"{place}: {spell_ranks(ranks)}: {rest}"
+        return self._found.texts()
 
     def began(self, call: WatchedCall) -> None:
         """Count *call*, if it reduces a bucket in a backward pass."""
@@ -80,10 +78,12 @@ class WastedReductions:
             bucket.in_a_row = bucket.in_a_row + 1 if times > 1 and times == bucket.times else int(times > 1)
             bucket.times, bucket.passes = times, 0
             if bucket.in_a_row >= _IN_A_ROW:
-                self._found[
-                    f"{bucket.place}: DDP averages gradients {times} times for each step of the optimizer; "
-                    "put all backward passes but the last into no_sync()"
-                ].add(rank_thread.rank)
+                self._found.add(
+                    rank_thread.rank,
+                    bucket.place,
+                    f"DDP averages gradients {times} times for each step of the optimizer; put all backward "
+                    "passes but the last into no_sync()",
+                )
 
     def _stepped(self, *_: Any) -> None:
         """Forget the passes of the step that the rank has taken."""

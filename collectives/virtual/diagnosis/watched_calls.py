@@ -28,7 +28,7 @@ from collectives.virtual.diagnosis.places import is_users, place_above
 from collectives.virtual.isolation.patching import Replacement, replaced
 from sim.cluster import RankThread, current_rank_thread
 
-_GIVEN_SECOND = (
+GIVEN_SECOND = (
     "allgather",
     "gather",
     "scatter",
@@ -142,7 +142,7 @@ def calls_watched(listeners: CallListeners) -> Iterator[None]:
     """Tell *listeners* of the calls of all rank threads while the body runs."""
     inside: set[int] = set()
     replacements: list[Replacement] = []
-    for name in (*_GIVEN_SECOND, *_IN_PLACE, *_ROOTED, "send", "barrier"):
+    for name in (*GIVEN_SECOND, *_IN_PLACE, *_ROOTED, "send", "barrier"):
         original = getattr(TestbedProcessGroup, name)
         replacements.append((TestbedProcessGroup, name, _watched(name, original, listeners, inside)))
     wait, end_coalescing = CollectiveWork.wait, TestbedProcessGroup._end_coalescing
@@ -222,7 +222,7 @@ def _tensors_of(
     name: str, group: TestbedProcessGroup, args: Sequence[Any]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Return the tensors that a call reads, and those that it writes."""
-    if name in _GIVEN_SECOND:
+    if name in GIVEN_SECOND:
         return list(tensors_in(args[1])), list(tensors_in(args[0]))
     tensors = list(tensors_in(args[0] if args else ()))
     if name in _ROOTED:

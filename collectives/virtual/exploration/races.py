@@ -41,11 +41,7 @@ def races(turns: Sequence[Turn], patience: int) -> Iterator[Race]:
 
 
 class _Causes:
-    """What comes before what in one run; sets of turns are the bits of ints.
-
-    Attributes:
-        before: of each turn, all that come before it.
-    """
+    """What comes before what in one run; sets of turns are the bits of ints."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         self.before: list[int] = []

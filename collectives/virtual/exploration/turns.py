@@ -115,7 +115,7 @@ class Relation(Enum):
 def relation(earlier: Touched, later: Touched) -> Relation:
     """Return how *later* depends on *earlier*, a touch of the same thing by another rank in the same run."""
     kinds = {earlier.how, later.how}
-    if Touch.AWAIT in kinds or (len(kinds) == 1 and Touch.WRITE not in kinds):
+    if _never_matter(kinds):
         return Relation.NONE
     if Touch.WRITE in kinds:
         return Relation.RACE
@@ -133,6 +133,9 @@ def hinders(done: Iterable[Touched], put_off: Iterable[Touched]) -> bool:
 
 def _may_hinder(done: Touched, put_off: Touched) -> bool:
     kinds = {done.how, put_off.how}
-    if Touch.AWAIT in kinds or (len(kinds) == 1 and Touch.WRITE not in kinds):
-        return False
-    return Touch.WRITE in kinds or done.completes
+    return not _never_matter(kinds) and (Touch.WRITE in kinds or done.completes)
+
+
+def _never_matter(kinds: set[Touch]) -> bool:
+    """Return whether nobody can know the order of two touches of these kinds."""
+    return Touch.AWAIT in kinds or (len(kinds) == 1 and Touch.WRITE not in kinds)

@@ -91,56 +91,46 @@ class SlowStore:
 
 
 @dataclass(frozen=True)
-class FailingCode:
-    """An exception that is raised on a rank when it has finished so many iterations.
+class _AfterIterations:
+    """Something that happens when so many iterations are finished.
 
     Attributes:
         rank: its place.
         iteration: after so many iterations, at least 1.
-        where: ``rank``: where its optimizer has stepped; ``hook``: in a hook of the backward pass that
-            follows, of the first module that is called.
     """
 
     rank: int
     iteration: int = 1
-    where: Where = "rank"
 
     def __post_init__(self) -> None:
         _check_iteration(self, self.iteration)
+
+
+@dataclass(frozen=True)
+class FailingCode(_AfterIterations):
+    """An exception that is raised on a rank when it has finished so many iterations.
+
+    Attributes:
+        where: ``rank``: where its optimizer has stepped; ``hook``: in a hook of the backward pass that
+            follows, of the first module that is called.
+    """
+
+    where: Where = "rank"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.where not in get_args(Where):
             raise ConditionError(f"{self}: where: expected rank or hook, got {self.where!r}")
 
 
 @dataclass(frozen=True)
-class AbortedGroup:
-    """A rank that aborts all its process groups when it has finished so many iterations.
-
-    Attributes:
-        rank: its place.
-        iteration: after so many iterations, at least 1.
-    """
-
-    rank: int
-    iteration: int = 1
-
-    def __post_init__(self) -> None:
-        _check_iteration(self, self.iteration)
+class AbortedGroup(_AfterIterations):
+    """A rank that aborts all its process groups when it has finished so many iterations."""
 
 
 @dataclass(frozen=True)
-class CrossedGroups:
-    """After so many iterations all ranks make two groups and reduce in each; one rank, in the other order.
-
-    Attributes:
-        rank: the one that has them crossed.
-        iteration: after so many iterations, at least 1.
-    """
-
-    rank: int
-    iteration: int = 1
-
-    def __post_init__(self) -> None:
-        _check_iteration(self, self.iteration)
+class CrossedGroups(_AfterIterations):
+    """After so many iterations all ranks make two groups and reduce in each; *rank*, in the other order."""
 
 
 @dataclass(frozen=True)

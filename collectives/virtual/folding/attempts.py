@@ -31,11 +31,7 @@ from sim.trace import Trace
 
 
 class Withheld:
-    """Output of the ranks of one attempt.
-
-    Args:
-        streams: returns the standard output and error of a rank; None: all share the process's.
-    """
+    """Output of the ranks of one attempt."""
 
     def __init__(self, streams: Callable[[int], Streams] | None) -> None:
         self._streams = streams
@@ -86,17 +82,7 @@ SMALL_RUN = 30_000
 
 
 class Attempt:
-    """One attempt.
-
-    Args:
-        folding: of the run; None: no rank is folded.
-        streams: returns the standard output and error of a rank; None: all share the process's.
-        unfolds: the attempt does not count if it turns out to be small.
-
-    Attributes:
-        classes: of ranks that are taken to do the same.
-        streams: what ranks are to write to.
-    """
+    """One attempt."""
 
     def __init__(
         self, folding: Folding | None, streams: Callable[[int], Streams] | None, unfolds: bool = False

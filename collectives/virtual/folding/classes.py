@@ -62,11 +62,6 @@ class Division(Protocol):
 class RankClass:
     """Ranks that are taken to do the same.
 
-    Args:
-        ranks: in order, at least one.
-        probes: those that have a thread beside the first until they are known to do the same.
-        compared: all that are compared with the first, in this attempt or an earlier one.
-
     Attributes:
         ranks: in order.
         first: the one that speaks for the others.
@@ -101,10 +96,6 @@ class RankClass:
 
 class Classes:
     """Classes of the ranks of one run; ranks in none are by themselves.
-
-    Args:
-        folded: the classes.
-        ranks_per_node: of the topology.
 
     Attributes:
         folded: the classes.
@@ -173,12 +164,7 @@ class Classes:
             self.divisions[division, partition] = None
 
     def part_of(self, rank: int, after: int = 0) -> tuple[Hashable, ...]:
-        """Return the parts that *rank* has of all that was divided unequally, to tell ranks apart.
-
-        Args:
-            rank: whose.
-            after: so many divisions, which are left out.
-        """
+        """Return the parts that *rank* has of all that was divided unequally, to tell ranks apart."""
         return tuple(
             division.part(partition.number_of[rank])
             for division, known in islice(self.divisions, after, None)

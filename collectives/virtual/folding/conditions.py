@@ -87,14 +87,7 @@ def users_files(fn_or_script: object) -> tuple[Path, ...]:
 def unmet(
     paths: Iterable[Path], classes: Iterable[RankClass], num_ranks: int, ranks_per_node: int
 ) -> Iterator[str]:
-    """Yield conditions that some rank may meet, or not, as no rank does that was compared with it.
-
-    Args:
-        paths: files of the user's code.
-        classes: of the ranks.
-        num_ranks: of the run.
-        ranks_per_node: of the topology.
-    """
+    """Yield conditions that some rank may meet, or not, as no rank does that was compared with it."""
     ranks = np.arange(num_ranks)
     facts: dict[str, Numbers] = {
         "rank": ranks,
@@ -136,12 +129,7 @@ def _tests(tree: ast.AST) -> Iterator[ast.expr]:
 
 
 class _File:
-    """What is known of the names of one file, whatever the scope.
-
-    Args:
-        tree: its code.
-        facts: numbers that ranks have.
-    """
+    """What is known of the names of one file, whatever the scope."""
 
     def __init__(self, tree: ast.AST, facts: Mapping[str, Numbers]) -> None:
         self._facts = facts

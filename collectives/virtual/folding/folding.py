@@ -32,11 +32,6 @@ MAX_ATTEMPTS = 40
 class Folding:
     """Classes of the ranks of one run, over its attempts.
 
-    Args:
-        num_ranks: of the run.
-        alone: ranks that are by themselves.
-        ranks_per_node: of the topology.
-
     Attributes:
         known: signatures of ranks from the attempts so far.
         reasons: why the run began anew, each time.
@@ -71,10 +66,6 @@ class Folding:
 
     def split(self, differ: MembersDiffer, classes: Classes) -> None:
         """Split the class of which members differ, for the next attempt.
-
-        Args:
-            differ: what the last attempt has found.
-            classes: of that attempt.
 
         Raises:
             NotSupportedError: too many attempts have been made.

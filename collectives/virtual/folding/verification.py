@@ -41,14 +41,7 @@ SMALL = 4096
 
 
 class Verification:
-    """Compares members of the classes of one attempt.
-
-    Args:
-        cluster: on which they run.
-        classes: the classes.
-        known: signatures of ranks from earlier attempts, which get those of this one.
-        on_settled: called when nothing is left to compare.
-    """
+    """Compares members of the classes of one attempt."""
 
     def __init__(
         self,

@@ -6,10 +6,7 @@ its rank what the device would take: kernels on streams (`collectives.virtual.st
 
     virtual_cuda       the GPUs of one run, and which ranks have them (open first)
     installation       what is switched on for them, and put back at the end
-    triggers           what brings them in when a script asks
-    instant            a GPU without a model, on which nothing takes time
     instant_execution  operations on it: results by values alone, and where kernels' processor time counts
-    likeness           virtual tensors as large as those of the CPU
     results            what ranks leave after the run
     dispatch_mode      hands each operation of a rank's thread to who carries it out
     charged_execution  operations on a GPU that is modelled: result, value and cost
@@ -27,9 +24,9 @@ its rank what the device would take: kernels on streams (`collectives.virtual.st
     shapes             results without data, and what is kept of them
     attention          scaled_dot_product_attention, by the fused kernels that CUDA would take
     flexible_attention compiled flex_attention, by the blocks of its mask
-    accelerator        the devices of one rank, as torch.cuda tells of them
+    accelerator        the devices of one rank, as torch.cuda tells of them; a GPU without a model
     device_random      the generator of a device
-    functions          torch.cuda and torch.accelerator on rank threads
+    functions          torch.cuda and torch.accelerator on rank threads, and what brings devices in
     replacements       attributes of torch that look at a device's memory, or at the build
     native             what C++ asks for: a device guard and hooks of CUDA
 """

@@ -29,11 +29,7 @@ def replacements() -> Iterator[Replacement]:
 
 
 class _Version(ModuleType):
-    """What stands for ``torch.version``.
-
-    Args:
-        original: that.
-    """
+    """What stands for ``torch.version``."""
 
     def __init__(self, original: ModuleType) -> None:
         super().__init__(original.__name__, original.__doc__)

@@ -14,7 +14,7 @@ in a run without data.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
@@ -22,26 +22,28 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from collectives.virtual.computation.compiled import Fusing
 from collectives.virtual.computation.cuda.attention import AttentionShape
-from collectives.virtual.computation.cuda.launch import KernelLaunch
 from collectives.virtual.computation.launches import Launches, allows_tf32
 from collectives.virtual.computation.on_streams import OnStreams
+from collectives.virtual.computation.operations import (
+    Operation,
+    first_tensor,
+    is_mask,
+    operation_of,
+    waits_for_data,
+)
 from collectives.virtual.computation.passes import current_pass
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.gpu import data_dependent
 from collectives.virtual.gpu.computing import compute
 from collectives.virtual.gpu.cpu_kernels import on_cpu
 from collectives.virtual.gpu.flexible_attention import carried_out, is_flexible_attention
-from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
-from collectives.virtual.gpu.likeness import Likeness
 from collectives.virtual.gpu.routing import Router
 from collectives.virtual.gpu.rules import LARGE, LARGE_OBJECTS, RULES
-from collectives.virtual.gpu.shapes import Key, Known, Shapes
+from collectives.virtual.gpu.shapes import Key, Known, Likeness, Shapes
 from collectives.virtual.gpu.values import (
     UnknownValueError,
     fake_tensors,
-    first_tensor,
     set_value,
     value_of,
     with_values,
@@ -55,22 +57,7 @@ _aten = torch.ops.aten
 
 
 class ChargedExecution:
-    """Carries out operations of a rank on virtual CUDA tensors, at the cost that a model of a GPU tells.
-
-    Args:
-        gpu: of the rank.
-        costs: of operations.
-        totals: are added up.
-        has_data: whether values are computed.
-        notices: of the run.
-        known_shapes: of calls that have been made before, which ranks of a run keep together.
-        memory: of the device.
-        router: is told of every ``topk``; None: nobody asks.
-
-    Attributes:
-        fake: makes results without data.
-        born: called with each new tensor of the device, and the operation that made it.
-    """
+    """Carries out operations of a rank on virtual CUDA tensors, at the cost that a model of a GPU tells."""
 
     def __init__(
         self,
@@ -85,8 +72,7 @@ class ChargedExecution:
     ) -> None:
         self.gpu = gpu
         self.costs = costs
-        self._fusing = Fusing(gpu, costs, totals)
-        self._standing_in = OnStreams(gpu, costs, totals)
+        self._on_stream = OnStreams(gpu, costs, totals)
         self.totals = totals
         self.has_data = has_data
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
@@ -132,7 +118,7 @@ class ChargedExecution:
     def _charge_host(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Charge an operation on tensors of the CPU: to the host, or to the device for which they stand."""
         if self.stands_in:
-            self._standing_in.charge(func, args, kwargs, result, current_pass())
+            self._on_stream.charge(func, args, kwargs, result, current_pass())
             return
         duration_ps = self.costs.host_ps(func, args, kwargs, result)
         if duration_ps:
@@ -145,7 +131,7 @@ class ChargedExecution:
 
     def higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operator that takes functions as one kernel; NotImplemented if it is none."""
-        if self._fusing.pads and not self._on_values and is_flexible_attention(func):
+        if self._on_stream.fusing.pads and not self._on_values and is_flexible_attention(func):
             return carried_out(self, func, args, kwargs)
         return NotImplemented
 
@@ -165,7 +151,7 @@ class ChargedExecution:
         self, name: str, query: Tensor, shape: AttentionShape, flops: int, nbytes: int, part: str
     ) -> None:
         """Launch the kernel of attention with a mask of blocks."""
-        self._issue((self.costs.block_masked(name, query, shape, flops, nbytes),), part)
+        self._on_stream.issue((self.costs.block_masked(name, query, shape, flops, nbytes),), part)
 
     def note_unmodelled(self, name: str) -> None:
         """Note a call of an operator whose cost is not known."""
@@ -173,7 +159,7 @@ class ChargedExecution:
 
     # ---------------------------------------------------------------- on the device
 
-    def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def on_device(self, known: Operation, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation with virtual tensors among its arguments or results, by its rule if any."""
         if self._on_values:
             return on_cpu(func, with_values(args), with_values(kwargs))
@@ -184,9 +170,9 @@ class ChargedExecution:
                 return result
         return self.as_any_other(known, func, types, args, kwargs)
 
-    def as_any_other(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def as_any_other(self, known: Operation, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation that has no rule of its own, or whose rule leaves it alone."""
-        if known.depends_on_data and (not known.selects or _has_masks(args)):
+        if known.depends_on_data and waits_for_data(known, args):
             return self._depending(func, args, kwargs)
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
@@ -195,7 +181,7 @@ class ChargedExecution:
             options = {**kwargs, "generator": None}
         shaped, call = self._shapes.of(func, types, args, options)
         shaped = compute(known, func, args, kwargs, shaped, self.has_data)
-        if known.selects and _has_masks(args):
+        if known.indexes and waits_for_data(known, args):
             self.gpu.host_wait(self.gpu.current, func.overloadpacket.__name__)
         self._charge(known, call, func, args, kwargs, shaped)
         return self._plain(shaped) if self.has_data and not (known.is_view or known.mutates) else shaped
@@ -209,7 +195,7 @@ class ChargedExecution:
         return result
 
     def _charge(
-        self, known: Knowledge, call: Known | None, func: Any, args: Any, kwargs: Any, result: Any
+        self, known: Operation, call: Known | None, func: Any, args: Any, kwargs: Any, result: Any
     ) -> None:
         """Let the rank pay for an operation, and note what it has allocated."""
         tensor = result if type(result) is FakeTensor else first_tensor((result, args))
@@ -219,35 +205,29 @@ class ChargedExecution:
         if device.type == "cuda":
             for new in fake_tensors(result if isinstance(result, (list, tuple)) else (result,)):
                 self.bear(new, func)
-            if not known.is_free:
+            if not known.free:
                 self._launch(known, func, args, kwargs, result, call)
         elif not tensor.is_meta:
             self._charge_host(func, args, kwargs, result)
 
     def _launch(
-        self, known: Knowledge, func: Any, args: Any, kwargs: Any, result: Any, call: Known | None
+        self, known: Operation, func: Any, args: Any, kwargs: Any, result: Any, call: Known | None
     ) -> None:
         """Launch the kernels of an operation on the current stream."""
         part = current_pass()
-        if self._fusing.takes(func, args, kwargs, result, part):
+        if self._on_stream.fusing.takes(func, args, kwargs, result, part):
             return
-        pads = known.computes and self._fusing.pads
-        terms = known.computes and allows_tf32(known.convolves), pads
+        computes = known.formula is not None
+        pads = computes and self._on_stream.fusing.pads
+        terms = computes and allows_tf32(known.convolves), pads
         if call is not None and call.launches is not None and call.terms == terms:
             launches = call.launches
         else:
             launches = self.costs.of(func, args, kwargs, result, pads)
             if call is not None:
                 call.launches, call.terms = launches, terms
-        self._issue(launches, part)
-
-    def _issue(self, launches: Sequence[KernelLaunch], part: str) -> None:
-        gpu, totals = self.gpu, self.totals
         if launches:
-            gpu.part = part
-        for launch in launches:
-            gpu.launch(launch.name, launch.duration_ps)
-            totals.add(launch.flops, launch.nbytes, launch.dtype, part, launch.unmodelled)
+            self._on_stream.issue(launches, part)
 
     def transfer(self, nbytes: int, direction: str, waits: bool) -> None:
         """Charge a transfer between host and device, in words such as ``HtoD``; *waits*: the host does."""
@@ -281,7 +261,7 @@ class ChargedExecution:
             else:
                 data_dependent.refuse(f"{func.overloadpacket.__name__}, whose result")
         if tensor.device.type == "cuda":
-            self._launch(knowledge_of(func), func, args, kwargs, result, None)
+            self._launch(operation_of(func), func, args, kwargs, result, None)
             self.gpu.host_wait(self.gpu.current, func.overloadpacket.__name__)
         return result
 
@@ -289,7 +269,7 @@ class ChargedExecution:
         """Return *indices* with the places at which masks are true in their stead; None: one is not known."""
         places: list[Any] = []
         for index in indices:
-            if not isinstance(index, Tensor) or index.dtype not in _MASKS:
+            if not is_mask(index):
                 places.append(index)
             elif (mask := value_of(index)) is None:
                 return None
@@ -313,9 +293,6 @@ class ChargedExecution:
         return computed
 
 
-_MASKS = (torch.bool, torch.uint8)
-
-
 def _is_on_meta(result: Any, args: Any) -> bool:
     """Return whether a call moves nothing, as it is about shapes only."""
     tensor = first_tensor((result, args))
@@ -334,8 +311,3 @@ def _makes_large(args: Any, kwargs: Any) -> bool:
         if isinstance(value, (list, tuple)):
             return all(isinstance(size, int) for size in value) and prod(value) > largest
     return False
-
-
-def _has_masks(args: Any) -> bool:
-    """Return whether an operation selects elements by truth values."""
-    return any(isinstance(index, Tensor) and index.dtype in _MASKS for index in args[1])

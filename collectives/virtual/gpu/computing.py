@@ -10,14 +10,13 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from collectives.errors import NotSupportedError
+from collectives.virtual.computation.operations import Operation, first_tensor, operation_of
 from collectives.virtual.gpu.accelerator import CudaDevices, known_integers
 from collectives.virtual.gpu.cpu_kernels import on_cpu
-from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
 from collectives.virtual.gpu.shapes import forget_kind
 from collectives.virtual.gpu.values import (
     UnknownValueError,
     fake_tensors,
-    first_tensor,
     forget,
     is_plain,
     is_small,
@@ -30,7 +29,7 @@ _copy = torch.ops.aten.copy_.default
 
 
 def compute(
-    known: Knowledge,
+    known: Operation,
     func: Any,
     args: Any,
     kwargs: Any,
@@ -41,15 +40,6 @@ def compute(
     """Return the results of an operation with their values, where those of its arguments are known.
 
     Those of one in place are the script's own arguments.
-
-    Args:
-        known: of the overload.
-        func: the overload.
-        args: of the call.
-        kwargs: of the call, too.
-        shaped: its results, without data.
-        has_data: whether large values are computed.
-        by: gives the values; None: `value_on_cpu`.
     """
     if known.draws and not has_data and kwargs.get("generator") is None:
         _note_draw()
@@ -74,7 +64,7 @@ def compute(
     return shaped
 
 
-def value_on_cpu(known: Knowledge, func: Any, values: Any, options: Any) -> Any:
+def value_on_cpu(known: Operation, func: Any, values: Any, options: Any) -> Any:
     """Return what an operation gives for tensors of the CPU, and let a graph capture it, if one does."""
     devices = CudaDevices.here()
     if devices is None or devices.gpu.graph is None:
@@ -82,7 +72,7 @@ def value_on_cpu(known: Knowledge, func: Any, values: Any, options: Any) -> Any:
     return devices.gpu.graph.compute(known, func, values, options)
 
 
-def carry_out(known: Knowledge, func: Any, values: Any, options: Any) -> Any:
+def carry_out(known: Operation, func: Any, values: Any, options: Any) -> Any:
     """Return what an operation gives for tensors of the CPU; it draws from the device's generator."""
     devices = CudaDevices.here() if known.draws and options.get("generator") is None else None
     if devices is None:
@@ -150,5 +140,5 @@ def _laid_out(value: Tensor, shaped: FakeTensor, is_view: bool) -> Tensor:
     if is_view or (value.dtype is shaped.dtype and value.stride() == shaped.stride()):
         return value
     laid_out = torch.empty_strided(shaped.shape, shaped.stride(), dtype=shaped.dtype)
-    copied: Tensor = value_on_cpu(knowledge_of(_copy), _copy, (laid_out, value), {})
+    copied: Tensor = value_on_cpu(operation_of(_copy), _copy, (laid_out, value), {})
     return copied

@@ -36,11 +36,6 @@ def is_pinned(tensor: Tensor) -> bool:
     return base is not None and bool(getattr(base, _PINNED, False))
 
 
-def nbytes_of(tensor: Tensor) -> int:
-    """Return the bytes of the elements of *tensor*."""
-    return tensor.numel() * tensor.element_size()
-
-
 def is_non_blocking(func: Any, args: Any, kwargs: Any) -> bool:
     """Return whether a call of ``_to_copy`` or ``copy_`` has said ``non_blocking``."""
     if func is torch.ops.aten.copy_.default and len(args) > 2:
@@ -49,14 +44,7 @@ def is_non_blocking(func: Any, args: Any, kwargs: Any) -> bool:
 
 
 def on_host(func: Any, args: Any, kwargs: Any, carry_out: Callable[[Any, Any, Any], Any]) -> Any:
-    """Return what an operation on tensors of the CPU gives, with pinned memory where it asks for that.
-
-    Args:
-        func: the overload.
-        args: of the call.
-        kwargs: of the call, too.
-        carry_out: returns what a call gives that asks for none.
-    """
+    """Return what an operation on tensors of the CPU gives, with pinned memory where it asks for that."""
     if kwargs.get("pin_memory"):
         return mark_pinned(carry_out(func, args, {**kwargs, "pin_memory": False}))
     if func is torch.ops.aten.is_pinned.default:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from collectives.errors import NotSupportedError
+from collectives.virtual.computation.operations import tensors_in
 from collectives.virtual.gpu import recurrent_cells
 from collectives.virtual.gpu.stock import cuda_only
 
@@ -203,30 +204,14 @@ _MIXED = (
 def in_one_type(func: Any, args: Any, kwargs: Any) -> Any:
     """Return what *func* gives for arguments of one floating point type; NotImplemented if CUDA needs one.
 
-    Args:
-        func: an overload.
-        args: tensors of the CPU, and others.
-        kwargs: of the call, too.
-
     Raises:
         RuntimeError: the CPU refuses the call whatever its types are.
     """
     if func not in _MIXED:
         return NotImplemented
-    dtypes = {tensor.dtype for tensor in _tensors((args, kwargs))}
+    dtypes = {tensor.dtype for tensor in tensors_in((args, kwargs))}
     exact = torch.float64 if torch.float64 in dtypes else torch.float32
     return func(*_in(exact, args), **_in(exact, kwargs))
-
-
-def _tensors(values: Any) -> list[Tensor]:
-    """Return the tensors among *values*, and in lists among them."""
-    if isinstance(values, Tensor):
-        return [values]
-    if isinstance(values, Mapping):
-        values = values.values()
-    elif not isinstance(values, (list, tuple)):
-        return []
-    return [tensor for value in values for tensor in _tensors(value)]
 
 
 def _in(dtype: torch.dtype, values: Any) -> Any:

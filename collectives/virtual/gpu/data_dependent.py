@@ -6,21 +6,31 @@ an index, and results whose size depends on data are refused with the line.  Wha
 unknown there but for numbers with a NaN; only in a tensor that has been made before, integers are 0.
 
 Operations on sparse tensors, which torch's FakeTensors do not bear, are refused by name.
+
+``torch.cond`` carries out the branch that the data says, as any other code.  Torch alone would trace both
+with its compiler, which keeps what it has compiled for the process and does not look below modes; so the
+other branch is neither run nor compared.  Gradients of what only that branch uses are None; torch's are
+zeros.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
 from torch.utils._pytree import tree_leaves
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.gpu.values import value_of
+from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.notices import Notices
 
 NO_NUMBERS = "without data numbers read from the device are NaN"
@@ -110,3 +120,37 @@ def refuse_if_sparse(func: Any, args: Any, kwargs: Any, error: Exception) -> Non
             f"{func} does not go with sparse tensors on virtual CUDA devices ({said}); keep them on the CPU, "
             "or take dense ones, such as the gradients of nn.Embedding(sparse=False)"
         ) from None
+
+
+def branches_of_torch(is_rank: Callable[[], bool]) -> AbstractContextManager[None]:
+    """Return a context in which ``torch.cond`` takes branches on ranks."""
+    original = torch.cond
+
+    @functools.wraps(original)
+    def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
+        if not isinstance(pred, Tensor) or not is_rank() or torch.compiler.is_compiling():
+            return original(pred, true_fn, false_fn, operands)
+        _check(pred, true_fn, false_fn, operands)
+        if isinstance(pred, FakeTensor) and value_of(pred) is None:
+            refuse("the branch that torch.cond takes")
+        return true_fn(*operands) if pred else false_fn(*operands)
+
+    return replaced([(torch, "cond", cond)])
+
+
+def _check(pred: Tensor, true_fn: Any, false_fn: Any, operands: Any) -> None:
+    """Check arguments as torch does.
+
+    Raises:
+        RuntimeError: torch would refuse them.
+    """
+    if pred.numel() != 1:
+        raise RuntimeError(f"Expected pred to be bool or single-element tensor, but got {pred}.")
+    if not callable(true_fn) or not callable(false_fn):
+        raise RuntimeError("Expect both branches to be callable.")
+    are_tensors = pytree.tree_all(lambda leaf: isinstance(leaf, Tensor), operands)
+    if not isinstance(operands, (tuple, list)) or not are_tensors:
+        raise RuntimeError(
+            "Expect operands to be a tuple of possibly nested dict/list/tuple that only "
+            f"consists of tensor leaves, but got {operands}."
+        )

@@ -22,10 +22,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from collectives.virtual.computation.boundaries import cross
+from collectives.virtual.computation.operations import Operation, operation_of
 from collectives.virtual.gpu import copies
 from collectives.virtual.gpu.accelerator import number_of
 from collectives.virtual.gpu.data_dependent import refuse_if_sparse
-from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
+from collectives.virtual.gpu.stock.cuda_only import WHOLE
 from collectives.virtual.gpu.values import fake_tensors
 
 _DENSE = torch._C.DispatchKey.CompositeExplicitAutograd
@@ -54,7 +55,7 @@ class Execution(Protocol):
     def higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operator that takes functions as one kernel; NotImplemented if it is none."""
 
-    def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def on_device(self, known: Operation, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation with virtual tensors among its arguments or results.
 
         Devices among *kwargs* have an index where they are CUDA devices.
@@ -66,9 +67,6 @@ E = TypeVar("E", bound=Execution)
 
 class DispatchMode(TorchDispatchMode):
     """Hands each operation of a rank that has virtual CUDA tensors to who carries it out.
-
-    Args:
-        execution: of the rank.
 
     Attributes:
         execution: of the rank.
@@ -107,7 +105,7 @@ class DispatchMode(TorchDispatchMode):
                 return NotImplemented
 
         kwargs = _with_index(kwargs) if kwargs else _NO_OPTIONS
-        known = knowledge_of(func)
+        known = operation_of(func)
         stands_in = not has_fake and self.execution.stands_in
         if func.namespace == "symm_mem" and func.overloadpacket.__name__.startswith("fused_"):
             self.execution.note_composed(func)
@@ -138,9 +136,9 @@ class DispatchMode(TorchDispatchMode):
             refuse_if_sparse(func, args, kwargs, error)
             raise
 
-    def _decomposed(self, known: Knowledge, func: Any, args: Any, kwargs: Any) -> Any:
-        """Return what the operations give of which *func* is made; ``NotImplemented`` if of none."""
-        if not known.decomposes:
+    def _decomposed(self, known: Operation, func: Any, args: Any, kwargs: Any) -> Any:
+        """Return what the operations give of which *func* is made; ``NotImplemented`` if it is one kernel."""
+        if not known.decomposes or func in WHOLE:
             return NotImplemented
         with self:
             return func.decompose(*args, **kwargs)

@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from collectives.virtual.computation.operations import tensors_in
+from collectives.virtual.computation.operations import Operation, tensors_in
 from collectives.virtual.diagnosis.races import Races, RankAccesses
 from collectives.virtual.gpu import copies
 from collectives.virtual.gpu.charged_execution import ChargedExecution
-from collectives.virtual.gpu.knowledge import Knowledge
 
 _aten = torch.ops.aten
 _ANSWERS = frozenset((_aten._local_scalar_dense.default, _aten.equal.default))
@@ -44,10 +43,10 @@ class FollowedExecution(ChargedExecution):
                 self.accesses.on_host(_name(func), on_host)
         return super().on_host(func, args, kwargs)
 
-    def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def on_device(self, known: Operation, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation with virtual tensors among its arguments or results."""
         is_captured = self.gpu.graph is not None  # and so not carried out now
-        if is_captured or known.is_view or (known.is_free and func not in _ANSWERS):
+        if is_captured or known.is_view or (known.free and func not in _ANSWERS):
             return super().on_device(known, func, types, args, kwargs)
         on_device, on_host = _touched(func, args, kwargs)
         target = kwargs.get("device")

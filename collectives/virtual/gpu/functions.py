@@ -1,17 +1,26 @@
-"""Functions of ``torch.cuda`` and ``torch.accelerator`` as ranks with a GPU find them, and torch itself."""
+"""Functions of ``torch.cuda`` and ``torch.accelerator`` as ranks with a GPU find them, and what brings them.
+
+Until a rank calls one, nothing of CUDA is in place, and nothing is paid for (`triggers`).  Code of torch
+itself asks what there really is.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import torch
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.gpu import graphs
-from collectives.virtual.gpu.accelerator import CudaDevices
+from collectives.virtual.gpu.accelerator import CudaDevices, is_torch
+from collectives.virtual.isolation.patching import Replacement, class_in_place
 from collectives.virtual.memory import functions as memory
+from sim.cluster import Cluster
 
 _NOTHING = (
     "_lazy_init", "init", "ipc_collect", "seed", "seed_all", "set_sync_debug_mode", "_check_capability",
@@ -95,3 +104,31 @@ NVTX: Functions = {
     **dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), CudaDevices.nothing),
     "range": lambda own, *args, **options: contextlib.nullcontext(),
 }
+
+
+def triggers(bring: Callable[[], None]) -> Iterator[Replacement]:
+    """Yield what stands for torch's own, and calls *bring* before the call goes to what is there then."""
+    for module, functions in (
+        (torch.cuda, CUDA),
+        (torch.accelerator, ACCELERATOR),
+        (torch.cuda.nvtx, NVTX),
+    ):
+        for name in functions.keys() & vars(module).keys():
+            yield module, name, _trigger(module, name, bring)
+    for module in (torch.cuda, torch):
+        for name in ("Stream", "Event"):
+            yield module, name, _trigger(module, name, bring)
+
+
+def _trigger(module: Any, name: str, bring: Callable[[], None]) -> Any:
+    original = getattr(module, name)
+
+    def called(frame: Any, *args: Any, **options: Any) -> Any:
+        if Cluster.current() is None or CudaDevices.here() is not None or is_torch(frame):
+            return original(*args, **options)
+        bring()
+        return getattr(module, name)(*args, **options)
+
+    if inspect.isclass(original):
+        return class_in_place(original, called)
+    return functools.wraps(original)(lambda *args, **options: called(sys._getframe(1), *args, **options))

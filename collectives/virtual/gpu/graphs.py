@@ -27,11 +27,10 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from collectives.virtual.computation.operations import Operation
 from collectives.virtual.computation.totals import Totals
-from collectives.virtual.gpu.accelerator import CudaDevices
+from collectives.virtual.gpu.accelerator import CudaDevices, InstantGpu
 from collectives.virtual.gpu.computing import carry_out
-from collectives.virtual.gpu.instant import InstantGpu
-from collectives.virtual.gpu.knowledge import Knowledge
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.streams.happens_before import HappensBefore
 from collectives.virtual.streams.score import Item, Launch, Record, StreamWait
@@ -44,7 +43,7 @@ _copy = torch.ops.aten.copy_.default
 class _Computed(NamedTuple):
     """An operation on values, with the results that it is to have again."""
 
-    known: Knowledge
+    known: Operation
     func: Any
     values: Any
     options: Any
@@ -144,7 +143,7 @@ class CudaGraph:
         for optimizer in self._optimizers:
             Iterations.of(rank_thread.cluster).stepped(optimizer)
 
-    def compute(self, known: Knowledge, func: Any, values: Any, options: Any) -> Any:
+    def compute(self, known: Operation, func: Any, values: Any, options: Any) -> Any:
         """Return what an operation gives for tensors of the CPU; if captured, what it writes stays as it was.
 
         Raises:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterator
+from itertools import chain
 
-from collectives.virtual.gpu import attention
+from collectives.virtual.gpu import attention, replacements
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.native import self_test
 from collectives.virtual.gpu.native.cuda_build import cuda_is_there
-from collectives.virtual.gpu.replacements import replacements
-from collectives.virtual.gpu.stock import cuda_only, table
+from collectives.virtual.gpu.stock import cuda_only, ddp, dtensor, fully_sharded
 from collectives.virtual.isolation.patching import replaced
+
+_REPLACED = (replacements, cuda_only, ddp, dtensor, fully_sharded)
+"""What has attributes of torch that are replaced meanwhile; on other threads each is torch's own."""
 
 
 @contextlib.contextmanager
@@ -34,7 +37,7 @@ def installed() -> Iterator[None]:
         gc.freeze()  # looking through all modules for garbage takes as long as a thousand operations
     with (
         cuda_is_there(_current_index, _num_devices),
-        replaced([*replacements(), *table.replacements()]),
+        replaced([*chain(*(own.replacements() for own in _REPLACED))]),
     ):
         try:
             yield

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from collectives.virtual.computation.measured import do_not_count
+from collectives.virtual.computation.model import do_not_count
+from collectives.virtual.computation.operations import Operation
 from collectives.virtual.gpu.computing import compute, value_on_cpu
-from collectives.virtual.gpu.knowledge import Knowledge
-from collectives.virtual.gpu.likeness import Likeness
+from collectives.virtual.gpu.shapes import Likeness
 from collectives.virtual.gpu.values import fake_tensors, is_plain, set_value, value_of, with_values
 
 _aten = torch.ops.aten
@@ -30,15 +30,7 @@ _MIXES = frozenset((_aten.copy_.default, _aten._to_copy.default))
 
 
 class InstantExecution:
-    """Carries out operations of a rank on virtual CUDA tensors with data, at no time.
-
-    Args:
-        value: returns what an operation gives for tensors of the CPU.
-
-    Attributes:
-        fake: finds shapes, and says what torch refuses.
-        stands_in: False: tensors of the CPU are the host's.
-    """
+    """Carries out operations of a rank on virtual CUDA tensors with data, at no time."""
 
     stands_in = False
 
@@ -58,7 +50,7 @@ class InstantExecution:
         """Return NotImplemented: it is no matter how many kernels it takes."""
         return NotImplemented
 
-    def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def on_device(self, known: Operation, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation with virtual tensors among its arguments or results."""
         if func is _aten._pin_memory.default:
             return args[0]
@@ -77,7 +69,7 @@ class InstantExecution:
 
     def _result(
         self,
-        known: Knowledge,
+        known: Operation,
         computed: Any,
         device: torch.device,
         tensors: list[FakeTensor],
@@ -98,7 +90,7 @@ class InstantExecution:
             return type(computed)([self._result(known, one, device, tensors, changed) for one in computed])
         return computed
 
-    def _by_shape(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def _by_shape(self, known: Operation, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation of which FakeTensorMode says whether it is allowed, and what comes out."""
         options = {name: value for name, value in kwargs.items() if name not in ("generator", "pin_memory")}
         shaped = self.fake.dispatch(func, types, self._likeness.faked(args), options)
@@ -123,7 +115,7 @@ class MeasuredExecution(InstantExecution):
         super().__init__(self._timed)
         self._kernels_ns = 0
 
-    def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def on_device(self, known: Operation, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation with virtual tensors among its arguments or results."""
         began_ns, kernels_ns = time.thread_time_ns(), self._kernels_ns
         try:
@@ -131,7 +123,7 @@ class MeasuredExecution(InstantExecution):
         finally:
             do_not_count(time.thread_time_ns() - began_ns - (self._kernels_ns - kernels_ns))
 
-    def _timed(self, known: Knowledge, func: Any, values: Any, options: Any) -> Any:
+    def _timed(self, known: Operation, func: Any, values: Any, options: Any) -> Any:
         began_ns = time.thread_time_ns()
         try:
             return value_on_cpu(known, func, values, options)

@@ -9,6 +9,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from collectives.virtual.gpu.accelerator import CudaDevices, is_torch
 from collectives.virtual.gpu.functions import ACCELERATOR, CUDA, NVTX
 from collectives.virtual.gpu.shapes import forget_kind
 from collectives.virtual.gpu.values import set_value, share_value, value_of
-from collectives.virtual.isolation.patching import Replacement
+from collectives.virtual.isolation.patching import Replacement, class_in_place
 from collectives.virtual.streams.stream_api import DeviceEvent, DeviceStream
 
 
@@ -137,19 +138,11 @@ def _class_of(
 ) -> type:
     """Return a class in the place of *original*, whose instances are made by *virtual* on CUDA ranks."""
 
-    class Kind(type):
-        def __call__(cls, *args: Any, **options: Any) -> Any:
-            frame = sys._getframe(1)
-            devices = CudaDevices.for_code(frame) if asks_for_devices else CudaDevices.here()
-            return original(*args, **options) if devices is None else virtual(devices, *args, **options)
+    def made(frame: FrameType, *args: Any, **options: Any) -> Any:
+        devices = CudaDevices.for_code(frame) if asks_for_devices else CudaDevices.here()
+        return original(*args, **options) if devices is None else virtual(devices, *args, **options)
 
-        def __instancecheck__(cls, instance: Any) -> bool:
-            return isinstance(instance, (original, *stands_for))
-
-        def __getattr__(cls, name: str) -> Any:
-            return getattr(original, name)
-
-    return Kind(original.__name__, (), {"__module__": original.__module__, "__doc__": original.__doc__})
+    return class_in_place(original, made, *stands_for)
 
 
 def _new_stream(devices: CudaDevices, device: Any = None, priority: int = 0, **other: Any) -> DeviceStream:

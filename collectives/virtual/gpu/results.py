@@ -10,8 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
-from collectives.virtual.gpu.accelerator import CudaDevices
-from collectives.virtual.gpu.instant import InstantGpu
+from collectives.virtual.gpu.accelerator import CudaDevices, InstantGpu
 from collectives.virtual.gpu.values import value_of
 
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from collectives.virtual.computation.operations import Operation, nbytes_of, operation_of
 from collectives.virtual.gpu import copies, data_dependent
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.computing import compute
-from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
 from collectives.virtual.gpu.routing import Router
 from collectives.virtual.gpu.values import ROUTED, UnknownValueError, forget, set_value, value_of, with_values
 from collectives.virtual.memory.tracker import Memory
@@ -52,7 +52,7 @@ class Execution(Protocol):
     def shaped(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Return the result of an operation, without data."""
 
-    def as_any_other(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def as_any_other(self, known: Operation, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation as any other."""
 
 
@@ -60,7 +60,7 @@ def _item(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -
     """Read an element; the host waits for all that has been issued before."""
     tensor = args[0]
     if tensor.device.type == "cuda":
-        execution.transfer(copies.nbytes_of(tensor), "DtoH", waits=True)
+        execution.transfer(nbytes_of(tensor), "DtoH", waits=True)
     value = value_of(tensor)
     return data_dependent.number(tensor, execution.notices) if value is None else value.item()
 
@@ -77,7 +77,7 @@ def _to_copy(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any
         waits = waits or not copies.is_pinned(source)
         result = execution.shaped(func, types, args, kwargs)
         if not source.is_meta:
-            compute(knowledge_of(func), func, args, kwargs, result, execution.has_data)
+            compute(operation_of(func), func, args, kwargs, result, execution.has_data)
         execution.bear(result, func)
         execution.transfer(nbytes, "HtoD", waits)
         return result
@@ -102,13 +102,13 @@ def _copy_(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) 
         if source.is_meta:
             forget(target)
         else:
-            compute(knowledge_of(func), func, args, kwargs, target, execution.has_data)
-        execution.transfer(copies.nbytes_of(target), "HtoD", waits)
+            compute(operation_of(func), func, args, kwargs, target, execution.has_data)
+        execution.transfer(nbytes_of(target), "HtoD", waits)
         return target
-    execution.transfer(copies.nbytes_of(target), "DtoH", waits)
+    execution.transfer(nbytes_of(target), "DtoH", waits)
     value = value_of(source)
     if isinstance(target, FakeTensor):
-        compute(knowledge_of(func), func, args, kwargs, target, execution.has_data)
+        compute(operation_of(func), func, args, kwargs, target, execution.has_data)
     elif value is not None:
         target.copy_(value)
     else:
@@ -158,7 +158,7 @@ def _check_finite(execution: Execution, func: Any, types: Any, args: Any, kwargs
     """Look for gradients that are not finite, of which there are none without data."""
     if not execution.has_data:
         kept = value_of(args[1])
-        result = execution.as_any_other(knowledge_of(func), func, types, args, kwargs)
+        result = execution.as_any_other(operation_of(func), func, types, args, kwargs)
         set_value(args[1], kept)
         return result
     return NotImplemented
@@ -173,7 +173,7 @@ def _topk(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -
         if not execution.has_data:
             execution.notices.add(OF_EXPERTS)
         return NotImplemented
-    result = execution.as_any_other(knowledge_of(func), func, types, args, kwargs)
+    result = execution.as_any_other(operation_of(func), func, types, args, kwargs)
     assumed = execution.router.choose(args[0], result[1], execution.memory.moment())
     devices = CudaDevices.here()
     if assumed and devices is not None:

@@ -140,18 +140,6 @@ def fake_tensors(values: Sequence[Any]) -> list[FakeTensor]:
     return found
 
 
-def first_tensor(values: Any) -> Tensor | None:
-    """Return the first tensor among *values*, and in lists among them."""
-    if isinstance(values, Tensor):
-        return values
-    if isinstance(values, (list, tuple)):
-        for value in values:
-            found = first_tensor(value)
-            if found is not None:
-                return found
-    return None
-
-
 def is_plain(value: Any) -> bool:
     """Return whether *value* is a tensor with data of its own."""
     return isinstance(value, Tensor) and not isinstance(value, FakeTensor)

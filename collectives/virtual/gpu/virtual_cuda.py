@@ -26,15 +26,13 @@ from torch.utils._python_dispatch import (
 )
 
 from collectives.virtual.computation.boundaries import boundaries_charged
-from collectives.virtual.computation.measured import Measured
-from collectives.virtual.computation.model import ComputeModel
+from collectives.virtual.computation.model import ComputeModel, Measured
 from collectives.virtual.computation.roofline import Roofline
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.gpu import batch_norm
-from collectives.virtual.gpu.accelerator import CudaDevices, on_demand
-from collectives.virtual.gpu.instant import InstantGpu
+from collectives.virtual.gpu.accelerator import CudaDevices, InstantGpu, on_demand
+from collectives.virtual.gpu.functions import triggers
 from collectives.virtual.gpu.routing import Router
-from collectives.virtual.gpu.triggers import triggers
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import current_gpu
@@ -48,14 +46,7 @@ if TYPE_CHECKING:
 
 
 class VirtualCuda:
-    """The virtual CUDA devices of a run.
-
-    Args:
-        model: of computation.
-        has_data: whether tensors have values.
-        router: is told of every ``topk``; None: nobody asks.
-        races: is told of what operations read and write, where the model is a GPU; None: nobody asks.
-    """
+    """The virtual CUDA devices of a run."""
 
     def __init__(
         self, model: ComputeModel, has_data: bool, router: Router | None = None, races: Races | None = None

@@ -24,8 +24,7 @@ from collectives.timing.queues import Execution
 from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.timing.rows.makespan import Makespan
 from collectives.timing.rows.row_execution import call_after, rows_follow
-from collectives.virtual.group_calls.facts import CallFacts
-from collectives.virtual.group_calls.family import Family
+from collectives.virtual.group_calls.family import CallFacts, Family
 from collectives.virtual.group_calls.footprint import Footprint
 from collectives.virtual.group_calls.on_network import SplitsOfRank, execution_on
 from sim.network import Network
@@ -54,13 +53,7 @@ class Outcome:
 
 
 class CallsAlone:
-    """Outcomes of calls that meet no others.
-
-    Args:
-        scenario: the topology under conditions; none of them changes links.
-        rank_overhead: what ranks add to the time of the network.
-        transport_model: how ranks complete the steps of collectives.
-    """
+    """Outcomes of calls that meet no others."""
 
     def __init__(
         self, scenario: Scenario, rank_overhead: RankOverhead, transport_model: TransportModel

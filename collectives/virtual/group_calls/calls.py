@@ -7,15 +7,13 @@ same are one to whoever calls: each of *ranks* takes part in the call of its own
 the caller or a sibling of it (`collectives.virtual.group_calls.family`).
 
     calls         the calls of one run (open first)
-    facts         what a rank says of a call
-    family        groups that were made together, as one array of ranks
+    family        groups that were made together, as one array of ranks, and what a rank says of a call
     timing        calls alone on their links, and calls that meet
     family_call   who has come to one call, and who is through
     footprint     the links that the messages of a program cross, and which calls hold which
     alone         calls that meet nobody, worked out at once and remembered
     congestion    calls that meet, message by message
-    instance      the same for one group on the network of the run, where links change or ranks die
-    on_network    the messages of a call, row by row or rank by rank
+    on_network    the messages of a call of one group; also on the run's network, where links change
 """
 
 from __future__ import annotations
@@ -34,10 +32,9 @@ from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.virtual.folding.classes import MembersDiffer
 from collectives.virtual.group_calls.alone import CallsAlone
-from collectives.virtual.group_calls.facts import CallFacts
-from collectives.virtual.group_calls.family import Family, Hosts, NoSiblings, Ordinal, Siblings
+from collectives.virtual.group_calls.family import CallFacts, Family, Hosts, NoSiblings, Ordinal, Siblings
 from collectives.virtual.group_calls.family_call import Through
-from collectives.virtual.group_calls.instance import Instance
+from collectives.virtual.group_calls.on_network import Instance
 from collectives.virtual.group_calls.timing import MAX_CARRIED, MAX_MESSAGES, FamilyTiming
 from sim.network import Network
 from sim.scenario import Scenario
@@ -95,11 +92,6 @@ class GroupCalls:
 
     def call(self, hosts: Hosts, ordinal: Ordinal, facts: CallFacts) -> CallHandle:
         """Return a call of a group, as one of its members has it and all who do as it does.
-
-        Args:
-            hosts: the ranks of the group, by number in the run.
-            ordinal: tells groups, and communicators, of the same hosts apart.
-            facts: of the call.
 
         Raises:
             NotSupportedError: a transport that goes on only when a rank calls.
@@ -245,14 +237,7 @@ class GroupCalls:
 
 
 class CallHandle:
-    """One call as its callers have it; a `collectives.virtual.streams.player.GroupCall`.
-
-    Attributes:
-        facts: of the call.
-        hosts: the ranks of the group, by number in the run.
-        ordinal: tells groups, and communicators, of the same hosts apart.
-        objects: what stands for the objects that the caller gives, if it does and they are known.
-    """
+    """One call as its callers have it; a `collectives.virtual.streams.player.GroupCall`."""
 
     def __init__(self, calls: GroupCalls, hosts: Hosts, ordinal: Ordinal, facts: CallFacts) -> None:
         self.facts = facts

@@ -28,12 +28,6 @@ Finished: TypeAlias = Callable[[FamilyCall, Int64Array], None]
 class Congestion:
     """Calls that meet each other, from the first of them on until none is in flight.
 
-    Args:
-        env: the time of the run.
-        alone: makes networks, and messages of calls.
-        finished: called with ranks that are through, at that instant.
-        calls: those that meet; what they have done is repeated.
-
     Attributes:
         calls: those that met here, in flight or over.
         is_replaced: whether another one has taken them over.

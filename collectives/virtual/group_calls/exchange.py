@@ -76,14 +76,7 @@ class _Meeting:
 
 
 class Exchanges:
-    """The data of all calls in one run.
-
-    Args:
-        env: of the run.
-
-    Attributes:
-        classes: whose threads stand for which ranks.
-    """
+    """The data of all calls in one run."""
 
     def __init__(self, env: simpy.Environment) -> None:
         self.env = env
@@ -103,16 +96,7 @@ class Exchanges:
     def join(
         self, hosts: Hosts, ordinal: Ordinal, rank: int, request: Request, call: Call, selector: Selector
     ) -> Contribution:
-        """Bring in what *rank* of a group has called; whoever comes last puts all results in place.
-
-        Args:
-            hosts: the ranks of the group, by number in the run.
-            ordinal: tells groups of the same hosts apart.
-            rank: the caller, within the group.
-            request: what it calls.
-            call: its fingerprint.
-            selector: chooses the algorithm, the same on all ranks.
-        """
+        """Bring in what *rank* of a group has called; whoever comes last puts all results in place."""
         sends = call.lane is not None and call.lane[0] == rank
         contribution = _sent(request) if sends else Contribution(request)
         key = self._family(hosts, ordinal), call.fingerprint()

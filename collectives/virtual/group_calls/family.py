@@ -7,11 +7,15 @@ the members of a family, of when they come and of when they are through, are by 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from collectives.execution.call import Call
+from collectives.program import Algorithm
+from collectives.program.chunking import Chunking
 from sim.units import Int64Array
 
 Hosts: TypeAlias = tuple[int, ...]
@@ -101,3 +105,26 @@ class Family:
         if self._whole is None:
             return self.groups[group], list(ranks)
         return self._whole[0][group], [self._whole[1][rank] for rank in ranks]
+
+
+@dataclass(frozen=True)
+class CallFacts:
+    """What one rank says of a collective or message that it calls.
+
+    Attributes:
+        call: its lane, its number in that, and what it is; ranks are numbered within the group.
+        algorithm: the program of every rank: root bound, placed on nodes; for messages that of
+            `collectives.communicators.point_to_point.message`.
+        chunking: how the program divides what it sends.
+        splits: where an all-to-all is of parts of any size: elements of each part that this rank receives,
+            and of each that it sends.
+        delay_ps: from a rank's coming until its first step.
+        limit_ps: how long the first rank that comes waits for the others; None: for ever.
+    """
+
+    call: Call
+    algorithm: Algorithm
+    chunking: Chunking
+    splits: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    delay_ps: int = 0
+    limit_ps: int | None = None

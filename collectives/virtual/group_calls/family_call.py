@@ -15,8 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from collectives.errors import ProgramError
-from collectives.virtual.group_calls.facts import CallFacts
-from collectives.virtual.group_calls.family import Family, Hosts
+from collectives.virtual.group_calls.family import CallFacts, Family, Hosts
 from collectives.virtual.group_calls.footprint import Footprint
 from collectives.virtual.group_calls.on_network import SplitsOfRank
 from collectives.virtual.time_outs import too_late
@@ -28,12 +27,6 @@ Through: TypeAlias = Callable[[Sequence[int]], None]
 
 class FamilyCall:
     """What is known of one call; decides nothing.
-
-    Args:
-        family: of the groups that make it.
-        facts: of the call; the splits of each rank are its own.
-        footprint: of its program.
-        holder: of the links of ranks whose outcome is not known yet.
 
     Attributes:
         begins: when which places came to it, in order, but for those that are forgotten.

@@ -126,11 +126,7 @@ OPEN = np.iinfo(np.int64).max
 
 
 class LinksInUse:
-    """Holders of the links of a network; each is a number.
-
-    Args:
-        num_links: of the network.
-    """
+    """Holders of the links of a network; each is a number."""
 
     def __init__(self, num_links: int) -> None:
         self._until_ps = np.zeros(num_links, dtype=np.int64)

@@ -31,9 +31,9 @@ from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.torch_backend.rows import Pair
 from collectives.virtual.diagnosis.places import current_place
-from collectives.virtual.folding.divisions import Shares
-from collectives.virtual.folding.objects import (
+from collectives.virtual.folding.divisions import (
     NOT_COMPARED,
+    Shares,
     is_of_root,
     may_be_objects,
     objects_given,
@@ -42,8 +42,7 @@ from collectives.virtual.gpu.door import ValueDoor
 from collectives.virtual.gpu.values import SMALL, SMALL_FLOATS, is_virtual
 from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.group_calls.exchange import Contribution, Exchanges, describe_absent, wait_for
-from collectives.virtual.group_calls.facts import CallFacts
-from collectives.virtual.group_calls.family import Ordinal
+from collectives.virtual.group_calls.family import CallFacts, Ordinal
 from collectives.virtual.library_calls import CallsOfGroup
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import Gpu
@@ -82,16 +81,7 @@ class Group:
 
 @calls_hidden_from_modes
 class StreamLauncher:
-    """A `collectives.communicators.communicator.Launcher` of calls on streams.
-
-    Args:
-        gpu: of this rank.
-        group: between whose members calls are made.
-        selector: which algorithm carries out a call; the same on all ranks.
-        calls: time the calls.
-        exchanges: exchange the data.
-        library: what calls come to that are the vendor's; None: they are those of programs.
-    """
+    """A `collectives.communicators.communicator.Launcher` of calls on streams."""
 
     moves_by_itself = True
 
@@ -206,11 +196,7 @@ class StreamLauncher:
 
 
 class StreamWork:
-    """A call on a communication stream; a `collectives.execution.work.Work`.
-
-    Attributes:
-        is_known: whether its result has values.
-    """
+    """A call on a communication stream; a `collectives.execution.work.Work`."""
 
     def __init__(
         self,
@@ -295,11 +281,7 @@ def _may_have_values(request: Request) -> bool:
 
 
 class StreamClock:
-    """The host's time of a rank; a `collectives.execution.clock.Clock`.
-
-    Args:
-        gpu: of the rank.
-    """
+    """The host's time of a rank; a `collectives.execution.clock.Clock`."""
 
     must_be_charged = True
 

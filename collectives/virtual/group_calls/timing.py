@@ -25,8 +25,7 @@ from collectives.communicators.point_to_point import message
 from collectives.program import Algorithm
 from collectives.virtual.group_calls.alone import CallsAlone, Outcome
 from collectives.virtual.group_calls.congestion import Congestion
-from collectives.virtual.group_calls.facts import CallFacts
-from collectives.virtual.group_calls.family import Family
+from collectives.virtual.group_calls.family import CallFacts, Family
 from collectives.virtual.group_calls.family_call import FamilyCall, Through
 from collectives.virtual.group_calls.footprint import Footprint, LinksInUse
 from collectives.virtual.progress import TOGETHER
@@ -54,10 +53,6 @@ class _Batch:
 
 class FamilyTiming:
     """The calls of families of groups on one topology.
-
-    Args:
-        env: the time of the run.
-        alone: works out calls that meet nobody.
 
     Attributes:
         overlaps: how often calls of two kinds were timed one by one though they met, and how long both were

@@ -3,7 +3,7 @@
 The programs are those that move the data of ranks without a GPU, and so are the order of chunks and the
 reductions: the results are theirs to the bit.  Messages are matched by the one rule of
 `collectives.execution.matching`; what is sent is copied when it is posted, so no send waits for its receive.
-Where the rows of a program match, all ranks go row by row (`collectives.virtual.row_data`).
+Where the rows of a program match, all ranks go row by row (`collectives.virtual.batched_execution`).
 """
 
 from __future__ import annotations
@@ -24,19 +24,14 @@ from collectives.execution.matching import Matching
 from collectives.execution.transport import Execution, Poster
 from collectives.program import Algorithm, Local, Send, Step
 from collectives.program.chunking import Buffer
-from collectives.virtual.row_data import carry_out, moves_of
+from collectives.virtual.batched_execution import carry_out, moves_of
 
 MIN_RANKS = 3
 """Ranks from which on rows are carried out for all of them together."""
 
 
 def carry_out_together(requests: Sequence[Request], selector: Selector) -> None:
-    """Carry out one collective: that of each rank's request, by the algorithm that *selector* chooses.
-
-    Args:
-        requests: of the ranks of the group, in their order; get their results.
-        selector: chooses the algorithm, as the ranks do.
-    """
+    """Carry out one collective: that of each rank's request, by the algorithm that *selector* chooses."""
     group = _Group(len(requests))
     for rank, request in enumerate(requests):
         transport = _Transport(group, rank)

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from collectives.virtual.isolation import per_rank, shardings
-from collectives.virtual.isolation.loggers import loggers_of_ranks
-from collectives.virtual.isolation.once_per_process import OncePerProcess
+from collectives.virtual.isolation.once_per_process import OncePerProcess, loggers_of_ranks
 from collectives.virtual.isolation.own_threads import threads_of_ranks
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.isolation.process_groups import process_groups_on_rank_threads
@@ -36,16 +35,7 @@ as long as the run, so that looking through them again and again would take a fi
 
 
 class Isolation:
-    """What the ranks of one run find as if each were a process, and what is put back after them.
-
-    Args:
-        topology: of the run.
-        streams: returns the standard output and error of a rank; None: all share the process's.
-        ranks: those that have a thread.
-
-    Attributes:
-        contexts: what each rank has of its own.
-    """
+    """What the ranks of one run find as if each were a process, and what is put back after them."""
 
     def __init__(
         self, topology: Topology, streams: Callable[[int], per_rank.Streams] | None, ranks: Sequence[int]

@@ -55,12 +55,7 @@ class ItemsPerRank:
 
 
 class EntriesPerRank:
-    """All entries of *owner* with certain names, where there are seldom any.
-
-    Args:
-        owner: a mapping, which is empty most of the time.
-        names: of the entries that each rank has for itself; more may be added to them.
-    """
+    """All entries of *owner* with certain names, where there are seldom any."""
 
     def __init__(self, owner: MutableMapping[str, Any], names: ItemsPerRank) -> None:
         self._owner, self._names = owner, names

@@ -193,12 +193,7 @@ _MAIN = ("__main__", "__mp_main__")
 
 
 class Loans:
-    """What shared modules have borrowed from ranks' own.
-
-    Args:
-        modules: items of ``sys.modules`` that each rank has for itself.
-        ownership: is told of modules that cannot be shared, as they build on own ones.
-    """
+    """What shared modules have borrowed from ranks' own."""
 
     def __init__(self, modules: ItemsPerRank, ownership: Ownership) -> None:
         self._modules, self._ownership = modules, ownership
@@ -218,12 +213,7 @@ class Loans:
             self._note_size()
 
     def look(self, rank: int, num_own: int) -> bool:
-        """Look at shared modules that are new, if there are any; return whether there were.
-
-        Args:
-            rank: which has run.
-            num_own: how many of the modules in place are own ones.
-        """
+        """Look at shared modules that are new, if there are any; return whether there were."""
         if len(sys.modules) - num_own == self._num_seen and not any(
             len(vars(sys.modules[name])) != size
             for name, size in self._growing.items()

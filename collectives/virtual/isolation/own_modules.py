@@ -32,14 +32,7 @@ _module_locks: Any = importlib._bootstrap._module_locks  # type: ignore[attr-def
 
 
 class OwnModules:
-    """What every rank has imported for itself: a `sim.cluster.RankContext`, and a finder of modules.
-
-    Args:
-        ownership: says which modules these are.
-        search_path: ``sys.path`` of the script.
-        on_text: called with the text of each module of the script before it first runs, None where there is
-            none.
-    """
+    """What every rank has imported for itself: a `sim.cluster.RankContext`, and a finder of modules."""
 
     def __init__(
         self, ownership: Ownership, search_path: Sequence[str], on_text: Callable[[str | None], None]
@@ -170,9 +163,6 @@ _FOLDER = str(Path(collectives.__file__).resolve().parents[1])
 
 class ShadowedPackages:
     """Modules of ours that rank threads do not find, but for our own code.
-
-    Args:
-        names: of the modules; all that are imported of their packages.
 
     Attributes:
         names: of the modules.

@@ -31,14 +31,7 @@ Streams: TypeAlias = tuple[TextIO, TextIO]
 
 
 class PerRank:
-    """Values that are got and set at places of the process, one value for each rank.
-
-    Args:
-        ranks: those that have a thread.
-        get: returns what is in place.
-        put: puts a value in place.
-        first: returns a rank's first value.
-    """
+    """Values that are got and set at places of the process, one value for each rank."""
 
     def __init__(
         self,

@@ -41,16 +41,7 @@ _c10d_core: Any = torch._C._distributed_c10d
 @contextlib.contextmanager
 def process_groups_on_rank_threads() -> Iterator[None]:
     """Let rank threads meet in a `VirtualStore` and make process groups of their own."""
-    rendezvous, split_group, new_group = _c10d.rendezvous, _c10d.split_group, _c10d._new_group_with_tag
-
-    def meet(url: str, rank: int = -1, world_size: int = -1, **options: Any) -> Iterator[Any]:
-        rank_thread = Cluster.current()
-        if rank_thread is None:
-            yield from rendezvous(url, rank, world_size, **options)
-        else:
-            num_ranks = rank_thread.cluster.topology.num_ranks
-            store = VirtualStore.of(rank_thread)
-            yield store, rank_thread.rank if rank < 0 else rank, num_ranks if world_size < 0 else world_size
+    split_group, new_group = _c10d.split_group, _c10d._new_group_with_tag
 
     def split(parent_pg: Any = None, split_ranks: Any = None, *rest: Any, **options: Any) -> Any:
         if Cluster.current() is None or not split_ranks:
@@ -65,7 +56,7 @@ def process_groups_on_rank_threads() -> Iterator[None]:
 
     changes: list[Replacement] = [
         (_c10d, "_new_group_with_tag", make),
-        (_c10d, "rendezvous", meet),
+        (_c10d, "rendezvous", _meeting(_c10d.rendezvous, lambda url, store: store)),
         *every_group_ours(BACKEND, lambda: Cluster.current() is not None, shows_name_asked_for=True),
         (_c10d, "split_group", split),
         (dist, "split_group", split),
@@ -163,7 +154,7 @@ def _meeting_places() -> Iterator[Replacement]:
             if vars(module).get(name) is original:
                 yield module, name, among_ranks
 
-    meet = _meeting(vars(dist)["rendezvous"])
+    meet = _meeting(vars(dist)["rendezvous"], lambda url, store: PrefixStore(f"rendezvous {url}", store))
     yield dist, "rendezvous", meet
     yield sys.modules["torch.distributed.rendezvous"], "rendezvous", meet
     for name in ("ProcessGroupGloo", "ProcessGroupNCCL"):
@@ -188,8 +179,8 @@ def _among_ranks(store_class: Any, *place: str) -> Any:
     return AmongRanks
 
 
-def _meeting(rendezvous: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *rendezvous*, by which rank threads meet in a part of their store for each address."""
+def _meeting(rendezvous: Callable[..., Any], part_of: Callable[[str, Any], Any]) -> Callable[..., Any]:
+    """Return *rendezvous*, by which rank threads meet in a part of their store, given the address."""
 
     def meet(url: str, rank: int = -1, world_size: int = -1, **options: Any) -> Iterator[Any]:
         rank_thread = Cluster.current()
@@ -197,7 +188,7 @@ def _meeting(rendezvous: Callable[..., Any]) -> Callable[..., Any]:
             yield from rendezvous(url, rank, world_size, **options)
             return
         num_ranks = rank_thread.cluster.topology.num_ranks
-        store = PrefixStore(f"rendezvous {url}", VirtualStore.of(rank_thread))
+        store = part_of(url, VirtualStore.of(rank_thread))
         yield store, rank_thread.rank if rank < 0 else rank, num_ranks if world_size < 0 else world_size
 
     return meet

@@ -58,13 +58,7 @@ class ProfiledEvent:
 
 
 class RankProfile:
-    """What a rank's profiler returns when it is disabled; torch's ``_ProfilerResult``.
-
-    Args:
-        rank: the rank.
-        start_ns: when it was enabled, in virtual time.
-        events: of the rank since then.
-    """
+    """What a rank's profiler returns when it is disabled; torch's ``_ProfilerResult``."""
 
     def __init__(self, rank: int, start_ns: int, events: Sequence[ProfiledEvent]) -> None:
         self._rank = rank

@@ -25,6 +25,7 @@ from torch.autograd import profiler_util
 
 from collectives.torch_backend import TestbedProcessGroup
 from collectives.torch_backend.work import CollectiveWork
+from collectives.virtual.diagnosis.watched_calls import GIVEN_SECOND
 from collectives.virtual.isolation.patching import Replacement, replaced
 from collectives.virtual.isolation.profiled_events import ProfiledEvent, RankProfile
 from collectives.virtual.notices import Notices
@@ -50,12 +51,6 @@ _NAMES = {
     "barrier": "barrier", "send": "send", "recv": "recv", "recv_anysource": "recvAnySource",
 }  # fmt: skip
 """What torch's backends call a collective in a profile, by the methods of a process group."""
-_INPUT_SECOND = frozenset(
-    {"allgather", "allgather_coalesced", "all_gather_single", "_allgather_base", "gather", "scatter"}
-    | {"reduce_scatter", "reduce_scatter_single", "_reduce_scatter_base"}
-    | {"all_to_all_single", "alltoall_base", "alltoall"}
-)
-"""Methods whose first argument is the output, and the second what is given."""
 
 
 @contextmanager
@@ -128,7 +123,13 @@ def _following(method: Callable[..., Any], name: str, profiles: dict[int, _Recor
         recording = None if rank_thread is None else profiles.get(rank_thread.rank)
         if recording is None or recording.is_in_call:
             return method(group, *args, **options)
-        given = args[1] if name in _INPUT_SECOND and len(args) > 1 else args[0] if args else ()
+        given = (
+            args[1]
+            if name in (*GIVEN_SECOND, "allgather_coalesced") and len(args) > 1
+            else args[0]
+            if args
+            else ()
+        )
         backend = group.backend_asked_for or group.name()
         call = recording.begin_call(f"{backend}:{_NAMES[name]}", _shapes(given))
         try:

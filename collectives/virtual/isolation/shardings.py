@@ -109,12 +109,7 @@ class _Sharding:
 
 
 class _Question:
-    """One operation of one rank, whose sharding is asked for.
-
-    Args:
-        module: torch's, of sharding propagation.
-        device_type: of meshes that are alike on all ranks.
-    """
+    """One operation of one rank, whose sharding is asked for."""
 
     def __init__(self, module: Any, device_type: str) -> None:
         self._module = module

@@ -41,12 +41,7 @@ _MANY = 1000
 
 
 class SharedState:
-    """Looks for state of one rank in modules that ranks share.
-
-    Args:
-        modules: returns them.
-        num_ranks: of the run.
-    """
+    """Looks for state of one rank in modules that ranks share."""
 
     def __init__(self, modules: Callable[[], Iterable[ModuleType]], num_ranks: int) -> None:
         self._modules = modules
@@ -84,12 +79,7 @@ class SharedState:
 
 
 def found(modules: Iterable[ModuleType], num_ranks: int) -> dict[str, str]:
-    """Return what packages keep of one rank: by name, the first thing that is found, and where.
-
-    Args:
-        modules: to look at.
-        num_ranks: of the run.
-    """
+    """Return what packages keep of one rank: by name, the first thing that is found, and where."""
     modules = [module for module in modules if _package(module) not in _KNOW_NO_RANKS]
     search = _Search({module.__name__ for module in modules}, num_ranks)
     kept: dict[str, str] = {}

@@ -137,9 +137,6 @@ def _ticks_asleep(native_id: int | None) -> int | None:
 class OwnThreads:
     """The threads of one rank, of which one runs.
 
-    Args:
-        rank_thread: the rank.
-
     Attributes:
         process: that of the rank; in one forked off it, such as a loader's worker, threads are what they are.
         running: the one that runs; None while all wait, and what one outside of Python brings can end that.
@@ -164,13 +161,7 @@ class OwnThreads:
         start: Callable[[threading.Thread], None],
         surroundings: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """Start *thread*, which first runs when the one that runs now waits.
-
-        Args:
-            thread: not yet started.
-            start: starts it, as ``threading.Thread.start`` does.
-            surroundings: in which it runs.
-        """
+        """Start *thread*, which first runs when the one that runs now waits."""
         own, run = OwnThread(thread), thread.run
         own.learn(self._here().tell())
 

@@ -1,4 +1,4 @@
-"""Storages that a device holds: of which category and module each is, and what was held at the peak."""
+"""Storages that a device holds: categories, modules, the peak, and the error where they do not fit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import islice
 
+import torch
+
+from collectives.virtual.memory.caching_allocator import CachingAllocator
 from collectives.virtual.memory.pools import Block
 
 OUTSIDE = "outside of modules"
@@ -108,25 +112,6 @@ class Overflow:
     by_category: Mapping[str, int]
     by_module: Mapping[str, int]
 
-    @classmethod
-    def of(
-        cls,
-        moment: Moment,
-        nbytes: int,
-        categories: Mapping[str, int],
-        modules: Mapping[str, int],
-        category: Category,
-        asked: int,
-    ) -> Overflow:
-        """Return what would have been held with *asked* bytes more of a category, in the module that runs."""
-        module = moment.module or OUTSIDE
-        return cls(
-            moment,
-            nbytes,
-            {**categories, category.key: categories[category.key] + asked},
-            {**modules, module: modules.get(module, 0) + asked},
-        )
-
 
 class Peak:
     """The most that was held at once, when that was, and what it consisted of.
@@ -172,3 +157,47 @@ def by_module(held: Iterable[tuple[HeldStorage, int]]) -> dict[str, int]:
     for storage, size in held:
         sizes[storage.module or OUTSIDE] += size
     return {module: size for module, size in sizes.most_common() if size}
+
+
+_NUM_MODULES = 3
+
+
+def out_of_memory(
+    nbytes: int,
+    capacity: int,
+    index: int,
+    allocator: CachingAllocator,
+    categories: Mapping[str, int],
+    modules: Mapping[str, int],
+) -> torch.OutOfMemoryError:
+    """Return the error."""
+    reserved, allocated = allocator.reserved, allocator.allocated
+    held = ", ".join(f"{key.replace('_', ' ')} {binary(size)}" for key, size in categories.items() if size)
+    most = ", ".join(f"{name} {binary(size)}" for name, size in islice(modules.items(), _NUM_MODULES))
+    return torch.OutOfMemoryError(
+        f"CUDA out of memory. Tried to allocate {binary(nbytes)}. "
+        f"GPU {index} has a total capacity of {binary(capacity)} of which "
+        f"{binary(max(0, capacity - reserved))} is free. "
+        f"Of the allocated memory {binary(allocated)} is allocated by PyTorch, and "
+        f"{binary(reserved - allocated)} is reserved by PyTorch but unallocated. "
+        "If reserved but unallocated memory is large try setting "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation. "
+        f"Held are: {held or 'nothing'}; most by: {most or 'nothing'}."
+    )
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Return whether *error*, or what has led to it, is that a device's memory did not suffice."""
+    while error is not None and not isinstance(error, torch.OutOfMemoryError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def binary(nbytes: int) -> str:
+    """Return bytes as CUDA's allocator writes them, such as ``1.50 GiB``."""
+    if nbytes <= 2**10:
+        return f"{nbytes} bytes"
+    for unit, size in (("KiB", 2**10), ("MiB", 2**20)):
+        if nbytes <= size * 2**10:
+            return f"{nbytes / size:.2f} {unit}"
+    return f"{nbytes / 2**30:.2f} GiB"

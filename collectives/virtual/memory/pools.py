@@ -42,10 +42,6 @@ class Block:
 class Pool:
     """The cached blocks of one stream, small or large.
 
-    Args:
-        stream: whose they are.
-        is_small: for requests of at most 1 MiB.
-
     Attributes:
         end: the last block of the segment that grows, where there is one.
     """

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from collectives.virtual.memory.caching_allocator import MIN_BLOCK, CachingAllocator, round_up
 from collectives.virtual.memory.held_storage import (
+    OUTSIDE,
     Category,
     HeldStorage,
     Moment,
@@ -28,9 +29,9 @@ from collectives.virtual.memory.held_storage import (
     Peak,
     by_category,
     by_module,
+    out_of_memory,
 )
 from collectives.virtual.memory.module_scopes import ModuleScopes, is_backward
-from collectives.virtual.memory.out_of_memory import out_of_memory
 
 _Reference: TypeAlias = "weakref.ref[torch.UntypedStorage]"
 
@@ -216,8 +217,13 @@ class Memory:
         categories, modules = self.held_now()
         needed = self.allocator.allocated + round_up(nbytes, MIN_BLOCK)
         moment = self.moment(operation)
-        asked = needed - sum(modules.values())
-        self.overflow = Overflow.of(moment, needed, categories, modules, category, asked)
+        module, asked = moment.module or OUTSIDE, needed - sum(modules.values())
+        self.overflow = Overflow(
+            moment,
+            needed,
+            {**categories, category.key: categories[category.key] + asked},
+            {**modules, module: modules.get(module, 0) + asked},
+        )
 
         if self.raises:
             assert self.capacity is not None

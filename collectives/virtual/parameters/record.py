@@ -28,8 +28,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.isolation.patching import replaced
-from collectives.virtual.parameters.flat_shards import flat_shards
-from collectives.virtual.parameters.held import Held, Placed
+from collectives.virtual.parameters.held import Held, Placed, flat_shards
 from collectives.virtual.parameters.state import StateName, buffers_of, kept_by, own_name, unwrapped
 from sim.cluster import RankThread, current_rank_thread
 
@@ -64,9 +63,6 @@ class ParameterRecord:
 
     Args:
         kept_steps: of so many steps, from the first, values are kept beside digests.
-
-    Attributes:
-        models: by rank and model, what was held.
     """
 
     def __init__(self, kept_steps: int = 0) -> None:
@@ -96,14 +92,15 @@ class ParameterRecord:
                 self._of_rank[rank_thread.rank].scalers[scaler] = optimizer
             return step_scaled(scaler, optimizer, *args, **kwargs)
 
-        hooks = [register_module_forward_pre_hook(called), register_optimizer_step_pre_hook(stepping)]
-        try:
-            with replaced([(GradScaler, "step", scaled)]):
+        with (
+            register_module_forward_pre_hook(called),
+            register_optimizer_step_pre_hook(stepping),
+            replaced([(GradScaler, "step", scaled)]),
+        ):
+            try:
                 yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-            self._of_rank.clear()
+            finally:
+                self._of_rank.clear()
 
     def end(self, rank_thread: RankThread) -> None:
         """Note what the rank holds in the end, on its thread."""

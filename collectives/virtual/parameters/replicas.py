@@ -251,15 +251,7 @@ def _spell(
     differing: Sequence[str],
     finished: int | None,
 ) -> str:
-    """Return in words which ranks differ in which parameters, after how many steps, and why.
-
-    Args:
-        key: of the model.
-        by_rank: all that was recorded of it.
-        there: what ranks hold there.
-        differing: the parameters that differ.
-        finished: how many iterations ranks had finished; None: all.
-    """
+    """Return in words which ranks differ in which parameters, after how many steps, and why."""
     step = _step(by_rank, there, finished)
     name = differing[0]
     gradients = {

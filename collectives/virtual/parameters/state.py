@@ -80,13 +80,7 @@ def buffers_of(module: nn.Module) -> tuple[dict[StateName, Tensor], dict[str, li
 def kept_by(
     optimizers: Collection[Optimizer], scalers: Mapping[GradScaler, Optimizer], names: Mapping[int, str]
 ) -> Iterator[tuple[StateName, Tensor]]:
-    """Yield what optimizers and scalers keep of parameters.
-
-    Args:
-        optimizers: of a rank.
-        scalers: of a rank, each with the optimizer whose steps it takes.
-        names: of the parameters, by their identity.
-    """
+    """Yield what optimizers and scalers keep of parameters."""
     for optimizer in optimizers:
         for parameter, kept in optimizer.state.items():
             name = names.get(id(parameter))

@@ -1,4 +1,4 @@
-"""Account of a player: what its default stream computes and waits for, and what is shown of it.
+"""Account of a player: its streams, what the default one computes and waits for, and what is shown of it.
 
 When the default stream waits, that is put down to what came last: the host's launch, or the collective or
 copy behind the event that the stream has awaited.  A launch that is late because the host itself has waited
@@ -7,24 +7,129 @@ for a collective is put down to that, up to the end of the wait.
 
 from __future__ import annotations
 
-from collectives.virtual.streams.played import OTHER_STREAM, Cause, Played, PlayedMark
-from collectives.virtual.streams.queue import Queued, StreamQueue
-from collectives.virtual.streams.score import DEFAULT_STREAM, Launch, Mark
+from collections import Counter, deque
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from collectives.virtual.streams.score import DEFAULT_STREAM, Item, Launch, Mark
 from collectives.virtual.streams.spans import Spans
+from sim.hardware import NOTHING, Issued
+
+
+class Cause(NamedTuple):
+    """What a stream waits for: a collective of a group, a copy, or work on another stream.
+
+    Attributes:
+        name: of the collective, or of the copy.
+        group: in words; "" for what is no collective.
+    """
+
+    name: str
+    group: str = ""
+
+
+OTHER_STREAM = Cause("other streams")
+"""Kernels on another stream."""
+
+
+@dataclass(frozen=True)
+class PlayedMark:
+    """A mark of the score as it was played; counts are those since the start.
+
+    Attributes:
+        name: of what is marked.
+        host_ps: when the host came to it.
+        device_ps: when the default stream had done all that was issued before.
+        busy_ps: how long the default stream has computed.
+        host_idle_ps: how long it has waited for the host to launch.
+        exposed: how long it has waited for each cause.
+        issued: what has taken the host's time.
+    """
+
+    name: str
+    host_ps: int
+    device_ps: int
+    busy_ps: int
+    host_idle_ps: int
+    exposed: dict[Cause, int]
+    issued: Issued = NOTHING
+
+
+@dataclass
+class Played:
+    """What is known of the ranks of one player.
+
+    Attributes:
+        marks: those played so far, in order.
+        busy_ps: how long the default stream has computed.
+        host_idle_ps: how long it has waited for the host to launch.
+        exposed: how long it has waited for each cause.
+        late_ps: by how much calls began later than they should at most, as a rank was asked too late.
+        num_late: how many calls did.
+        end_ps: when all was done; None before.
+    """
+
+    marks: list[PlayedMark] = field(default_factory=list)
+    busy_ps: int = 0
+    host_idle_ps: int = 0
+    exposed: Counter[Cause] = field(default_factory=Counter)
+    late_ps: int = 0
+    num_late: int = 0
+    end_ps: int | None = None
+
+    def copy(self) -> Played:
+        """Return a record that goes on by itself."""
+        return replace(self, marks=list(self.marks), exposed=Counter(self.exposed))
+
+
+Raised = tuple[int, Cause | None]
+"""A time, and what it is due to."""
+
+
+class Queued(NamedTuple):
+    """An item on its stream.
+
+    Attributes:
+        issued_ps: when the host has issued it.
+        position: in the score.
+        item: itself.
+        host_raised: until when the host had waited last, and for what.
+    """
+
+    issued_ps: int
+    position: int
+    item: Item
+    host_raised: Raised
+
+
+@dataclass(slots=True)
+class StreamQueue:
+    """One stream.
+
+    Attributes:
+        tail_ps: when it has done all that was begun, events awaited included.
+        cause: what its tail is due to; None: to its own kernels.
+        queue: what is to come.
+        held: whether its first item is in flight, awaits an event or is to be settled.
+    """
+
+    tail_ps: int
+    cause: Cause | None = None
+    queue: deque[Queued] = field(default_factory=deque)
+    held: bool = False
+
+    def copy(self) -> StreamQueue:
+        """Return one that goes on by itself."""
+        return StreamQueue(self.tail_ps, self.cause, deque(self.queue), self.held)
+
+    def state(self) -> tuple[object, ...]:
+        """Return what two streams have to agree in to go on alike."""
+        queue = [(own.issued_ps, own.position, own.host_raised) for own in self.queue]
+        return self.tail_ps, self.cause, queue, self.held
 
 
 class Account:
-    """What is known of one player.
-
-    Args:
-        start_ps: when its hosts begin.
-        played: is added to.
-        spans: get what is shown, if anything.
-
-    Attributes:
-        played: what is known.
-        spans: get what is shown, if anything.
-    """
+    """What is known of one player."""
 
     def __init__(self, start_ps: int, played: Played, spans: Spans | None) -> None:
         self.played = played

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from collectives.virtual.isolation.patching import Replacement, replaced
+from collectives.virtual.isolation.patching import Replacement, class_in_place, replaced
 from collectives.virtual.streams.gpu import Gpu, current_gpu
 from collectives.virtual.streams.stream_api import DeviceEvent, DeviceStream
 
@@ -39,9 +39,9 @@ def replacements() -> Iterator[Replacement]:
         yield cpu, name, _on_gpus(getattr(cpu, name), lambda gpu, stream: _entered(stream))
 
 
-def streams_of_torch(on_gpu: bool) -> AbstractContextManager[None]:
+def streams_of_torch() -> AbstractContextManager[None]:
     """Return a context in which the streams of ``torch.cpu`` are those of a rank's GPU, if it has one."""
-    return replaced(replacements()) if on_gpu else contextlib.nullcontext()
+    return replaced(replacements())
 
 
 def _entered(stream: DeviceStream | None) -> AbstractContextManager[Any]:
@@ -57,15 +57,7 @@ def _on_gpus(original: Any, own: Callable[..., Any]) -> Any:
     return called
 
 
-def _class_on_gpus(original: Any, make: Callable[..., Any], made: type) -> type:
+def _class_on_gpus(original: Any, own: Callable[..., Any], made: type) -> type:
     """Return a class that stands for *original*; on a GPU, its instances are of the class *made*."""
-
-    class Kind(type):
-        def __call__(cls, *args: Any, **options: Any) -> Any:
-            gpu = current_gpu()
-            return original(*args, **options) if gpu is None else make(gpu, *args, **options)
-
-        def __instancecheck__(cls, instance: Any) -> bool:
-            return isinstance(instance, (original, made))
-
-    return Kind(original.__name__, (), {"__module__": original.__module__, "__doc__": original.__doc__})
+    make = _on_gpus(original, own)
+    return class_in_place(original, lambda frame, *args, **options: make(*args, **options), made)

@@ -1,14 +1,45 @@
-"""Calls in flight of a player: from when they begin, which may be to come, until its ranks are through."""
+"""Calls in flight of a player, kernels that are settled by them, and timers of both.
+
+A call is in flight from when it begins, which may be to come, until its ranks are through.  Where
+communication takes a share of the device, a kernel's duration depends on the calls in flight when it begins.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import simpy
+from simpy.events import EventPriority
 
 from collectives.virtual.streams.score import Call
-from collectives.virtual.streams.timers import at
+
+ENDS = EventPriority(50)
+"""Ends of calls, which are gathered over an instant: after the network has settled."""
+KERNELS = EventPriority(60)
+"""Beginnings of kernels that depend on which calls are in flight then."""
+HOSTS = EventPriority(99)
+"""Hosts that go on, after all else at an instant."""
+
+
+class _Timer(simpy.Event):
+    def __init__(self, env: simpy.Environment, delay_ps: int, priority: EventPriority) -> None:
+        super().__init__(env)
+        self._ok, self._value = True, None
+        env.schedule(self, priority, delay_ps)
+
+
+def at(
+    env: simpy.Environment,
+    time_ps: int,
+    action: Callable[[], None],
+    priority: EventPriority = simpy.events.NORMAL,
+) -> None:
+    """Call *action* at *time_ps*, or now if that is over, among what has *priority* then."""
+    timer = _Timer(env, max(0, time_ps - int(env.now)), priority)
+    assert timer.callbacks is not None
+    timer.callbacks.append(lambda _: action())
 
 
 @dataclass(slots=True)
@@ -19,13 +50,7 @@ class _Flight:
 
 
 class Flights:
-    """The calls of one player, by their position in the score.
-
-    Args:
-        env: the engine.
-        begin: begins a call, in the engine.
-        keeps_ended: whether it is asked about calls that have ended.
-    """
+    """The calls of one player, by their position in the score."""
 
     def __init__(
         self, env: simpy.Environment, begin: Callable[[int, Call], None], keeps_ended: bool = True
@@ -91,3 +116,64 @@ class Flights:
     def describe(self) -> str:
         """Return in words which have begun and not ended."""
         return ", ".join(str(flight.call.call) for flight in self._in_flight.values() if flight.is_begun)
+
+
+class Settling:
+    """Kernels that are first on their streams, in the order in which they begin."""
+
+    def __init__(self, env: simpy.Environment, again: Callable[[], None]) -> None:
+        self._env = env
+        self._again = again
+        self._kernels: list[tuple[int, int, int]] = []
+        self._settled_ps = -1
+        self._timer_ps: int | None = None
+
+    def copy(self, again: Callable[[], None]) -> Settling:
+        """Return the same kernels of another player, which is to play on now."""
+        other = Settling(self._env, again)
+        other._kernels, other._settled_ps = list(self._kernels), self._settled_ps
+        return other
+
+    def add(self, begin_ps: int, position: int, stream: int) -> None:
+        """Let the kernel at *position* of the score begin at *begin_ps* on *stream*."""
+        heappush(self._kernels, (begin_ps, position, stream))
+
+    def next(self, until_ps: int | None, flights: Flights) -> tuple[int, int] | None:
+        """Take the kernel that begins first, if it is known which calls are in flight then.
+
+        Args:
+            until_ps: from when on the host may still issue calls, unless the engine comes past the kernel's
+                begin first; None: it issues none before the kernel ends.
+            flights: the calls.
+
+        Returns:
+            When it begins, and its stream; None if that is not known yet.
+        """
+        if not self._kernels:
+            return None
+        begin_ps, _, stream = self._kernels[0]
+        is_over = begin_ps <= self._settled_ps or begin_ps < self._env.now
+        may_come = until_ps is not None and until_ps <= begin_ps
+        if not is_over and (may_come or flights.are_any(begin_ps)):
+            self._come_back(begin_ps)
+            return None
+        heappop(self._kernels)
+        return begin_ps, stream
+
+    def state(self) -> object:
+        """Return what two players have to agree in."""
+        return self._kernels
+
+    def _come_back(self, time_ps: int) -> None:
+        """Look again at the end of the instant *time_ps*."""
+        if self._timer_ps is not None and self._timer_ps <= time_ps:
+            return
+        self._timer_ps = time_ps
+
+        def settle() -> None:
+            if self._timer_ps == time_ps:
+                self._timer_ps = None
+            self._settled_ps = max(self._settled_ps, int(self._env.now))
+            self._again()
+
+        at(self._env, time_ps, settle, KERNELS)

@@ -23,8 +23,7 @@ from typing import Any
 
 import simpy
 
-from collectives.virtual.streams.pace import Pace
-from collectives.virtual.streams.played import Played
+from collectives.virtual.streams.account import Played
 from collectives.virtual.streams.player import Player
 from collectives.virtual.streams.players import Players, first_host
 from collectives.virtual.streams.score import (
@@ -36,6 +35,7 @@ from collectives.virtual.streams.score import (
     Item,
     Launch,
     Mark,
+    Pace,
     Record,
     Score,
     StreamWait,
@@ -57,11 +57,6 @@ _PATIENCE = 10_000
 
 class Gpu:
     """The GPU of one rank thread.
-
-    Args:
-        rank_thread: the rank.
-        device: what it computes on.
-        ranks: that the thread stands for, its own among them; by default its own alone.
 
     Attributes:
         rank_thread: the rank.

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from collectives.virtual.notices import Notices
+from collectives.virtual.streams.account import Played
 from collectives.virtual.streams.gpu import Gpu
-from collectives.virtual.streams.played import Played
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster, RankThread, Surroundings
 from sim.hardware import Device

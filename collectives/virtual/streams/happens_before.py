@@ -27,9 +27,6 @@ _MANY = 4096
 class HappensBefore:
     """The order of what one rank has issued.
 
-    Args:
-        live_events: numbers of events that can still be waited for.
-
     Attributes:
         calls: stream and clock of each call since this was last emptied.
     """
@@ -49,7 +46,7 @@ class HappensBefore:
             clock = self._clocks[stream] = {stream: 1}
         if self._seen_of_host.get(stream) != self._num_host_waits:
             self._seen_of_host[stream] = self._num_host_waits
-            _join(clock, self._clocks[HOST])
+            join(clock, self._clocks[HOST])
         return clock
 
     @property
@@ -64,9 +61,9 @@ class HappensBefore:
             self._keep(item.event, dict(clock))
             clock[item.stream] += 1
         elif isinstance(item, StreamWait):
-            _join(self.clock(item.stream), self._events.get(item.event, {}))
+            join(self.clock(item.stream), self._events.get(item.event, {}))
         elif isinstance(item, HostWait):
-            _join(self.host, self._events.get(item.event, {}))
+            join(self.host, self._events.get(item.event, {}))
             self._num_host_waits += 1
         elif isinstance(item, Call):
             self.calls.append((item.stream, dict(self.clock(item.stream))))
@@ -77,7 +74,8 @@ class HappensBefore:
         self._events[event] = clock
 
 
-def _join(clock: Clock, other: Clock) -> None:
+def join(clock: Clock, other: Clock) -> None:
+    """Let *clock* know what *other* knows."""
     for stream, count in other.items():
         if clock.get(stream, 0) < count:
             clock[stream] = count

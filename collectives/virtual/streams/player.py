@@ -21,11 +21,8 @@ from typing import Protocol
 
 import simpy
 
-from collectives.virtual.streams.account import Account
-from collectives.virtual.streams.flights import Flights
-from collectives.virtual.streams.pace import Pace
-from collectives.virtual.streams.played import Cause, Played
-from collectives.virtual.streams.queue import Queued, Raised, StreamQueue
+from collectives.virtual.streams.account import Account, Cause, Played, Queued, Raised, StreamQueue
+from collectives.virtual.streams.flights import Flights, Settling
 from collectives.virtual.streams.score import (
     DEFAULT_STREAM,
     Call,
@@ -34,11 +31,11 @@ from collectives.virtual.streams.score import (
     Item,
     Launch,
     Mark,
+    Pace,
     Record,
     Score,
     StreamWait,
 )
-from collectives.virtual.streams.settling import Settling
 from collectives.virtual.streams.spans import Spans
 
 _HOST = -1
@@ -54,14 +51,6 @@ class Calls(Protocol):
 
 class Player:
     """One playing of a score.
-
-    Args:
-        env: the engine.
-        score: that the thread writes.
-        ranks: that do the same at the same times, in order.
-        pace: of the ranks.
-        calls: where calls are begun.
-        spans: get what is shown of it, if anything.
 
     Attributes:
         host_ps: the host's time, after all that it has issued.

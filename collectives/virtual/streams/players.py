@@ -8,26 +8,17 @@ from functools import partial
 
 import simpy
 
-from collectives.virtual.streams.pace import Pace
+from collectives.virtual.streams.flights import ENDS, HOSTS, at
 from collectives.virtual.streams.player import Player
-from collectives.virtual.streams.score import Call, Score
+from collectives.virtual.streams.score import Call, Pace, Score
 from collectives.virtual.streams.spans import Spans
-from collectives.virtual.streams.timers import ENDS, HOSTS, at
 
 _MANY = 4096
 """Items of a score that are dropped together."""
 
 
 class Players:
-    """All players of the score of one thread; at first one for all ranks of one pace.
-
-    Args:
-        env: the engine.
-        score: that the thread writes.
-        paces: of the ranks that the thread stands for.
-        own: the rank of the thread.
-        spans: get what is shown of *own*, if anything.
-    """
+    """All players of the score of one thread; at first one for all ranks of one pace."""
 
     def __init__(
         self,

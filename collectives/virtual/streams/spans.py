@@ -18,13 +18,7 @@ _DETAILED_RANKS = 8
 
 
 class Spans:
-    """What is shown of one rank.
-
-    Args:
-        trace: where it is shown.
-        rank: whose it is.
-        tracks: names of streams.
-    """
+    """What is shown of one rank."""
 
     def __init__(self, trace: Trace, rank: int, tracks: Mapping[int, str]) -> None:
         self._trace = trace

@@ -44,18 +44,7 @@ class Issuer(Protocol):
 
 
 class DeviceStream:
-    """A stream of a GPU.
-
-    Args:
-        gpu: whose it is.
-        number: of the stream, in the score.
-        priority: as torch has it, lower is sooner.
-        device: that it says it is on.
-
-    Attributes:
-        number: of the stream, in the score.
-        priority: as torch has it.
-    """
+    """A stream of a GPU."""
 
     def __init__(
         self, gpu: Issuer, number: int, priority: int = 0, device: torch.device | None = None

@@ -1,8 +1,1 @@
-"""Kernels that CUDA launches for torch's operations, and how long each takes on a device.
-
-launch         KernelLaunch, one kernel
-products       matrix products, by tiles and waves
-convolutions   the products that a convolution is
-attention      fused attention, forward and backward
-multi_tensor   foreach operations and fused optimizers, many tensors a kernel
-"""
+"""Time of the kernels that CUDA launches for torch's operations: `arithmetic` first, and `bytes_moved`."""

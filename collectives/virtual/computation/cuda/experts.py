@@ -136,15 +136,7 @@ def rows_of_experts(
 
 
 def drawn_rows(random: Random, tokens: int, experts: int, chosen: int, exponent: float) -> list[float]:
-    """Return the rows of each expert, drawn from a power law; none has more than there are tokens.
-
-    Args:
-        random: draws.
-        tokens: how many.
-        experts: how many.
-        chosen: experts of a token.
-        exponent: of the power law.
-    """
+    """Return the rows of each expert, drawn from a power law; none has more than there are tokens."""
     total, power = tokens * chosen, 1 - exponent
     low, high = (1.0, max(tokens * 0.8, 1.001)) if total > experts else (0.01, 2.0)
     drawn = []

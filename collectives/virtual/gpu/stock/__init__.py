@@ -3,7 +3,6 @@
 Most of it runs as it is.  What does not looks behind the dispatcher: at a tensor's memory or class, at a
 process for each rank, or at an operation that only a build with CUDA has.
 
-    table           all replacements (open first)
     ddp             DistributedDataParallel, SyncBatchNorm and ZeroRedundancyOptimizer
     dtensor         DTensor: tensor and sequence parallelism, its random numbers
     fully_sharded   FSDP1 and FSDP2

@@ -23,10 +23,9 @@ from torch.distributed.algorithms.join import Joinable
 from torch.nn.modules._functions import SyncBatchNorm
 
 from collectives.virtual.folding.divisions import Shares, note_division
-from collectives.virtual.gpu.accelerator import CudaDevices
+from collectives.virtual.gpu.accelerator import CudaDevices, InstantGpu
 from collectives.virtual.gpu.charged_execution import ChargedExecution
 from collectives.virtual.gpu.dispatch_mode import execution_here
-from collectives.virtual.gpu.instant import InstantGpu
 from collectives.virtual.gpu.replacements import on_cuda_ranks, on_methods
 from collectives.virtual.gpu.values import value_of
 from collectives.virtual.isolation.patching import Replacement

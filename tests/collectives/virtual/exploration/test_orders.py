@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collectives.virtual import Roofline, run
 from collectives.virtual.exploration import ClusterOrders
-from collectives.virtual.exploration.report import Outcome
+from collectives.virtual.exploration.cluster import Outcome
 from collectives.virtual.exploration.search import Explored
 from sim.cluster import RandomOrder
 from sim.errors import OrdersError

@@ -13,7 +13,7 @@ from collectives import NotSupportedError
 from collectives.virtual import Measured, compute, run
 from collectives.virtual.gpu import instant_execution
 from collectives.virtual.gpu.computing import value_on_cpu
-from collectives.virtual.gpu.likeness import Likeness
+from collectives.virtual.gpu.shapes import Likeness
 from sim import RankError
 from sim.units import SECOND
 from tests.collectives.virtual.clusters import in_group, rank_thread, script

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collectives.virtual import Roofline, run
 from collectives.virtual.gpu.values import value_of
-from collectives.virtual.memory.report import MemoryReport
+from collectives.virtual.memory.memories import MemoryReport
 from sim import RankError, load_device
 from tests.collectives.virtual.clusters import Work, on_gpus
 

@@ -14,7 +14,7 @@ from collectives.program.chunking import Chunking
 from collectives.program.placement import on_nodes
 from collectives.virtual.group_calls import timing
 from collectives.virtual.group_calls.calls import GroupCalls
-from collectives.virtual.group_calls.facts import CallFacts
+from collectives.virtual.group_calls.family import CallFacts
 from sim import Straggler, Topology
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead

@@ -16,8 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.memory.held_storage import OUTSIDE, Category
-from collectives.virtual.memory.memories import Memories, MemoryLimit
-from collectives.virtual.memory.report import MemoryReport
+from collectives.virtual.memory.memories import Memories, MemoryLimit, MemoryReport
 from collectives.virtual.memory.tracker import Memory
 from sim import Cluster, load_network
 from tests.collectives.virtual.clusters import rank_thread

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.virtual.streams import Gpu
-from collectives.virtual.streams.played import Cause, Played
+from collectives.virtual.streams.account import Cause, Played
 from sim import Cluster, Device, load_network
 from sim.units import SECOND
 from tests.collectives.virtual.clusters import rank_thread

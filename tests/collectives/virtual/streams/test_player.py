@@ -7,7 +7,6 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.virtual.streams.pace import Pace
 from collectives.virtual.streams.players import Players
 from collectives.virtual.streams.score import (
     Call,
@@ -16,6 +15,7 @@ from collectives.virtual.streams.score import (
     Item,
     Launch,
     Mark,
+    Pace,
     Record,
     Score,
     StreamWait,
