@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sim.scenario import conditions
 from sim.topology import Topology
@@ -41,7 +41,7 @@ class Fault:
     @property
     def only_time(self) -> bool:
         """Whether it changes nothing but time and order."""
-        return FAULTS[self.kind].only_time
+        return self.kind in ONLY_TIME
 
 
 class Drawn:
@@ -80,27 +80,24 @@ class Calm:
     iterations: int
 
 
-class FaultKind(NamedTuple):
-    """A kind of faults, in words; one of *only_time* changes only time and order, so results must stay."""
-
-    only_time: bool
-    meaning: str
-
-
-FAULTS: Mapping[str, FaultKind] = {
-    "delay": FaultKind(True, "messages are late at random"),
-    "slow": FaultKind(True, "a rank is slow, or late"),
-    "jitter": FaultKind(True, "ranks pause at random before steps"),
-    "degrade": FaultKind(True, "a link carries less from some time on"),
-    "traffic": FaultKind(True, "other traffic between two ranks"),
-    "store": FaultKind(True, "calls of the store are slow at random"),
-    "kill": FaultKind(False, "a rank is killed"),
-    "cut": FaultKind(False, "a link carries nothing from some time on"),
-    "exception": FaultKind(False, "an exception on a rank, after a step"),
-    "hook": FaultKind(False, "an exception on a rank, in a hook of its backward pass"),
-    "abort": FaultKind(False, "a rank aborts its process groups"),
-    "groups": FaultKind(False, "a rank makes new groups in another order"),
-    "clock": FaultKind(False, "the clock of a rank is set"),
+ONLY_TIME = {
+    "delay": "messages are late at random",
+    "slow": "a rank is slow, or late",
+    "jitter": "ranks pause at random before steps",
+    "degrade": "a link carries less from some time on",
+    "traffic": "other traffic between two ranks",
+    "store": "calls of the store are slow at random",
+}
+"""Kinds that change only time and order, so that results must stay, each with what happens."""
+FAULTS: Mapping[str, str] = {
+    **ONLY_TIME,
+    "kill": "a rank is killed",
+    "cut": "a link carries nothing from some time on",
+    "exception": "an exception on a rank, after a step",
+    "hook": "an exception on a rank, in a hook of its backward pass",
+    "abort": "a rank aborts its process groups",
+    "groups": "a rank makes new groups in another order",
+    "clock": "the clock of a rank is set",
 }
 """All kinds, by name, as ``--faults`` takes it."""
 

@@ -8,7 +8,7 @@ from random import Random
 from collectives.virtual import VirtualRun
 from collectives.virtual.faults import VirtualCondition
 from sim.cluster import RandomOrder
-from testbed.fuzzing.faults import FAULTS, Calm, condition_of, draw_fault
+from testbed.fuzzing.faults import ONLY_TIME, Calm, condition_of, draw_fault
 from testbed.fuzzing.values import digest
 
 _MOST_FAULTS = 3
@@ -28,7 +28,7 @@ def draw_of_time(
     random = Random(f"function {seed}")
     topology = run.cluster.topology
     calm = Calm(topology, max(1, *run.times_ps), len(run.report.iterations))
-    kinds = [name for name, kind in FAULTS.items() if kind.only_time]
+    kinds = list(ONLY_TIME)
     if topology.num_ranks < 2:
         kinds.remove("traffic")
     chosen = random.sample(kinds, random.randrange(_MOST_FAULTS + 1))

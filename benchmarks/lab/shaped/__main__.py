@@ -86,7 +86,8 @@ def _of_shaped(files: list[Path], calibration: Path | None, output: Path) -> tup
     from benchmarks.lab.result_folder import ResultFolder
     from benchmarks.lab.shaped.built import check_possible
     from benchmarks.lab.shaped.validation import validate as validate_network
-    from testbed.output.figure import NOT_INSTALLED, check_plot, has_matplotlib
+    from testbed.errors import is_installed
+    from testbed.output.figure import NOT_INSTALLED, check_plot
 
     networks = [_network(path) for path in files]
     names = [network.name for network in networks]
@@ -95,7 +96,8 @@ def _of_shaped(files: list[Path], calibration: Path | None, output: Path) -> tup
     check_possible()
     given = None if calibration is None else _read(calibration)
     folder = ResultFolder(output)
-    picture = folder.file("predicted_over_measured.png", "all rows, log-log") if has_matplotlib() else None
+    has_plots = is_installed("matplotlib")
+    picture = folder.file("predicted_over_measured.png", "all rows, log-log") if has_plots else None
     if picture is not None:
         check_plot(picture)
 

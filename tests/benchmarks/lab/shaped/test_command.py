@@ -48,7 +48,7 @@ def test_without_root_or_iproute2_it_says_so(user, absent, said, monkeypatch):
 
 def test_without_matplotlib_it_goes_on_and_says_that_nothing_was_drawn(tmp_path, monkeypatch):
     nothing = SimpleNamespace(rows=(), as_json=dict)
-    monkeypatch.setattr("testbed.output.figure.is_installed", lambda _: False)
+    monkeypatch.setattr("testbed.errors.is_installed", lambda _: False)
     monkeypatch.setattr(built, "check_possible", lambda: None)
     monkeypatch.setattr("benchmarks.lab.shaped.plain.calibrate_plain", lambda _: nothing)
     monkeypatch.setattr("benchmarks.lab.shaped.validation.validate", lambda *_: nothing)
