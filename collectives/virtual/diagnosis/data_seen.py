@@ -66,7 +66,9 @@ class _Seen:
         loader: of the loader that batches come from.
         parameters: of the outermost modules, by identity, whose gradients the script may reduce.
         reduced: how many elements of gradients the script has reduced in an iteration, by group.
-        groups: over which gradients are reduced.
+        flat: of how many elements tensors are that it has reduced there: one may be all gradients.
+        whole: how many elements all gradients of an iteration have, as far as calls have found them.
+        groups: over which gradients are reduced by torch.
     """
 
     inputs: defaultdict[int, list[int | None]] = field(default_factory=lambda: defaultdict(list))
@@ -77,7 +79,21 @@ class _Seen:
     loader: str = ""
     parameters: dict[int, ref[nn.Parameter]] = field(default_factory=dict)
     reduced: defaultdict[tuple[int, tuple[int, ...]], int] = field(default_factory=lambda: defaultdict(int))
+    flat: defaultdict[tuple[int, tuple[int, ...]], set[int]] = field(default_factory=lambda: defaultdict(set))
+    whole: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
     groups: set[tuple[int, ...]] = field(default_factory=set)
+
+    def reducing(self) -> set[tuple[int, ...]]:
+        """Return the groups over which gradients are reduced, by torch, or all of an iteration by the script.
+
+        In the middle of a backward pass not all gradients are there: an iteration's are counted at its end.
+        """
+        by_script = {
+            hosts
+            for (number, hosts), elements in self.reduced.items()
+            if (whole := self.whole[number]) and (elements >= whole or whole in self.flat[number, hosts])
+        }
+        return self.groups | by_script
 
     def enters(self, module: nn.Module, number: int) -> bool:
         """Note a call in iteration *number*; return whether it is the first one of an outermost module."""
@@ -130,7 +146,7 @@ class DataSeen:
     def mistakes(self) -> Iterator[str]:
         """Yield which ranks have trained on the same batches."""
         found: defaultdict[str, dict[tuple[int, ...], str]] = defaultdict(dict)
-        for group in sorted({group for seen in self._seen.values() for group in seen.groups}):
+        for group in sorted({group for seen in self._seen.values() for group in seen.reducing()}):
             alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
             for rank in group:
                 if (inputs := self._inputs(rank)) is not None:
@@ -161,12 +177,10 @@ class DataSeen:
         number = self._finished(call.rank_thread.rank)
         if number < _ITERATIONS and hosts not in seen.groups and call.is_users:
             gradients = seen.gradients()
-            whole = sum(gradients.values())
-            key = number, hosts
+            seen.whole[number] = max(seen.whole[number], sum(gradients.values()))
             for tensor in call.tensors:
-                seen.reduced[key] += gradients.get(id(tensor), whole if tensor.numel() == whole else 0)
-            if whole and seen.reduced[key] >= whole:
-                seen.groups.add(hosts)
+                seen.reduced[number, hosts] += gradients.get(id(tensor), 0)
+                seen.flat[number, hosts].add(tensor.numel())
 
     def _called(self, module: nn.Module, args: Any) -> None:
         rank_thread = current_rank_thread()

@@ -53,6 +53,11 @@ class DeviceRandom:
         self._seed, self._offset = int(seed) & _POSITIVE, 0
         self._begin(int(seed))
 
+    @property
+    def initial_seed(self) -> int:
+        """The seed from which it began."""
+        return self._seed
+
     def _begin(self, seed: int) -> None:
         self._seed_to_draw_from: int = seed
         self._drawn_to: Tensor | None = None
@@ -100,6 +105,30 @@ class DeviceRandom:
         self._drawn_to = self._states.get(key, self._of_all.get(key))
         if self._drawn_to is None:
             self._begin(hash((seed, offset)) & _POSITIVE if offset else seed)
+
+
+class DefaultGenerator:
+    """What stands for a ``torch.Generator`` of `torch.cuda.default_generators`; it cannot be given to torch.
+
+    Args:
+        random: of the device.
+        device: whose generator it is.
+    """
+
+    def __init__(self, random: DeviceRandom, device: torch.device) -> None:
+        self.device = device
+        self._random = random
+        self.get_state = self.graphsafe_get_state = random.state
+        self.set_state = self.graphsafe_set_state = random.set_state
+
+    def manual_seed(self, seed: int) -> DefaultGenerator:
+        """Begin anew with *seed*."""
+        self._random.seed(seed)
+        return self
+
+    def initial_seed(self) -> int:
+        """Return the seed from which it began."""
+        return self._random.initial_seed
 
 
 def _bytes_of(state: Tensor) -> bytes:

@@ -82,7 +82,7 @@ CUDA: Functions = {
     "get_device_capability": lambda own, device=None: own.capability,
     "get_device_properties": CudaDevices.properties,
     "get_arch_list": lambda own: [],
-    "initial_seed": lambda own: torch.initial_seed(),
+    "initial_seed": lambda own: own.random.initial_seed,
     "get_rng_state": lambda own, device=None: own.random.state(),
     "get_rng_state_all": lambda own: [own.random.state()],
     "set_rng_state": lambda own, new_state, device=None: own.random.set_state(new_state),

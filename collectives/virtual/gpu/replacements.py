@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from collectives.virtual.gpu import build, conversion, copies, data_dependent, persistence
 from collectives.virtual.gpu.accelerator import CudaDevices, is_torch
+from collectives.virtual.gpu.device_random import DefaultGenerator
 from collectives.virtual.gpu.functions import ACCELERATOR, CUDA, NVTX
 from collectives.virtual.gpu.shapes import forget_kind
 from collectives.virtual.gpu.values import set_value, share_value, value_of
@@ -111,8 +112,27 @@ class _AreThere:
         return CudaDevices.here() is not None
 
 
+class _DefaultGenerators:
+    """``torch.cuda.default_generators``: of each device of the node, on ranks that have devices."""
+
+    def __len__(self) -> int:
+        devices = CudaDevices.for_code(sys._getframe(1))
+        return len(_default_generators) if devices is None else devices.num_devices
+
+    def __getitem__(self, index: int) -> Any:
+        devices = CudaDevices.for_code(sys._getframe(1))
+        if devices is None:
+            return _default_generators[index]
+        number = range(devices.num_devices)[index]
+        return DefaultGenerator(devices.random, torch.device("cuda", number))
+
+
+_default_generators = torch.cuda.default_generators
+
+
 def _device_modules() -> Iterator[Replacement]:
     yield torch.cuda, "_initialized", _AreThere()
+    yield torch.cuda, "default_generators", _DefaultGenerators()
     for module, functions in (
         (torch.cuda, CUDA),
         (torch.cuda.random, CUDA),

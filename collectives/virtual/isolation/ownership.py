@@ -5,8 +5,9 @@
   where an editable installation points to.  A folder in which packages are described as installed
   (``*.dist-info``) is such a place.
 - Of a script that is named as a module (``-m a.b.train``), the package that it is in.
-- Packages that keep what a process has once, such as its rank, in their globals.  `KEPT_APART` names the
-  known ones; a run can be told of others.
+- Packages that keep what a process has once, such as its rank, in their globals: those whose text says that
+  they may (`collectives.virtual.isolation.texts_of_packages`), and those that `KEPT_APART` names; a run can
+  be told of others.
 - Modules that build on one of these: whose classes derive from one of its classes, for example
   (`collectives.virtual.isolation.loans`).
 
@@ -25,6 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from collectives.errors import NotSupportedError
+from collectives.virtual.isolation.texts_of_packages import KNOW_NO_RANKS, may_keep_ranks
 
 KEPT_APART = (
     "accelerate",
@@ -40,7 +42,12 @@ KEPT_APART = (
     "transformers.utils.logging",
     "wandb",
 )
-"""Packages and modules of which each rank has a copy of its own, where a script imports them."""
+"""Packages and modules of which each rank has a copy of its own, where a script imports them.
+
+Of a package of which only modules are named, the others are shared, whatever its text says: it is large.
+"""
+_OTHERS = KNOW_NO_RANKS | {name.partition(".")[0] for name in KEPT_APART}
+"""Packages whose text is not asked for."""
 
 OURS = ("_collective_testbed_entry", "collectives", "ddp", "sim", "testbed")
 """One for all ranks, wherever they lie; but the script's folder goes first, as elsewhere."""
@@ -95,7 +102,18 @@ class Ownership:
     def __contains__(self, spec: ModuleSpec) -> bool:
         if self.covers(spec.name):
             return is_pure(spec)
-        return self.in_folder(spec) or self._is_users(spec)
+        return self.in_folder(spec) or self._is_users(spec) or self._says_it_keeps_ranks(spec)
+
+    def _says_it_keeps_ranks(self, spec: ModuleSpec) -> bool:
+        """Return whether the text of an installed package says so; its modules are covered from then on."""
+        if self._folder is None or "." in spec.name or spec.name in _OTHERS or _is_shared(spec.name):
+            return False
+        places = map(Path, spec.submodule_search_locations or filter(None, (spec.origin,)))
+        keeps = is_pure(spec) and any(_is_installed(path.parent) and may_keep_ranks(path) for path in places)
+        if keeps:
+            self._packages.add(spec.name)
+            self._covered.clear()
+        return keeps
 
     def in_folder(self, spec: ModuleSpec) -> bool:
         """Return whether a module lies in the script's folder or below, and is no installed library."""
@@ -127,6 +145,12 @@ class Ownership:
         These are those of packages of which each rank has a copy, and those of ours that are *shadowed*:
         there the script finds its own.
         """
+        for name in {
+            name.partition(".")[0] for name, module in list(sys.modules.items()) if _uses_torch(module)
+        }:
+            spec = getattr(sys.modules.get(name), "__spec__", None)
+            if spec is not None:
+                self._says_it_keeps_ranks(spec)
         covering = {name.partition(".")[0] for name in (*self._packages, *self._builders)}
         return [
             name
@@ -169,6 +193,10 @@ def is_pure(spec: Any) -> bool:
     if isinstance(loader, SourceFileLoader | SourcelessFileLoader):
         return True
     return loader is None or spec.submodule_search_locations is not None  # a package without a file
+
+
+def _uses_torch(module: Any) -> bool:
+    return getattr(module, "__dict__", {}).get("torch") is sys.modules.get("torch", module)
 
 
 def can_copy(module: ModuleType) -> bool:

@@ -6,7 +6,7 @@ Noticed are process groups and device meshes, and numbers of a rank by their usu
 them: in a variable, a class, an attribute of a function, an object of the package's own, or a container in
 one of these.  A number counts from 1 on, since 0 is what many have before they are told, and only where it
 has been set: not as a default of a class.  What else a package may keep of a rank is not seen, and
-`_KNOW_NO_RANKS` are not looked at.
+`KNOW_NO_RANKS` are not looked at.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
+from collectives.virtual.isolation.texts_of_packages import KNOW_NO_RANKS
 from collectives.virtual.notices import Notices
 from sim.cluster import Cluster
 
@@ -28,13 +29,6 @@ _KINDS = ((ProcessGroup, "a process group"), (DeviceMesh, "a device mesh"))
 _RANKS = frozenset(
     ("rank", "_rank", "local_rank", "_local_rank", "global_rank", "process_index", "local_process_index")
 )
-_KNOW_NO_RANKS = frozenset((
-    "_pytest", "bokeh", "click", "dask", "distributed", "hypothesis", "jinja2", "matplotlib", "mpmath",
-    "narwhals", "networkx", "pandas", "PIL", "pydantic", "pygments", "pytest", "rich", "scipy",
-    "simpy", "sklearn", "sympy", "toolz", "tornado", "typer", "yaml", "z3",
-))  # fmt: skip
-"""Packages of numbers, tables, plots and tests, in which most of the time of a short run would be spent."""
-
 _DEPTH = 3
 _MANY = 1000
 """Containers with more items than this are tables of something else."""
@@ -80,7 +74,7 @@ class SharedState:
 
 def found(modules: Iterable[ModuleType], num_ranks: int) -> dict[str, str]:
     """Return what packages keep of one rank: by name, the first thing that is found, and where."""
-    modules = [module for module in modules if _package(module) not in _KNOW_NO_RANKS]
+    modules = [module for module in modules if _package(module) not in KNOW_NO_RANKS]
     search = _Search({module.__name__ for module in modules}, num_ranks)
     kept: dict[str, str] = {}
     for module in modules:

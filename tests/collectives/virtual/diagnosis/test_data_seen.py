@@ -130,6 +130,44 @@ def tensor_parallel() -> None:
     train(parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()}), drawn(0))
 
 
+class Copied(torch.autograd.Function):
+    """What enters columns of a tensor parallel layer written by hand; its gradients are summed."""
+
+    @staticmethod
+    def forward(ctx, batch):
+        return batch.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gradient = gradient.contiguous()
+        dist.all_reduce(gradient)
+        return gradient
+
+
+def tensor_parallel_by_hand() -> None:
+    """The first gradient that there is in a backward pass has as many elements as what is summed next."""
+
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 4, bias=False)
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.last(Copied.apply(self.first(batch)))
+            return result
+
+    torch.manual_seed(0)
+    train(Layers(), drawn(0), lambda model: dist.all_reduce(torch.ones(1)))
+
+
+def gradients_of_norms_alone_as_they_come() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.LayerNorm(8))
+    for parameter in model[2].parameters():
+        parameter.register_post_accumulate_grad_hook(lambda own: dist.all_reduce(own.grad))
+    train(model, drawn(0), lambda model: dist.all_reduce(torch.ones(1)))
+
+
 def gradients_of_norms_alone() -> None:
     def reduce(model):
         for parameter in model[0].parameters():
@@ -213,7 +251,8 @@ def batches_that_are_not_a_number() -> None:
 
 
 RIGHT = [
-    tensor_parallel, gradients_of_norms_alone, slices_of_one_batch, slices_inside_the_model,
+    tensor_parallel, tensor_parallel_by_hand, gradients_of_norms_alone,
+    gradients_of_norms_alone_as_they_come, slices_of_one_batch, slices_inside_the_model,
     nothing_averaged, positions_before_tokens, sequences_divided_after_embeddings, prompts_before_images,
     large_batches_that_begin_alike, batches_that_are_not_a_number,
 ]  # fmt: skip

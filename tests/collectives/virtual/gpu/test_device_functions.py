@@ -52,6 +52,22 @@ def two_generators(rank: int) -> tuple[bool, ...]:
     )
 
 
+def default_generators(rank: int) -> tuple[bool, ...]:
+    """Say whether the device's generator, by its number, is the one that is seeded, read and drawn from."""
+    own = torch.cuda.default_generators[torch.cuda.current_device()]
+    own.manual_seed(5 + rank)
+    state, drawn = own.get_state(), torch.rand(3, device="cuda").tolist()
+    own.set_state(state)
+    again = torch.rand(3, device="cuda").tolist()
+    torch.cuda.set_rng_state(state)
+    generators = list(torch.cuda.default_generators)
+    return (
+        drawn == again == torch.rand(3, device="cuda").tolist(),
+        own.initial_seed() == torch.cuda.initial_seed() == 5 + rank,
+        [one.device.index for one in generators] == list(range(torch.cuda.device_count())),
+    )
+
+
 def checkpointed_dropout(rank: int) -> list[bool]:
     """Say whether what is computed again drops what was dropped, with either kind of checkpoint."""
     alike = []
@@ -169,7 +185,8 @@ SAME = [
     (written_through_views, [[[5.0, 6.0, 0.0, 0.0, 1.0, 1.0], [1.0, 1.0]]] * RANKS),
     (made_of_numbers_on_the_device, [[[[3.0, 1.0], [2.0, 4.0]], [4.0], "cuda"]] * RANKS),
     (versions, [["12.8", (2, 27, 5), None]] * RANKS), (forked_generator, [True] * RANKS),
-    (two_generators, [(True,) * 4] * RANKS), (checkpointed_dropout, [[True, True]] * RANKS),
+    (two_generators, [(True,) * 4] * RANKS), (default_generators, [(True,) * 3] * RANKS),
+    (checkpointed_dropout, [[True, True]] * RANKS),
     (recorded_stream, [6.0] * RANKS),
     (former_function_with_autocast, [([True, True], torch.float32, [2.0, 2.0])] * RANKS),
     (function_that_casts, [([False, False], torch.float16, [2.0, 2.0])] * RANKS),

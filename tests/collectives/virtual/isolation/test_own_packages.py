@@ -149,6 +149,59 @@ def test_each_rank_has_a_package_that_it_owns_and_others_share_what_is_not_named
     assert len({rank for rank, _ in shared}) == 1
 
 
+KEEPS = {
+    "a group": "import torch.distributed as dist\nclass State: pass\n"
+    "def rank():\n    State.group = getattr(State, 'group', None) or dist.new_subgroups(1)[0]\n"
+    "    return dist.get_global_rank(State.group, 0)\n",
+    "a result": "from functools import lru_cache\nimport torch.distributed as dist\n"
+    "@lru_cache(maxsize=None)\ndef rank():\n    return dist.get_rank()\n",
+    "a global": "import os\n_rank = None\ndef rank():\n    global _rank\n"
+    "    _rank = int(os.environ['RANK']) if _rank is None else _rank\n    return _rank\n",
+}
+
+
+@pytest.mark.parametrize("keeps", KEEPS)
+@pytest.mark.parametrize("is_imported", [False, True])
+def test_an_installed_package_whose_text_says_that_it_keeps_ranks_is_each_ranks_own(
+    folder: Path, installed: Any, keeps: str, is_imported: bool
+) -> None:
+    deep = f"import torch\n{KEEPS[keeps]}"
+    installed({"parallel/__init__.py": "", "parallel/inner/__init__.py": "", "parallel/inner/ranks.py": deep})
+    installed({"parallel_file.py": deep})
+    if is_imported:
+        importlib.import_module("parallel.inner.ranks")
+    text = """
+        import parallel_file
+        from parallel.inner.ranks import rank
+        dist.barrier()
+        rank(), parallel_file.rank()
+        dist.barrier()
+        seen = rank(), parallel_file.rank()
+        """
+
+    assert seen(folder, text, own=()) == [(0, 0), (1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch.distributed as dist\ndef rank():\n    return dist.get_rank()\nseen = []\n",
+        "from functools import cache\n@cache\ndef squared(number):\n    return number * number\nseen = []\n",
+    ],
+    ids=["ranks", "results"],
+)
+def test_an_installed_package_that_keeps_no_ranks_is_shared(folder: Path, installed: Any, text: str) -> None:
+    installed({"plain/__init__.py": text})
+    script_ = """
+        import plain
+        plain.seen.append(dist.get_rank())
+        dist.barrier()
+        seen = sorted(plain.seen)
+        """
+
+    assert seen(folder, script_, own=()) == [[0, 1, 2]] * 3
+
+
 def test_names_that_a_shared_module_took_from_an_owned_one_are_each_ranks(folder, installed):
     installed(
         {
@@ -252,9 +305,10 @@ DEFAULT_RANK = 1
 class Settings:
     rank: int = 1
 
+make_group = dist.new_group
+
 def initialize():
-    global _GROUP
-    _GROUP = dist.new_group([int(os.environ["RANK"])], use_local_synchronization=True)
+    globals()["_GROUP"] = make_group([int(os.environ["RANK"])], use_local_synchronization=True)
 
 def only_zero(function):
     only_zero.rank = int(os.environ["RANK"])
