@@ -20,7 +20,8 @@ def docstring_of(thing: Any) -> str | None:
         with suppress(OSError, TypeError, KeyError, SyntaxError):
             module = thing if isinstance(thing, ModuleType) else sys.modules[thing.__module__]
             path = [] if thing is module else thing.__qualname__.split(".")
-            return _from_source(inspect.getsource(module), *path)
+            if (text := _from_source(inspect.getsource(module), *path)) is not None:
+                return text
     return inspect.getdoc(thing)
 
 
