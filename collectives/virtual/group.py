@@ -16,7 +16,7 @@ from collectives.communicators.programs import ProgramLauncher
 from collectives.errors import NotSupportedError
 from collectives.timing.cost import selector_on
 from collectives.timing.ranks.meeting_point import MeetingPoint
-from collectives.torch_backend.backend_rules import backend_of, moves_in_memory_order, refusal
+from collectives.torch_backend.backend_rules import PREMUL_SUM, backend_of, moves_in_memory_order, refusal
 from collectives.torch_backend.door import Door
 from collectives.torch_backend.names import NamedProcessGroup
 from collectives.virtual.batched_execution import BatchedExecutions
@@ -145,6 +145,10 @@ class RankThreads:
         if not backend:
             return
         notice, gpu = "", current_gpu()
+        if op == PREMUL_SUM and gpu is not None and gpu.graph is not None:
+            raise NotSupportedError(
+                f"{collective} with {op} in a CUDA graph is not modelled: multiply before it"
+            )
         if backend == "nccl" and device_type == "cpu" and gpu is not None and gpu.in_use:
             notice = ON_CPU
         elif refused := refusal(backend, collective, tensors, op):

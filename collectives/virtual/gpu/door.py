@@ -29,15 +29,15 @@ class ValueDoor:
         """Return the value of *tensor*; a tensor without memory, where it is not known."""
         _note(tensor)
         value = value_of(tensor)
-        return _on(tensor, "meta") if value is None else value
+        return _passed(_on(tensor, "meta") if value is None else value)
 
     def wanted(self, tensor: Tensor) -> Tensor:
         """Return where the value of *tensor* is to be put; a tensor without memory, where it is data."""
         _note(tensor)
         value = value_of(tensor)
         if value is not None:
-            return value
-        return _on(tensor, "cpu" if is_small(tensor, known_integers()) else "meta")
+            return _passed(value)
+        return _passed(_on(tensor, "cpu" if is_small(tensor, known_integers()) else "meta"))
 
     def done(self, tensor: Tensor, plain: Tensor, is_known: bool) -> None:
         """Let *plain* be the value of *tensor*, if it is known and has memory."""
@@ -59,6 +59,14 @@ def _note(tensor: Tensor) -> None:
     devices = CudaDevices.here()
     if devices is not None:
         devices.communicate(tensor)
+
+
+def _passed(plain: Tensor) -> Tensor:
+    """Return *plain*, and tell of it a graph that captures calls."""
+    devices = CudaDevices.here()
+    if devices is not None and devices.gpu.graph is not None:
+        devices.gpu.graph.pass_door(plain)
+    return plain
 
 
 def _on(tensor: Tensor, device: str) -> Tensor:

@@ -8,9 +8,9 @@ Assumes:
     a capture     takes the time of what it captures, as if it were carried out; memory stays as it was
     memory        what is free at the end of a capture is free for all, in no pool of the graph's own
 
-Values are computed again from what stands in the captured tensors then, and put into the captured results.
-Collectives within a graph are refused, by name; so is, in CUDA's words, whatever lets the host wait.  Races
-are not looked for in what is replayed.
+Values are computed again from what stands in the captured tensors then, and put into the captured results;
+collectives and messages are made again, those of the capture on copies.  What lets the host wait is refused,
+in CUDA's words.  Races are not looked for in what is replayed.
 
 Source: torch, torch/cuda/graphs.py; aten/src/ATen/cuda/CUDAGraph.cpp.
 """
@@ -18,8 +18,10 @@ Source: torch, torch/cuda/graphs.py; aten/src/ATen/cuda/CUDAGraph.cpp.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -27,20 +29,27 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from collectives.communicators.requests import Request
+from collectives.errors import NotSupportedError
+from collectives.torch_backend.rows import Pair
 from collectives.virtual.computation.operations import Operation
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.gpu.accelerator import CudaDevices, InstantGpu
 from collectives.virtual.gpu.computing import carry_out
 from collectives.virtual.iterations import Iterations
+from collectives.virtual.streams.gpu import Gpu
 from collectives.virtual.streams.happens_before import HappensBefore
-from collectives.virtual.streams.score import Item, Launch, Record, StreamWait
+from collectives.virtual.streams.score import Call, Item, Launch, Record, StreamWait
 from collectives.virtual.streams.stream_api import DeviceStream
 from sim.cluster import current_rank_thread
+
+if TYPE_CHECKING:
+    from collectives.virtual.group_calls.launcher import StreamLauncher, StreamWork
 
 _copy = torch.ops.aten.copy_.default
 
 
-class _Computed(NamedTuple):
+class _Carried(NamedTuple):
     """An operation on values, with the results that it is to have again."""
 
     known: Operation
@@ -48,6 +57,24 @@ class _Computed(NamedTuple):
     values: Any
     options: Any
     results: list[Tensor]
+
+
+class _Call(NamedTuple):
+    """A collective or message, issued on a stream, with the events that were recorded for it."""
+
+    launcher: StreamLauncher
+    request: Request
+    stream: int
+    events: list[int]
+
+
+class _Waited(NamedTuple):
+    """The wait for the data of a call, by its number in the graph."""
+
+    call: int
+
+
+_Step: TypeAlias = Launch | Record | StreamWait | _Carried | _Call | _Waited
 
 
 class CudaGraph:
@@ -66,8 +93,10 @@ class CudaGraph:
     def reset(self) -> None:
         """Forget what was captured."""
         self._stream: DeviceStream | None = None
-        self._items: list[Launch | Record | StreamWait] = []
-        self._computed: list[_Computed] = []
+        self._steps: list[_Step] = []
+        self._works: list[StreamWork] = []
+        self._at_door: set[int] = set()
+        self._events_of_call: list[int] | None = None
         self._optimizers: list[Optimizer] = []
         self._totals = Totals()
 
@@ -130,18 +159,68 @@ class CudaGraph:
         """
         if self._stream is None:
             raise RuntimeError("replay() of a CUDA graph that has captured nothing")
-        self._devices.gpu.reissue(self._items, self._stream)
-        self._devices.totals.add_times(1, self._totals)
+        gpu = self._devices.gpu
+        gpu.launch_graph()
         with _disable_current_modes(), torch.inference_mode():
-            for own in self._computed:
-                again = _tensors(carry_out(own.known, own.func, own.values, own.options))
-                for value, result in zip(again, own.results, strict=True):
-                    if value is not result:
-                        _copy(result, value)
+            if isinstance(gpu, InstantGpu):
+                for step in self._steps:
+                    if isinstance(step, _Carried):
+                        _carry_out_again(step)
+            else:
+                self._replay_on(gpu, {self._stream.number: gpu.current.number})
+        self._devices.totals.add_times(1, self._totals)
         rank_thread = current_rank_thread()
         assert rank_thread is not None
         for optimizer in self._optimizers:
             Iterations.of(rank_thread.cluster).stepped(optimizer)
+
+    def _replay_on(self, gpu: Gpu, streams: dict[int, int]) -> None:
+        """Go through what was captured on *gpu*; *streams* says which stand for those of the capture."""
+        events, works = dict[int, int](), list["StreamWork"]()
+        for step in self._steps:
+            if isinstance(step, _Carried):
+                _carry_out_again(step)
+            elif isinstance(step, _Waited):
+                works[step.call].wait_for_data()
+            elif isinstance(step, _Call):
+                with self._devices.on_stream(DeviceStream(gpu, streams.get(step.stream, step.stream))):
+                    recorded, work = gpu.replayed_call(partial(step.launcher.issue, step.request))
+                works.append(work)
+                events.update(zip(step.events, recorded, strict=True))
+            else:
+                gpu.reissue(step, streams.get(step.stream, step.stream), events)
+
+    def call(self, launcher: StreamLauncher, request: Request, pairs: Sequence[Pair]) -> StreamWork:
+        """Return the work of a call, which is made on copies now.
+
+        Raises:
+            NotSupportedError: it is not on tensors of the script, where a replay finds and leaves data.
+        """
+        for own in (request.given, request.output):
+            if own is not None and not own.is_meta and own.untyped_storage()._cdata not in self._at_door:
+                raise NotSupportedError(
+                    f"{request.collective} in a CUDA graph is modelled on one tensor of the script, not on a "
+                    "list with one for each rank: use all_gather_into_tensor, reduce_scatter_tensor or "
+                    "all_to_all_single, or keep it out of the graph"
+                )
+        step = _Call(launcher, request, self._devices.gpu.current.number, [])
+        self._devices.gpu.issue_deferred()
+        self._steps.append(step)
+        self._events_of_call = step.events
+        try:
+            self._works.append(launcher.issue(_copied(request), pairs))
+        finally:
+            self._events_of_call = None
+        return self._works[-1]
+
+    def pass_door(self, plain: Tensor) -> None:
+        """Note that *plain* is what a tensor of the script has in its memory."""
+        self._at_door.add(plain.untyped_storage()._cdata)
+
+    def waited(self, work: StreamWork) -> None:
+        """Note that the data of *work* are wanted, if it is one of the graph's."""
+        if work in self._works:
+            self._steps.append(_Waited(self._works.index(work)))
 
     def compute(self, known: Operation, func: Any, values: Any, options: Any) -> Any:
         """Return what an operation gives for tensors of the CPU; if captured, what it writes stays as it was.
@@ -161,7 +240,7 @@ class CudaGraph:
         if computed is not None and not results:
             _refuse_wait()
         if not known.is_view:
-            self._computed.append(_Computed(known, func, values, options, results))
+            self._steps.append(_Carried(known, func, values, options, results))
         return computed
 
     def _note(self, item: Item) -> None:
@@ -169,13 +248,16 @@ class CudaGraph:
         self._order.note(item)
         if isinstance(item, StreamWait) and item.event in self._events:
             self._last.setdefault(item.stream, 0)
-        if not isinstance(item, (Launch, Record, StreamWait)) or item.stream not in self._last:
+        if not isinstance(item, (Launch, Call, Record, StreamWait)) or item.stream not in self._last:
             return
-        self._items.append(item)
         if isinstance(item, Record):
             self._events.add(item.event)
-        elif isinstance(item, Launch):
+            if self._events_of_call is not None:
+                self._events_of_call.append(item.event)
+        elif not isinstance(item, StreamWait):
             self._last[item.stream] = self._order.clock(item.stream)[item.stream]
+        if self._events_of_call is None and not isinstance(item, Call):
+            self._steps.append(item)
 
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         devices = CudaDevices.here()
@@ -212,6 +294,20 @@ def _refuse_wait() -> None:
         "CUDA error: operation not permitted when stream is capturing: the host would wait for the device; "
         "keep item(), cpu(), synchronize() and conditions on tensors out of the graph"
     )
+
+
+def _carry_out_again(own: _Carried) -> None:
+    """Put what an operation gives now into its results."""
+    again = _tensors(carry_out(own.known, own.func, own.values, own.options))
+    for value, result in zip(again, own.results, strict=True):
+        if value is not result:
+            _copy(result, value)
+
+
+def _copied(request: Request) -> Request:
+    """Return *request* on copies of its tensors."""
+    given, output = (None if own is None else own.clone() for own in (request.given, request.output))
+    return replace(request, given=given, output=output)
 
 
 def _written(func: Any, values: Any, options: Any) -> list[Tensor]:

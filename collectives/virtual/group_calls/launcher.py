@@ -111,6 +111,11 @@ class StreamLauncher:
         self._gpu.rank_thread.check_thread()
         self.group.before_call(request.count)
         request, pairs = _at_door(request, self.rank)
+        graph = self._gpu.graph
+        return self.issue(request, pairs) if graph is None else graph.call(self, request, pairs)
+
+    def issue(self, request: Request, pairs: Sequence[Pair] = ()) -> StreamWork:
+        """Issue *request*, whose tensors have values, or none; *pairs* are to be told of the result."""
         group, algorithm = self.group, algorithm_of(request, self.selector)
         if request.lane is not None:
             host = group.hosts[self.rank]
@@ -229,14 +234,20 @@ class StreamWork:
         Raises:
             CollectiveError: the ranks of the call do not fit each other.
         """
-        if self._waits_for_data:
-            self._launcher.wait_for_data(self._call, self._contribution)
+        self.wait_for_data()
+        if self._gpu.graph is not None:
+            self._gpu.graph.waited(self)
         for tensor, plain in self._at_door:
             _DOOR.done(tensor, plain, self.is_known)
         if not self._on_host:
             self._gpu.current.wait_event(self._end)
         if self._on_host or self._launcher.group.host_waits or self._call.collective == "barrier":
             self._gpu.host_wait(self._end, self._call.collective)
+
+    def wait_for_data(self) -> None:
+        """Return when the data are there, which takes no virtual time."""
+        if self._waits_for_data:
+            self._launcher.wait_for_data(self._call, self._contribution)
 
     def is_completed(self) -> bool:
         """Return whether this call is through at the host's time."""

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import simpy
 
@@ -45,6 +45,7 @@ from collectives.virtual.streams.stream_api import DeviceEvent, DeviceStream
 from sim.cluster import RankThread
 from sim.hardware import Device, Issued
 
+W = TypeVar("W")
 _current = threading.local()
 
 _QUERY_PS = 10**6
@@ -235,30 +236,43 @@ class Gpu:
         stream = DeviceStream(self, self._lanes[lane])
         if after_stream:
             self.stream_wait(stream, self.record(self.current))
-        self._num_launches += 1
-        self._num_collectives += 1
-        self._between_ps += self.device.host_enqueue_ps
-        self._issue(Call(stream.number, call, name, group, label))
+        if not self.replays:
+            self._num_launches += 1
+            self._num_collectives += 1
+            self._between_ps += self.device.host_enqueue_ps
+        self._issue(Call(stream.number, call, name, group, label, self.replays))
         return stream.record_event()
 
-    def reissue(self, items: Sequence[Launch | Record | StreamWait], captured_on: DeviceStream) -> None:
-        """Launch a graph of *items*, which were captured on another stream for the current one."""
-        self.launch_graph()
-        streams, events = {captured_on.number: self.current.number}, dict[int, int]()
-        for item in items:
-            stream = streams.get(item.stream, item.stream)
-            if isinstance(item, Launch):
-                self._append(replace(item, stream=stream, replayed=True))
-            elif isinstance(item, Record):
-                events[item.event] = self._new_event()
-                self._append(Record(stream, events[item.event]))
-            else:
-                self._append(StreamWait(stream, events.get(item.event, item.event)))
+    def reissue(self, item: Launch | Record | StreamWait, stream: int, events: dict[int, int]) -> None:
+        """Issue what a graph has captured on *stream*; *events* says which have come for those captured."""
+        if isinstance(item, Launch):
+            self._append(replace(item, stream=stream, replayed=True))
+        elif isinstance(item, Record):
+            events[item.event] = self._new_event()
+            self._append(Record(stream, events[item.event]))
+        else:
+            self._append(StreamWait(stream, events.get(item.event, item.event)))
 
     def launch_graph(self) -> None:
         """Let the host take the time of one operation, for all that a graph launches."""
         self._num_launches += 1
         self.host_work("a graph", self.device.host_overhead_ps)
+
+    def replayed_call(self, issue: Callable[[], W]) -> tuple[list[int], W]:
+        """Let *issue* make a call of a graph; return the events that were recorded for it, and its work."""
+        recorded = list[int]()
+
+        def listen(item: Item) -> None:
+            if isinstance(item, Record):
+                recorded.append(item.event)
+
+        self.listeners.append(listen)
+        self.replays = True
+        try:
+            return recorded, issue()
+        finally:
+            self.replays = False
+            self.listeners.remove(listen)
 
     def mark(self, name: str) -> int:
         """Mark this place of the score; return its number among `Played.marks`."""

@@ -205,7 +205,7 @@ class Player:
             item = items[self.position - dropped]
             began_ps = self.host_ps
             if isinstance(item, (Launch, Call)):
-                self.host_ps += 0 if isinstance(item, Launch) and item.replayed else launch_ps
+                self.host_ps += 0 if item.replayed else launch_ps
                 self._put(item.stream, item)
             elif isinstance(item, (Record, StreamWait)):
                 self._put(item.stream, item)

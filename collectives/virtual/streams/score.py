@@ -92,6 +92,7 @@ class Call:
         name: of the collective.
         group: in words.
         label: under which a trace shows it; "": its name.
+        replayed: by a graph, which costs the host no launch.
     """
 
     stream: int
@@ -99,6 +100,7 @@ class Call:
     name: str
     group: str
     label: str = ""
+    replayed: bool = False
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -135,7 +136,7 @@ def synchronize(graph, tensor):
 
 def reduce(graph, tensor):
     with torch.cuda.graph(graph):
-        torch.distributed.all_reduce(tensor)
+        dist.all_reduce(tensor)
 
 
 def nest(graph, tensor):
@@ -145,6 +146,11 @@ def nest(graph, tensor):
 
 def replay(graph, tensor):
     graph.replay()
+
+
+def gather_a_list(graph, tensor):
+    with torch.cuda.graph(graph):
+        dist.all_gather([tensor, tensor.clone()], tensor)
 
 
 def leave_a_stream_alone(graph, tensor):
@@ -160,7 +166,6 @@ def leave_a_stream_alone(graph, tensor):
     [
         (read, "not permitted when stream is capturing"),
         (synchronize, "not permitted when stream is capturing"),
-        (reduce, "collective or message within a CUDA graph is not modelled"),
         (nest, "being captured on this rank"),
         (replay, "has captured nothing"),
     ],
@@ -171,11 +176,66 @@ def test_what_no_graph_takes_is_refused_by_name(compute, mistake, words):
         in_group(lambda rank: mistake(torch.cuda.CUDAGraph(), torch.ones(4).cuda()), 2, compute=compute)
 
 
-def test_a_stream_that_the_capture_does_not_wait_for_is_refused():
-    with pytest.raises(RankError, match="unjoined work"):
+def test_a_collective_in_a_graph_wants_a_gpu_that_is_modelled():
+    with pytest.raises(RankError, match="needs a GPU that is modelled: --compute"):
+        in_group(lambda rank: reduce(torch.cuda.CUDAGraph(), torch.ones(4).cuda()), 2)
+
+
+@pytest.mark.parametrize("wraps", [False, True], ids=["calls", "DistributedDataParallel"])
+def test_calls_in_a_graph_give_what_eager_ones_give_and_leave_memory_alone_when_captured(wraps):
+    def work(rank, is_captured):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8)).cuda()
+        wrapped = nn.parallel.DistributedDataParallel(model) if wraps else model
+        inputs, whole = torch.zeros(2, 8, device="cuda"), torch.zeros(6, 8, device="cuda")
+
+        def step():
+            model.zero_grad(set_to_none=True)
+            output = wrapped(inputs)
+            output.square().mean().backward()
+            received, following = torch.empty_like(output), (rank + 1) % 3
+            sent = dist.P2POp(dist.isend, output.detach(), following)
+            works = dist.batch_isend_irecv([sent, dist.P2POp(dist.irecv, received, (rank - 1) % 3)])
+            works.append(dist.all_gather_single(whole, output.detach(), async_op=True))
+            for own in works:
+                own.wait()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    if not wraps:
+                        dist.all_reduce(parameter.grad)
+                    parameter.sub_(0.1 * parameter.grad)
+            return received.sum() + whole.sum()
+
+        for _ in range(11 if wraps else 1):  # so many DistributedDataParallel wants
+            step()
+        if is_captured:
+            graph, before = torch.cuda.CUDAGraph(), whole.tolist()
+            with torch.cuda.graph(graph):
+                result = step()
+            assert whole.tolist() == before
+        found = []
+        for number in range(3):
+            inputs.copy_(torch.randn(2, 8, generator=torch.Generator().manual_seed(number * 3 + rank)))
+            found.append((graph.replay() or result if is_captured else step()).item())
+        return found
+
+    compute = Roofline(DEVICE)
+    expected, found = (
+        in_group(lambda rank, own=own: work(rank, own), 3, "nccl", compute=compute).results
+        for own in (False, True)
+    )
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("mistake", "words"), [(leave_a_stream_alone, "unjoined work"), (gather_a_list, "all_gather_into_tensor")]
+)
+def test_what_is_known_of_a_modelled_gpu_alone_is_refused_there(mistake, words):
+    with pytest.raises(RankError, match=words):
         in_group(
-            lambda rank: leave_a_stream_alone(torch.cuda.CUDAGraph(), torch.ones(4).cuda()),
-            1,
+            lambda rank: mistake(torch.cuda.CUDAGraph(), torch.ones(4).cuda()),
+            2,
+            "nccl",
             compute=Roofline(DEVICE),
         )
 
