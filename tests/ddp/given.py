@@ -25,9 +25,13 @@ def profile_of(nbytes: Sequence[int], ready_ms: Sequence[float], **fields) -> Pr
         for name, size, kind, ms in zip(names, nbytes, dtypes, ready_ms, strict=True)
     )
     return Profile(
-        name="layers", source="test", device="none", forward_seconds=fields.get("forward_ms", 1) / 1000,
-        backward_seconds=fields.get("backward_ms", max(ready_ms)) / 1000, gradients=gradients,
-    )  # fmt: skip
+        name="layers",
+        source="test",
+        device="none",
+        forward_seconds=fields.get("forward_ms", 1) / 1000,
+        backward_seconds=fields.get("backward_ms", max(ready_ms)) / 1000,
+        gradients=gradients,
+    )
 
 
 @st.composite

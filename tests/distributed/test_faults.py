@@ -42,9 +42,14 @@ def drawn(num_scenarios: int) -> settings:
 
 def scenarios(fault: str, ways: tuple[str, ...]) -> st.SearchStrategy[Scenario]:
     return st.builds(
-        Scenario, fault=st.just(fault), way=st.sampled_from(ways), culprit=st.integers(0, 3),
-        call=st.integers(0, 8), delay=st.floats(0, 0.3), seed=st.integers(0, 2**32),
-    )  # fmt: skip
+        Scenario,
+        fault=st.just(fault),
+        way=st.sampled_from(ways),
+        culprit=st.integers(0, 3),
+        call=st.integers(0, 8),
+        delay=st.floats(0, 0.3),
+        seed=st.integers(0, 2**32),
+    )
 
 
 def accounts_of(pool: WorkerPool, scenario: Scenario) -> list[Any]:

@@ -106,10 +106,16 @@ def environment() -> dict[str, str]:
 def run_shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run *command* in *folder* and return what it printed on both streams, in order."""
     return subprocess.run(
-        ["bash", "-c", command], cwd=folder, env=environment() | {"XDG_CACHE_HOME": str(folder / ".cache")},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8", timeout=280,
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment() | {"XDG_CACHE_HOME": str(folder / ".cache")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        timeout=280,
         check=False,
-    )  # fmt: skip
+    )
 
 
 IN_PROCESS = ("compare", "export", "plan", "run", "scale", "show", "simulate", "synthesize", "tune", "verify")

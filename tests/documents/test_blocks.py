@@ -72,9 +72,14 @@ def test_python_runs_alone_as_it_stands(block, folder):
     (folder / "test_block.py").write_text(block.text, encoding="utf-8")
     how = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if is_test else []
     done = subprocess.run(
-        [sys.executable, *how, "test_block.py"], cwd=folder, env=environment(), capture_output=True,
-        text=True, timeout=280, check=False,
-    )  # fmt: skip
+        [sys.executable, *how, "test_block.py"],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
     if not is_test:

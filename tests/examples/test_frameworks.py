@@ -21,9 +21,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.distributed, pytest.mark.timeout(600
 def steps_of(*command: str) -> list[tuple[str, str]]:
     """Return what *command* prints of each step, and the loss, to all digits."""
     printed = subprocess.run(
-        [sys.executable, "-m", *command], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
     steps = re.findall(r"^step (\d+): loss ([\d.]+)$", printed.stdout, re.MULTILINE)
     assert len(steps) >= 3, printed.stdout + printed.stderr
     return steps

@@ -159,12 +159,15 @@ def input_and_output_may_share_memory(communicator: Communicator):
     to_me = torch.stack([values[rank] for values in mine])
     check(
         [
-            (gathered, lined_up), (on_root if rank == 0 else lined_up, lined_up),
+            (gathered, lined_up),
+            (on_root if rank == 0 else lined_up, lined_up),
             (reduced[rank], whole(p, p * 6, torch.float32).view(p, 3, 2)[rank]),
-            (scattered[rank], mine[0][rank]), (exchanged, to_me), (uneven, to_me),
+            (scattered[rank], mine[0][rank]),
+            (exchanged, to_me),
+            (uneven, to_me),
         ],
         "shared",
-    )  # fmt: skip
+    )
 
 
 def collectives_of_all_kinds_are_in_flight_at_once(communicator: Communicator):
@@ -190,12 +193,17 @@ def collectives_of_all_kinds_are_in_flight_at_once(communicator: Communicator):
         to_me = torch.stack([values[rank] for values in mine])
         check(
             [
-                (reduced, total), (gathered, torch.stack([values[0] for values in mine])), (own, total[rank]),
-                (sent, mine[p - 1]), (uneven, to_me), (at_root, total if rank == 0 else mine[rank]),
-                (exchanged, to_me), (scattered, mine[0][rank]),
+                (reduced, total),
+                (gathered, torch.stack([values[0] for values in mine])),
+                (own, total[rank]),
+                (sent, mine[p - 1]),
+                (uneven, to_me),
+                (at_root, total if rank == 0 else mine[rank]),
+                (exchanged, to_me),
+                (scattered, mine[0][rank]),
             ],
             size,
-        )  # fmt: skip
+        )
 
 
 def parts_of_any_size_are_exchanged(communicator: Communicator):

@@ -61,10 +61,15 @@ def small_changes(operation, world_size: int, num_chunks: int) -> Iterator[tuple
 
 def is_proved(shipped: Algorithm, programs: Programs, setting: Setting) -> bool:
     mutant = replace(
-        shipped, name="mutant", program=lambda rank, world_size: iter(programs[rank]),
-        chunks_for=lambda world_size: setting.num_chunks, scratch_for=lambda world_size: setting.num_scratch,
-        declared_cost=None, array_form=False, parameters=MappingProxyType({}),
-    )  # fmt: skip
+        shipped,
+        name="mutant",
+        program=lambda rank, world_size: iter(programs[rank]),
+        chunks_for=lambda world_size: setting.num_chunks,
+        scratch_for=lambda world_size: setting.num_scratch,
+        declared_cost=None,
+        array_form=False,
+        parameters=MappingProxyType({}),
+    )
     try:
         verify(mutant, setting.world_size, root=setting.root)
     except ProgramError:

@@ -72,9 +72,14 @@ def spans(
     places = range(scenario.base.num_ranks) if hosts is None else hosts
     bound = on_nodes(algorithm, scenario.topology.ranks_per_node, places)
     queue = collective_queue(
-        env, scenario.topology, engine=engine, hosts=hosts, rank_overhead=rank_overhead,
-        transport_model=transport_model, network=network,
-    )  # fmt: skip
+        env,
+        scenario.topology,
+        engine=engine,
+        hosts=hosts,
+        rank_overhead=rank_overhead,
+        transport_model=transport_model,
+        network=network,
+    )
     submitted = []
 
     def submit():

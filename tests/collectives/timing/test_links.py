@@ -165,9 +165,13 @@ def test_a_slow_rank_is_the_bottleneck_by_links_of_its_own():
 
 
 SPINES = Topology.leaf_spine(
-    num_ranks=8, hosts_per_leaf=4, bandwidth="100Gbps", uplink_bandwidth="200Gbps", latency="2us",
+    num_ranks=8,
+    hosts_per_leaf=4,
+    bandwidth="100Gbps",
+    uplink_bandwidth="200Gbps",
+    latency="2us",
     num_spines=2,
-)  # fmt: skip
+)
 
 
 def test_messages_that_find_another_way_count_where_they_passed():

@@ -233,11 +233,15 @@ def training_scripts(
 ) -> st.SearchStrategy[TrainingScript]:
     """Return scripts on as many ranks as one of *worlds* says."""
     return st.builds(
-        TrainingScript, st.sampled_from(systems), st.sampled_from(worlds),
-        st.lists(st.sampled_from(sorted(PIECES)), max_size=3).map(tuple), st.sampled_from([16, 24]),
-        st.sampled_from(sorted(OPTIMIZERS)), st.sampled_from(["float32", "autocast", "policy"]),
+        TrainingScript,
+        st.sampled_from(systems),
+        st.sampled_from(worlds),
+        st.lists(st.sampled_from(sorted(PIECES)), max_size=3).map(tuple),
+        st.sampled_from([16, 24]),
+        st.sampled_from(sorted(OPTIMIZERS)),
+        st.sampled_from(["float32", "autocast", "policy"]),
         st.frozensets(st.sampled_from(EXTRAS), max_size=3),
-    )  # fmt: skip
+    )
 
 
 EXTRAS = ("accumulate", "checkpoint", "clip", "compile", "item", "pinned", "sequence", "views")

@@ -68,9 +68,14 @@ def test_all_engines_notice_what_is_complete_at_the_same_times(
 ):
     def step(engine):
         return simulate_step(
-            profile_of(sorted(ready_ms), nbytes), topology=switch(num_ranks), bucket_cap_mb=0.5,
-            strategy=strategy, algorithm=algorithm, transport_model=transport, engine=engine,
-        )  # fmt: skip
+            profile_of(sorted(ready_ms), nbytes),
+            topology=switch(num_ranks),
+            bucket_cap_mb=0.5,
+            strategy=strategy,
+            algorithm=algorithm,
+            transport_model=transport,
+            engine=engine,
+        )
 
     ranks, events = step("ranks"), step("events")
 

@@ -39,9 +39,14 @@ def tune(profile: Profile, topology: Topology, **options) -> Tuning:
 def simulated(profile: Profile, topology: Topology, trial: Trial, **counted) -> int:
     own = trial.options
     return simulate_step(
-        profile, topology=topology, strategy=own.strategy, algorithm=own.algorithm,
-        bucket_cap_mb=own.bucket_cap_mb, bucket_cap_mb_list=own.bucket_cap_mb_list, **counted,
-    ).time_ps  # fmt: skip
+        profile,
+        topology=topology,
+        strategy=own.strategy,
+        algorithm=own.algorithm,
+        bucket_cap_mb=own.bucket_cap_mb,
+        bucket_cap_mb_list=own.bucket_cap_mb_list,
+        **counted,
+    ).time_ps
 
 
 def test_a_search_counts_what_a_step_counts():

@@ -42,9 +42,13 @@ def test_a_file_describes_a_device_by_what_of_its_peaks_is_reached(tmp_path):
 
     peaks = {"float32": 20 * 10**12}
     assert load_device(path) == Device(
-        "mine", {"float32": 15 * 10**12}, 10**12, launch_ps=3_000_000, peaks=peaks,
+        "mine",
+        {"float32": 15 * 10**12},
+        10**12,
+        launch_ps=3_000_000,
+        peaks=peaks,
         peak_memory_bandwidth=2 * 10**12,
-    )  # fmt: skip
+    )
 
 
 GPU = """

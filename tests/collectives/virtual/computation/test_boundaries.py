@@ -21,9 +21,16 @@ from sim.units import SECOND
 
 BOUNDARY, ENQUEUE = 1_000, 1_000_000
 GPU = Device(
-    "gpu", {"float32": 2**62}, memory_bandwidth=SECOND, kind="gpu", host_overhead_ps=1,
-    host_boundary_ps=BOUNDARY, host_enqueue_ps=ENQUEUE, peaks={"float32": 2**62}, copy_bandwidth=SECOND,
-)  # fmt: skip
+    "gpu",
+    {"float32": 2**62},
+    memory_bandwidth=SECOND,
+    kind="gpu",
+    host_overhead_ps=1,
+    host_boundary_ps=BOUNDARY,
+    host_enqueue_ps=ENQUEUE,
+    peaks={"float32": 2**62},
+    copy_bandwidth=SECOND,
+)
 
 
 def crossed(work: Callable[[Callable[[], None]], Any], ranks: int = 1, **options) -> tuple[int, int]:

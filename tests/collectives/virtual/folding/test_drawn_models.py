@@ -141,12 +141,18 @@ LAST_RANK_HAS_LESS = DrawnModel(
 
 def drawn_models() -> st.SearchStrategy[DrawnModel]:
     return st.builds(
-        DrawnModel, st.sampled_from(PARALLELISMS),
-        st.integers(16, 3000) | st.sampled_from((50257, 50368, 128256)), st.integers(1, 5),
-        st.sampled_from((4, 12, 20)), st.integers(1, 40).map(lambda number: TENSOR_RANKS * number),
-        st.sampled_from(sorted(INITIALISERS)), st.booleans(), st.sampled_from((0.0, 0.1)), st.booleans(),
+        DrawnModel,
+        st.sampled_from(PARALLELISMS),
+        st.integers(16, 3000) | st.sampled_from((50257, 50368, 128256)),
+        st.integers(1, 5),
+        st.sampled_from((4, 12, 20)),
+        st.integers(1, 40).map(lambda number: TENSOR_RANKS * number),
+        st.sampled_from(sorted(INITIALISERS)),
         st.booleans(),
-    )  # fmt: skip
+        st.sampled_from((0.0, 0.1)),
+        st.booleans(),
+        st.booleans(),
+    )
 
 
 def test_a_model_of_which_the_last_rank_has_less_is_folded_on_many_ranks():

@@ -65,11 +65,15 @@ def programs(draw, num_ranks=8):
         collective = draw(st.sampled_from([*KINDS, "message", "parts"]))
         calls.append(
             (
-                draw(st.integers(0, 2)), collective, draw(st.sampled_from(KINDS.get(collective, ("",)))),
-                draw(st.sampled_from((8, 100, 40_000, 1_000_000))), draw(st.integers(0, 1)),
-                draw(st.sampled_from((0, 0, 0, 1_000_000, 37_000_003))), draw(st.sampled_from((0, 0, 1))),
+                draw(st.integers(0, 2)),
+                collective,
+                draw(st.sampled_from(KINDS.get(collective, ("",)))),
+                draw(st.sampled_from((8, 100, 40_000, 1_000_000))),
+                draw(st.integers(0, 1)),
+                draw(st.sampled_from((0, 0, 0, 1_000_000, 37_000_003))),
+                draw(st.sampled_from((0, 0, 1))),
             )
-        )  # fmt: skip
+        )
     return calls
 
 

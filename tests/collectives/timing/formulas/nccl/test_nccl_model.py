@@ -27,13 +27,19 @@ def hardwares(draw: st.DrawFn) -> Hardware:
     generation = draw(st.sampled_from(["volta", "ampere", "hopper", "blackwell"]))
     nvls = generation in ("hopper", "blackwell") and draw(st.booleans())
     return Hardware(
-        generation, one_node=draw(channels()), several_nodes=draw(channels()),
+        generation,
+        one_node=draw(channels()),
+        several_nodes=draw(channels()),
         nvls_one_node=draw(channels()) if nvls else None,
-        nvls_several_nodes=draw(channels()) if nvls else None, collnet=draw(st.none() | channels()),
+        nvls_several_nodes=draw(channels()) if nvls else None,
+        collnet=draw(st.none() | channels()),
         intra_link=draw(st.sampled_from(["nvlink", "pci"])),
-        cpu=draw(st.sampled_from(["intel", "amd", "other"])), net_latency_ps=draw(st.integers(0, 10**8)),
-        ll128=draw(st.booleans()), split_tree=draw(st.booleans()), same_channels=draw(st.booleans()),
-    )  # fmt: skip
+        cpu=draw(st.sampled_from(["intel", "amd", "other"])),
+        net_latency_ps=draw(st.integers(0, 10**8)),
+        ll128=draw(st.booleans()),
+        split_tree=draw(st.booleans()),
+        same_channels=draw(st.booleans()),
+    )
 
 
 CALLS = st.fixed_dictionaries(
