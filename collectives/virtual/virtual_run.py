@@ -70,7 +70,7 @@ def run(
     routing: str | os.PathLike[str] | RoutingRecord | None = None,
     strict: bool = False,
     memory_limit: MemoryLimit = None,
-    fold: bool | None = None,
+    fold: bool | Folding | None = None,
     own: Sequence[str] = (),
     clock: ScriptClock = "virtual",
     looks_for_shared_state: bool = True,
@@ -113,7 +113,8 @@ def run(
             raised in the script.  ``off``: the script goes on, and the report says what does not fit.
         fold: whether one thread speaks for all ranks that do the same (see `collectives.virtual.folding`);
             None: without data it does, but in a small run (see `collectives.virtual.folding.attempts`).
-            Needs a GPU as *compute*.
+            Or the classes to begin with, by which no rank that *conditions* name may be folded.  Needs a GPU
+            as *compute*.
         own: packages that keep what a process has once in their globals, so that each rank gets a copy,
             besides those that are known (`collectives.virtual.isolation.ownership`).
         clock: that ``time.time``, ``time.sleep`` and their kin go by in the script: ``virtual``, the rank's,
@@ -286,7 +287,7 @@ def _charges(compute: Mapping[str, int] | None) -> Charges:
 
 
 def _folding(
-    fold: bool | None,
+    fold: bool | Folding | None,
     fake: bool,
     topology: Topology,
     model: ComputeModel,
@@ -302,6 +303,8 @@ def _folding(
             "fold: ranks can be folded where they compute on a GPU, such as h100, whose times are apart from "
             f"data; got {model.name}"
         )
+    if isinstance(fold, Folding):
+        return fold
     named = (getattr(one, "rank", None) for one in conditions)
     alone = {rank for rank in named if isinstance(rank, int)}
     return Folding(topology.num_ranks, alone, topology.ranks_per_node)

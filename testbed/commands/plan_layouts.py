@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -180,8 +181,10 @@ def _of_script(
     """
     from sim import load_network
     from sim.files.device_file import load_device
-    from testbed.output.table import progress
-    from testbed.planning.layouts.script import ScriptLayout, Step, Task, evaluate, script_layouts
+    from testbed.output.table import progress, seconds
+    from testbed.planning.layouts.composition import Found, composed, confirm, evaluate, parts_of
+    from testbed.planning.layouts.recording import Part, Step
+    from testbed.planning.layouts.script import ScriptLayout, script_layouts
     from testbed.planning.layouts.search import device_of
     from testbed.report.script_layouts import script_layouts_result
     from testbed.tasks.bounds import bounded
@@ -198,21 +201,33 @@ def _of_script(
     if not layouts:
         raise UsageError(f"{script}: no layout of {where.ranks} ranks divides {where.sequences} sequences")
 
+    parts = parts_of(layouts, where.network, where.ranks, device)
+    needed = list(dict.fromkeys(part for own in parts.values() for part in own.all))
     found, full = dict[ScriptLayout, Step | str](), dict[ScriptLayout, Step | str]()
-    number = sweeps.workers or min(cores(), len(layouts))
+    known = dict[Part, Found]()
+    spread = partial(
+        results, scheduler=sweeps.scheduler, modules=("collectives.virtual", "testbed.planning.scripts")
+    )
 
-    def look(some: list[ScriptLayout], into: dict[ScriptLayout, Step | str], whole: bool) -> None:
-        tasks = [Task(own, where.network, where.ranks, device, whole) for own in some]
-        with progress(len(tasks)) as advance:
-            for layout, step in results(evaluate, tasks, workers=number, scheduler=sweeps.scheduler):
-                into[layout] = step
-                advance(f"{layout}: {step if isinstance(step, str) else f'{step.seconds:.3g} s'}")
+    def workers(items: Sequence[object]) -> int:
+        return sweeps.workers or min(cores(), max(1, len(items)))
 
     with bounded(parse_limit(time_limit)) as stop:
-        look(layouts, found, False)
-        known = {own: step for own, step in found.items() if isinstance(step, Step)}
-        fitting = [own for own, step in known.items() if step.fits(memory)]
-        look(sorted(fitting, key=lambda own: known[own].seconds)[: options.confirm], full, True)
+        with progress(len(layouts)) as advance:
+            for part, recorded in spread(evaluate, needed, workers=workers(needed)):
+                known[part] = recorded
+                for layout in [own for own in layouts if own not in found and part in parts[own].all]:
+                    step = composed(layout, parts[layout], known)
+                    if step is not None:
+                        found[layout] = step
+                        advance(f"{layout}: {step if isinstance(step, str) else seconds(step.seconds)}")
+        steps = {own: step for own, step in found.items() if isinstance(step, Step) and step.fits(memory)}
+        best = sorted(steps, key=lambda own: steps[own].seconds)[: options.confirm]
+        whole = [Part(own, own.pp, own.batch, where.network, where.ranks, device) for own in best]
+        with progress(len(whole)) as advance:
+            for layout, ran in spread(confirm, whole, workers=workers(whole)):
+                full[layout] = ran
+                advance(f"{layout} in full: {ran if isinstance(ran, str) else seconds(ran.seconds)}")
     stop.check(found, len(layouts), "layout")
     tokens = where.sequences * options.seq
     return stop.ended(script_layouts_result(str(script), where.network, tokens, memory, found, full))

@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from testbed.errors import CheckError
-from testbed.output.table import counted, percent, seconds
-from testbed.planning.layouts.script import FEW, MORE, ScriptLayout, Step
+from testbed.output.table import counted, percent, seconds, spell_size
+from testbed.planning.layouts.recording import FEW, FEW_STAGES, MORE, MORE_STAGES, Step
+from testbed.planning.layouts.script import ScriptLayout
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet, warning
 
 AXES = ("dp", "tp", "pp", "recompute", "batch")
@@ -21,8 +22,9 @@ COLUMNS = (
 )  # fmt: skip
 BEST = 10
 MODEL = (
-    f"a layout is run without data with {FEW} and {MORE} layers of each list, pipelines with few "
-    "micro-batches; what one more takes, all others take, too"
+    f"a layout is run without data with {FEW} and {MORE} layers of each list, a pipeline with {FEW_STAGES} "
+    f"and {MORE_STAGES} stages, where these fill nodes, and few micro-batches; what one more takes, all "
+    "others take, too; what a micro-batch and a stage add is recorded once for each tp and recompute"
 )
 
 
@@ -63,8 +65,8 @@ def script_layouts_result(
     if memory is not None and not best["fits"]:
         least = min(rows, key=lambda row: row["peak_bytes"])
         answer = (
-            f"No layout fits {memory / 2**30:.0f} GiB: {least['arguments']} needs least, "
-            f"{least['peak_bytes'] / 2**30:.0f} GiB."
+            f"No layout fits {spell_size(memory)}: {least['arguments']} needs least, "
+            f"{spell_size(least['peak_bytes'])}."
         )
     parts: list[Part] = [
         Text([answer], wrap=True),
@@ -77,7 +79,7 @@ def script_layouts_result(
                     seconds(row["seconds"]),
                     f"{row['tokens_per_second_per_gpu']:,.0f}",
                     percent(row["mfu"]),
-                    f"{row['peak_bytes'] / 2**30:.0f} GiB",
+                    spell_size(row["peak_bytes"]),
                     "yes" if row["fits"] else "no",
                     row["limit"],
                     "" if row["confirmed_seconds"] is None else seconds(row["confirmed_seconds"]),
@@ -111,7 +113,7 @@ def _row(
         "arguments": str(layout),
         "seconds": step.seconds,
         "tokens_per_second_per_gpu": tokens / (layout.dp * layout.tp * layout.pp) / step.seconds,
-        "mfu": step.useful_seconds / step.seconds,
+        "mfu": step.sequence_seconds * layout.batch / layout.pp / step.seconds,
         "peak_bytes": round(step.peak_bytes),
         "fits": step.fits(memory),
         "limit": "computation" if step.compute_seconds >= waited else "communication and waiting",

@@ -10,7 +10,8 @@ rank of many scripts; others are told apart by what scripts ask of a rank, such 
 differ, or halved.  A rank that was taken out and turns out to do as a class does joins that again.  A class
 of a run of at most 64 ranks that is to be cut or halved is given up instead.
 
-Programs are taken to be deterministic: a rank does in every attempt what it did in the first.
+Programs are taken to be deterministic: a rank does in every attempt what it did in the first.  Whoever runs
+one time and again, as plans do, gives the classes that a run has found to the next (`Folding.found`).
 """
 
 from __future__ import annotations
@@ -32,19 +33,35 @@ MAX_ATTEMPTS = 40
 class Folding:
     """Classes of the ranks of one run, over its attempts.
 
+    Args:
+        num_ranks: of the run.
+        alone: ranks that are by themselves.
+        ranks_per_node: of the topology.
+        compares: whether members are compared; else groups and parts of what is divided tell them apart.
+
     Attributes:
         known: signatures of ranks from the attempts so far.
         reasons: why the run began anew, each time.
     """
 
-    def __init__(self, num_ranks: int, alone: Collection[int] = (), ranks_per_node: int = 1) -> None:
+    def __init__(
+        self, num_ranks: int, alone: Collection[int] = (), ranks_per_node: int = 1, compares: bool = True
+    ) -> None:
         self._num_ranks = num_ranks
         self._ranks_per_node = ranks_per_node
+        self._compares = compares
         self._classes = [tuple(rank for rank in range(num_ranks) if rank not in alone)]
         self._splits: dict[tuple[int, ...], int] = {}
         self._keys: list[Callable[[int], Hashable]] = []
         self.known: dict[int, Signature] = {}
         self.reasons: list[str] = []
+
+    @property
+    def found(self) -> Folding:
+        """A folding that begins with the classes that were found, and compares nothing any more."""
+        again = Folding(self._num_ranks, (), self._ranks_per_node, compares=False)
+        again._classes, again._splits, again._keys = [*self._classes], {**self._splits}, [*self._keys]
+        return again
 
     def classes(self) -> Classes:
         """Return the classes for the next attempt."""
@@ -59,9 +76,8 @@ class Folding:
         )
 
     def _class(self, ranks: tuple[int, ...], num_folded: int) -> RankClass:
-        wanted = [
-            rank for rank in probes_of(ranks, self._ranks_per_node, num_folded) if rank not in self.known
-        ]
+        probes = probes_of(ranks, self._ranks_per_node, num_folded) if self._compares else ()
+        wanted = [rank for rank in probes if rank not in self.known]
         return RankClass(ranks, wanted, [rank for rank in ranks if rank in self.known])
 
     def split(self, differ: MembersDiffer, classes: Classes) -> None:

@@ -5,5 +5,6 @@ kernels       products, attention and what moves      messages    collectives of
 framework     what software adds, and keeps           memory      what ranks hold at most
 layer         a layer's two passes                    step        stages, pipeline, gradients, optimizer
 search        layouts that divide and fit             belief      how sure a step is
-measured      steps that were measured                script      layouts of a script, by its own layers
+measured      steps that were measured                script      layouts that a script has options for
+recording     runs of a script with few layers        composition of its layouts, of recordings
 """
