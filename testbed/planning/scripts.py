@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,6 +79,8 @@ def run_unheard(script: str, arguments: Sequence[str], compute: str, **options: 
 
     check_script(script)
     silence, heard = io.StringIO(), io.StringIO()
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # torch's own handler writes to the process's stderr
     try:
         return run(
             script,
@@ -93,6 +96,8 @@ def run_unheard(script: str, arguments: Sequence[str], compute: str, **options: 
         raise
     except (SyntaxError, ModuleNotFoundError) as error:
         raise UsageError(f"{script}: {error}") from None
+    finally:
+        logging.disable(disabled)
 
 
 def _row(point: Point, topology: Topology, report: VirtualReport) -> Row:
