@@ -43,7 +43,7 @@ def export(
     format: Format,
     ranks: Annotated[int | None, typer.Option(min=1, max=MAX_RANKS, metavar="N")] = None,
     collective: CollectiveOf = None,
-    protocol: WireProtocol = ("simple"),
+    protocol: WireProtocol = "simple",
     output: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     *,
     outputs: Outputs,
