@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from collectives.execution.blame import spell_ranks
 from sim.cluster import Surroundings
+from sim.cluster.rank_thread import current_rank_thread
 
 
 class Notices:
@@ -15,6 +16,7 @@ class Notices:
     def __init__(self) -> None:
         self._about: dict[str, dict[str, None]] = {}
         self._mistakes: dict[str, None] = {}
+        self._last_reads: dict[int, str] = {}
         self._sources: list[Callable[[], Iterable[str]]] = []
 
     @staticmethod
@@ -28,6 +30,17 @@ class Notices:
         items = self._about.setdefault(text, {})
         if item is not None:
             items.setdefault(item)
+
+    def add_read(self, text: str, place: str, item: str | None = None) -> None:
+        """Give a notice as `add` does, of what the current rank reads without data at a *place*."""
+        self.add(text, item)
+        rank_thread = current_rank_thread()
+        if rank_thread is not None:
+            self._last_reads[rank_thread.rank] = f"{text}, last at {place}" if place else text
+
+    def last_read(self, rank: int) -> str | None:
+        """Return what *rank* has read last without data, and where; None if it has read nothing so."""
+        return self._last_reads.get(rank)
 
     def add_mistake(self, text: str) -> None:
         """Give a notice of what the user does wrong, unless it has been given before."""

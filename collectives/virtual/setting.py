@@ -203,6 +203,8 @@ class Setting:
                         graphs_dropped_after(error, variables)
                 if isinstance(error, RankError) and is_out_of_memory(error):
                     error.report = self._report(cluster, has_ended=True)
+                elif isinstance(error, RankError) and (read := Notices.of(cluster).last_read(error.rank)):
+                    error.add_note(f"note: {read}")
                 raise
             finally:
                 cluster.release()

@@ -12,7 +12,7 @@ import os
 import sys
 import textwrap
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,18 +193,24 @@ def _failure(error: RankError, script: str, output: RankOutput) -> BaseException
     where = f"{script}, rank {error.rank}"
     if isinstance(cause, BrokenPipeError):
         return cause
+    notes = getattr(error, "__notes__", ())  # what the other ranks did, and what to try
     if isinstance(cause, SystemExit):
+        _print_notes(notes)
         if isinstance(cause.code, int):
             way_out = "" if output.is_heard(error.rank) else f"; what it printed: --output {error.rank}"
             return ScriptError(f"{where}: ended with exit code {cause.code}{way_out}", 1)
         return ScriptError(f"{where}: ended with: {cause.code}", 1)
     assert cause is not None
     print_traceback(cause, script)
-    for note in getattr(error, "__notes__", ()):  # what the other ranks did, and what to try
-        print(textwrap.indent(note, "  "), file=sys.stderr)
+    _print_notes(notes)
     report = getattr(error, "report", None)
     if report is not None and report.memory is not None:
         return DeviceMemoryError(
             f"{where}: {report.memory.text}; --memory-limit off goes on all the same", report
         )
     return ScriptError(f"{where}: {type(cause).__name__}: {cause}", 1)
+
+
+def _print_notes(notes: Iterable[str]) -> None:
+    for note in notes:
+        print(textwrap.indent(note, "  "), file=sys.stderr)

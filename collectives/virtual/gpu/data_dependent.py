@@ -1,7 +1,8 @@
 """Operations whose outcome depends on data: answered where it is known, else by a rule or not at all.
 
 Without data a number that is read from the device is NaN, whatever its type, and a truth value is False; a
-notice says so once, and of truth values at which lines.  An integer that Python needs as one, as a size or
+notice says so once, and of truth values at which lines; if a rank fails, its error says where it has read
+last.  An integer that Python needs as one, as a size or
 an index, and results whose size depends on data are refused with the line.  What is copied to the CPU stays
 unknown there but for numbers with a NaN; only in a tensor that has been made before, integers are 0.
 
@@ -40,9 +41,10 @@ NO_TRUTH = "without data truth values read from the device are False"
 def number(tensor: Tensor, notices: Notices) -> float | bool:
     """Return what stands for the element of *tensor*, which has no value."""
     if tensor.dtype is torch.bool:
-        notices.add(NO_TRUTH, current_place() or None)
+        place = current_place()
+        notices.add_read(NO_TRUTH, place, place or None)
         return False
-    notices.add(NO_NUMBERS)
+    notices.add_read(NO_NUMBERS, current_place())
     return math.nan
 
 
@@ -54,10 +56,11 @@ def has_stand_in(dtype: torch.dtype) -> bool:
 def stand_in(tensor: Tensor, dtype: torch.dtype, notices: Notices) -> Tensor:
     """Return a tensor of the CPU in the place of the data of *tensor*: NaN, or where there is none 0."""
     if has_stand_in(dtype):
-        notices.add("without data tensors copied to the CPU are NaN")
+        notices.add_read("without data tensors copied to the CPU are NaN", current_place())
         return torch.full(tensor.shape, math.nan, dtype=dtype)
-    notices.add(
-        "without data integers copied into tensors of the CPU are 0, truth values False", current_place()
+    place = current_place()
+    notices.add_read(
+        "without data integers copied into tensors of the CPU are 0, truth values False", place, place
     )
     return torch.zeros(tensor.shape, dtype=dtype)
 
