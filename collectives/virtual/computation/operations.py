@@ -254,7 +254,22 @@ def is_mask(index: Any) -> bool:
 
 def waits_for_data(operation: Operation, args: Sequence[Any]) -> bool:
     """Return whether the host needs to know values of the device to carry out a call."""
-    return any(map(is_mask, args[1])) if operation.indexes else operation.depends_on_data
+    if not operation.indexes:
+        return operation.depends_on_data
+    masks = [own for own in args[1] if is_mask(own)]
+    return bool(masks) and not (len(masks) == len(args[1]) == 1 and _is_filling(args[2:]))
+
+
+def _is_filling(given: Sequence[Any]) -> bool:
+    """Return whether a call of ``index_put`` with one mask is carried out as ``masked_fill``.
+
+    So is one with a number of the host.  Source: ``canDispatchToMaskedFill`` in torch,
+    aten/src/ATen/native/TensorAdvancedIndexing.cpp.
+    """
+    if not given or any(given[1:]):
+        return False
+    value = given[0]
+    return bool(value.device.type == "cpu" and value.numel() == 1)
 
 
 def first_tensor(values: Any) -> torch.Tensor | None:

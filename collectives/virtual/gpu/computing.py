@@ -83,7 +83,11 @@ def carry_out(known: Operation, func: Any, values: Any, options: Any) -> Any:
 
 def _note_draw() -> None:
     devices = CudaDevices.here()
-    if devices is not None:
+    if devices is None:
+        return
+    if devices.gpu.graph is not None:
+        devices.gpu.graph.draw()
+    else:
         devices.random.move_on()
 
 

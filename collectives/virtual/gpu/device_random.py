@@ -46,10 +46,12 @@ class DeviceRandom:
         self._has_data = has_data
         self._of_all = of_all
         self._states: OrderedDict[bytes, Tensor] = OrderedDict()
+        self._is_captured = False
         self.seed(torch.initial_seed())
 
     def seed(self, seed: int) -> None:
         """Begin anew with *seed*."""
+        self._check()
         self._seed, self._offset = int(seed) & _POSITIVE, 0
         self._begin(int(seed))
 
@@ -79,12 +81,25 @@ class DeviceRandom:
                 self._offset = _UNTOLD
             cpu.set_state(before)
 
-    def move_on(self) -> None:
+    @contextlib.contextmanager
+    def captured(self) -> Iterator[None]:
+        """Be after the body where it was before: what that draws, replays of a graph draw."""
+        before = self._offset, self._drawn_to
+        self._is_captured = True
+        try:
+            yield
+        finally:
+            self._is_captured = False
+            self._offset, self._drawn_to = before
+
+    def move_on(self, draws: int = 1) -> None:
         """Note that something is drawn, of which nobody asks what."""
-        self._offset += _OFFSETS
+        if not self._has_data:
+            self._offset += draws * _OFFSETS
 
     def state(self) -> Tensor:
         """Return the state: 16 bytes."""
+        self._check()
         if self._offset == _UNTOLD and self._drawn_to is not None:
             digest = blake2b(self._drawn_to.numpy().tobytes(), digest_size=7).digest()
             self._offset = int.from_bytes(digest, "little") * _OFFSETS
@@ -98,6 +113,7 @@ class DeviceRandom:
 
     def set_state(self, state: Tensor) -> None:
         """Go on from *state*."""
+        self._check()
         key = _bytes_of(state)
         seed, offset = self._seed, self._offset = _STATE.unpack(key)
         if not self._has_data:
@@ -105,6 +121,18 @@ class DeviceRandom:
         self._drawn_to = self._states.get(key, self._of_all.get(key))
         if self._drawn_to is None:
             self._begin(hash((seed, offset)) & _POSITIVE if offset else seed)
+
+    def _check(self) -> None:
+        """Check that no graph is being captured, whose replays would draw from another state.
+
+        Raises:
+            RuntimeError: one is.
+        """
+        if self._is_captured:
+            raise RuntimeError(
+                "CUDA error: the seed and state of the device's random generator are not available while a "
+                "CUDA graph is being captured; keep them out of it (checkpoint: preserve_rng_state=False)"
+            )
 
 
 class DefaultGenerator:

@@ -5,7 +5,8 @@ Assumes:
     the host      takes the time of one operation for a replay, whatever is in the graph
     the device    does what was captured, kernel by kernel and stream by stream, in the same order; what was
                   captured on the capturing stream goes to the stream on which the graph is replayed
-    a capture     takes the time of what it captures, as if it were carried out; memory stays as it was
+    a capture     takes the time of what it captures, as if it were carried out; memory stays as it was, and
+                  so does the random generator, from which each replay draws anew
     memory        what is free at the end of a capture is free for all, in no pool of the graph's own
 
 Values are computed again from what stands in the captured tensors then, and put into the captured results;
@@ -32,7 +33,7 @@ from torch.utils._pytree import tree_leaves
 from collectives.communicators.requests import Request
 from collectives.errors import NotSupportedError
 from collectives.torch_backend.rows import Pair
-from collectives.virtual.computation.operations import Operation
+from collectives.virtual.computation.operations import Operation, waits_for_data
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.gpu.accelerator import CudaDevices, InstantGpu
 from collectives.virtual.gpu.computing import carry_out
@@ -68,13 +69,20 @@ class _Call(NamedTuple):
     events: list[int]
 
 
+class _Resized(NamedTuple):
+    """Memory that is freed, or allocated again, by the bytes that it has then."""
+
+    storage: torch.UntypedStorage
+    nbytes: int
+
+
 class _Waited(NamedTuple):
     """The wait for the data of a call, by its number in the graph."""
 
     call: int
 
 
-_Step: TypeAlias = Launch | Record | StreamWait | _Carried | _Call | _Waited
+_Step: TypeAlias = Launch | Record | StreamWait | _Carried | _Call | _Resized | _Waited
 
 
 class CudaGraph:
@@ -88,6 +96,7 @@ class CudaGraph:
     def __init__(self, devices: CudaDevices, keep_graph: bool = False) -> None:
         self._devices = devices
         self._capturing = contextlib.ExitStack()
+        self._generators: list[torch.Generator] = []
         self.reset()
 
     def reset(self) -> None:
@@ -99,18 +108,29 @@ class CudaGraph:
         self._events_of_call: list[int] | None = None
         self._optimizers: list[Optimizer] = []
         self._totals = Totals()
+        self._num_draws = 0
+
+    def register_generator_state(self, generator: torch.Generator) -> None:
+        """Let *generator*, too, be after a capture where it was before."""
+        self._generators.append(generator)
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global", **options: Any) -> None:
         """Capture what this rank issues on the current stream from now on, and on those that wait for it.
 
         Raises:
-            RuntimeError: another graph is being captured.
+            RuntimeError: another graph is being captured, this one has been, or it is the default stream.
         """
         gpu = self._devices.gpu
         if gpu.graph is not None:
             raise RuntimeError("a CUDA graph is being captured on this rank; end that capture first")
+        if self._stream is not None:
+            raise RuntimeError("this CUDA graph has been captured; reset() it, or create another one")
+        if gpu.current == gpu.default:
+            raise RuntimeError(
+                "CUDA graphs must be captured on a non-default stream: use torch.cuda.graph, or "
+                "torch.cuda.stream(torch.cuda.Stream()) around capture_begin() and capture_end()"
+            )
         gpu.issue_deferred()
-        self.reset()
         gpu.graph, self._stream = self, gpu.current
         self._events, self._last = set[int](), {gpu.current.number: 0}
         self._order = HappensBefore(gpu.live_events)
@@ -120,6 +140,9 @@ class CudaGraph:
         gpu.at_host_wait.append(_refuse_wait)
         self._capturing.callback(gpu.at_host_wait.remove, _refuse_wait)
         self._capturing.enter_context(register_optimizer_step_post_hook(self._stepped))
+        self._capturing.enter_context(self._devices.random.captured())
+        for generator in self._generators:
+            self._capturing.callback(generator.set_state, generator.get_state())
 
     def capture_end(self) -> None:
         """Capture no more.
@@ -155,19 +178,25 @@ class CudaGraph:
         """Issue on the current stream what was captured, and compute it again.
 
         Raises:
+            NotSupportedError: another graph is being captured.
             RuntimeError: nothing was captured.
         """
+        gpu = self._devices.gpu
+        if gpu.graph is not None:
+            raise NotSupportedError(
+                "replay() within a capture is not modelled; capture its body there instead"
+            )
         if self._stream is None:
             raise RuntimeError("replay() of a CUDA graph that has captured nothing")
-        gpu = self._devices.gpu
         gpu.launch_graph()
         with _disable_current_modes(), torch.inference_mode():
             if isinstance(gpu, InstantGpu):
                 for step in self._steps:
-                    if isinstance(step, _Carried):
+                    if isinstance(step, (_Carried, _Resized)):
                         _carry_out_again(step)
             else:
                 self._replay_on(gpu, {self._stream.number: gpu.current.number})
+        self._devices.random.move_on(self._num_draws)
         self._devices.totals.add_times(1, self._totals)
         rank_thread = current_rank_thread()
         assert rank_thread is not None
@@ -178,7 +207,7 @@ class CudaGraph:
         """Go through what was captured on *gpu*; *streams* says which stand for those of the capture."""
         events, works = dict[int, int](), list["StreamWork"]()
         for step in self._steps:
-            if isinstance(step, _Carried):
+            if isinstance(step, (_Carried, _Resized)):
                 _carry_out_again(step)
             elif isinstance(step, _Waited):
                 works[step.call].wait_for_data()
@@ -222,15 +251,26 @@ class CudaGraph:
         if work in self._works:
             self._steps.append(_Waited(self._works.index(work)))
 
+    def draw(self) -> None:
+        """Note that something is drawn of which nobody asks what, in each replay again."""
+        self._num_draws += 1
+
+    def resize(self, storage: torch.UntypedStorage, nbytes: int) -> None:
+        """Free the memory of values, or allocate it again, by its size in bytes."""
+        storage.resize_(nbytes)
+        self._steps.append(_Resized(storage, nbytes))
+
     def compute(self, known: Operation, func: Any, values: Any, options: Any) -> Any:
         """Return what an operation gives for tensors of the CPU; if captured, what it writes stays as it was.
 
         Raises:
-            RuntimeError: it is captured, and gives a number to the host.
+            RuntimeError: it is captured, and gives a number or the size of its result to the host.
         """
         gpu = self._devices.gpu
         if gpu.current.number not in self._last and not isinstance(gpu, InstantGpu):
             return carry_out(known, func, values, options)
+        if known.depends_on_data and waits_for_data(known, values):
+            _refuse_wait()
         written = [] if known.mutates_kinds else _written(func, values, options)
         before = [tensor.clone() for tensor in written]
         computed = carry_out(known, func, values, options)
@@ -280,8 +320,12 @@ def captured(
         cuda_graph.capture_begin(pool, capture_error_mode)
         try:
             yield
-        finally:
-            cuda_graph.capture_end()
+        except BaseException:
+            with contextlib.suppress(RuntimeError):  # which would hide it
+                cuda_graph.capture_end()
+            cuda_graph.reset()
+            raise
+        cuda_graph.capture_end()
 
 
 def pool_handle(devices: CudaDevices) -> object:
@@ -296,8 +340,11 @@ def _refuse_wait() -> None:
     )
 
 
-def _carry_out_again(own: _Carried) -> None:
-    """Put what an operation gives now into its results."""
+def _carry_out_again(own: _Carried | _Resized) -> None:
+    """Put what an operation gives now into its results, or resize memory."""
+    if isinstance(own, _Resized):
+        own.storage.resize_(own.nbytes)
+        return
     again = _tensors(carry_out(own.known, own.func, own.values, own.options))
     for value, result in zip(again, own.results, strict=True):
         if value is not result:

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from collectives.virtual.computation.operations import Operation, nbytes_of, operation_of
 from collectives.virtual.gpu import copies, data_dependent
 from collectives.virtual.gpu.accelerator import CudaDevices
-from collectives.virtual.gpu.computing import compute
+from collectives.virtual.gpu.computing import compute, value_on_cpu
 from collectives.virtual.gpu.routing import Router
 from collectives.virtual.gpu.values import ROUTED, UnknownValueError, forget, set_value, value_of, with_values
 from collectives.virtual.memory.tracker import Memory
@@ -84,7 +84,7 @@ def _to_copy(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any
     execution.transfer(nbytes, "DtoH", waits)
     value = value_of(source)
     if value is not None:
-        return func(value, **{**kwargs, "non_blocking": False})
+        return value_on_cpu(operation_of(func), func, (value,), {**kwargs, "non_blocking": False})
     if source.numel() > LARGE or not data_dependent.has_stand_in(dtype):
         return execution.fake.dispatch(func, types, args, kwargs)
     return data_dependent.stand_in(source, dtype, execution.notices)
@@ -110,7 +110,7 @@ def _copy_(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) 
     if isinstance(target, FakeTensor):
         compute(operation_of(func), func, args, kwargs, target, execution.has_data)
     elif value is not None:
-        target.copy_(value)
+        value_on_cpu(operation_of(func), func, (target, value), {})
     else:
         target.copy_(data_dependent.stand_in(source, target.dtype, execution.notices))
     return target

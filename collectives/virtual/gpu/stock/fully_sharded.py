@@ -13,6 +13,7 @@ from torch.distributed.fsdp._flat_param import FlatParamHandle
 from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
 
 from collectives.virtual.folding.divisions import Flat, Rows, note_division
+from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.replacements import on_methods
 from collectives.virtual.gpu.values import value_of
 from collectives.virtual.isolation.patching import Replacement
@@ -59,7 +60,12 @@ def _with_value(resize: Callable[..., None]) -> Callable[..., None]:
         resize(tensor, *size)
         value = value_of(tensor)
         if value is not None and value is not tensor:
-            value.untyped_storage().resize_(tensor.untyped_storage().nbytes())
+            storage, nbytes = value.untyped_storage(), tensor.untyped_storage().nbytes()
+            devices = CudaDevices.here()
+            if devices is None or devices.gpu.graph is None:
+                storage.resize_(nbytes)
+            else:
+                devices.gpu.graph.resize(storage, nbytes)
 
     return resize_both
 
