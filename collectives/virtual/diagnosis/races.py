@@ -8,18 +8,22 @@ keeps.
 
 Tensors of CUDA devices are followed, and pinned memory of the host while a copy that the host does not await
 is under way.  Two tensors overlap by their bytes from the first to the last; of those with gaps only equal
-ones count, so columns that interleave give no false alarm, and no finding.
+ones count, so columns that interleave give no false alarm, and no finding.  What DistributedDataParallel
+writes into a model that it wraps is taken to be there when it has: Lightning wraps on a stream of its own,
+for which nobody waits.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.parallel import DistributedDataParallel
 
 from collectives.virtual.diagnosis.accesses import (
     Access,
@@ -35,7 +39,7 @@ from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.memory.held_storage import HeldStorage
 from collectives.virtual.memory.tracker import Memory
 from collectives.virtual.notices import Findings
-from collectives.virtual.streams.gpu import Gpu
+from collectives.virtual.streams.gpu import Gpu, current_gpu
 from collectives.virtual.streams.happens_before import HOST, Clock, HappensBefore
 from sim.cluster import RankThread, current_rank_thread
 
@@ -100,8 +104,9 @@ class Races:
         self._found.clear()
         self._of_rank.clear()
         reads = [(Tensor, name, self._read_on_host(getattr(Tensor, name))) for name in ("tolist", "numpy")]
+        wraps = DistributedDataParallel, "__init__", self._wrapping(DistributedDataParallel.__init__)
         listeners = CallListeners(begins=[self._begins], began=[self._began])
-        with replaced(reads), calls_watched(listeners):
+        with replaced([*reads, wraps]), calls_watched(listeners):
             yield
 
     def on(self, gpu: Gpu, memory: Memory) -> RankAccesses:
@@ -122,6 +127,16 @@ class Races:
         own = self._of_rank.get(call.rank_thread.rank)
         if own is not None and own.order.calls:
             own.call(call.operation, call.given, call.wanted)
+
+    def _wrapping(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def wrap(*args: Any, **kwargs: Any) -> None:
+            original(*args, **kwargs)
+            rank_thread, gpu = current_rank_thread(), current_gpu()
+            if rank_thread is not None and gpu is not None and rank_thread.rank in self._of_rank:
+                self._of_rank[rank_thread.rank].order.settle(gpu.current.number)
+
+        return wrap
 
     def _read_on_host(self, original: Any) -> Any:
         def read(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:

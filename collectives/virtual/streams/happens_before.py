@@ -68,6 +68,13 @@ class HappensBefore:
         elif isinstance(item, Call):
             self.calls.append((item.stream, dict(self.clock(item.stream))))
 
+    def settle(self, stream: int) -> None:
+        """Take what was issued on *stream*, and what that has waited for, to be done now."""
+        clock = self.clock(stream)
+        join(self.host, clock)
+        clock[stream] += 1
+        self._num_host_waits += 1
+
     def _keep(self, event: int, clock: Clock) -> None:
         if len(self._events) > _MANY:
             self._events = {own: kept for own, kept in self._events.items() if own in self._live_events}

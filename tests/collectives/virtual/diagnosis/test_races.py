@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from collectives.errors import NotSupportedError
 from collectives.virtual import Roofline, run
@@ -282,6 +283,25 @@ def parts_of_one_buffer_at_once(rank: int) -> None:
     first.wait()
     second.wait()
     total.sum()
+
+
+@right
+def wrapped_on_another_stream(rank: int) -> None:
+    dist.init_process_group("nccl")
+    with torch.cuda.stream(torch.cuda.Stream()):
+        model = DistributedDataParallel(torch.nn.Linear(64, 64).cuda())
+    model(ones(64)).sum().backward()
+
+
+@wrong
+def reduced_on_another_stream_before_it_is_wrapped(rank: int) -> None:
+    dist.init_process_group("nccl")
+    total, side = ones(), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        dist.all_reduce(total)
+    DistributedDataParallel(torch.nn.Linear(64, 64).cuda())
+    total.sum()  # race: let the stream wait first
 
 
 def found(script: Script, fake: bool) -> tuple[str, ...]:
