@@ -151,6 +151,7 @@ class Operation:
         writes: which of its results are new memory.
         is_view: its results look at its first argument.
         mutates: it writes into one of its arguments.
+        changes: positions and names of those into which it writes.
         mutates_kinds: it changes what an argument says of itself, such as its shape.
         depends_on_data: the number of its results, or of their elements, does; of one that indexes only where
             indices are masks.
@@ -170,6 +171,7 @@ class Operation:
     writes: Sequence[bool]
     is_view: bool
     mutates: bool
+    changes: Mapping[int, str]
     mutates_kinds: bool
     depends_on_data: bool
     indexes: bool
@@ -207,11 +209,24 @@ class Operation:
             writes=[result.alias_info is None for result in schema.returns],
             is_view=function.is_view,
             mutates=schema.is_mutable,
+            changes={
+                number: own.name
+                for number, own in enumerate(schema.arguments)
+                if own.alias_info is not None and own.alias_info.is_write
+            },
             mutates_kinds=torch.Tag.inplace_view in tags,
             depends_on_data=torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags,
             indexes=name in ("index", "index_put", "index_put_", "_index_put_impl_"),
             draws=torch.Tag.nondeterministic_seeded in tags,
         )
+
+    def changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return the arguments into which a call writes."""
+        return [
+            args[number] if number < len(args) else kwargs[name]
+            for number, name in self.changes.items()
+            if number < len(args) or name in kwargs
+        ]
 
     def nbytes(self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
         """Return how many bytes a call reads and writes."""

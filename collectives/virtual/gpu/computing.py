@@ -54,7 +54,8 @@ def compute(
         values, options = with_values(args), with_values(kwargs)
     except UnknownValueError:
         if known.mutates:
-            _forget_written(func, args, kwargs)
+            for tensor in fake_tensors(known.changed(args, kwargs)):
+                forget(tensor)
         return shaped
     computed = (by or value_on_cpu)(known, func, values, options)
     if has_data:
@@ -115,18 +116,6 @@ def _is_worth_it(args: Any, result: Any) -> bool:
         return False
     tensor = first_tensor(result)
     return tensor is not None and is_small(tensor, known_integers())
-
-
-def _forget_written(func: Any, args: Any, kwargs: Any) -> None:
-    """Let what an operation writes be unknown."""
-    for argument, value in zip(func._schema.arguments, args, strict=False):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            for tensor in fake_tensors((value,)):
-                forget(tensor)
-    for argument in func._schema.arguments:
-        if argument.name in kwargs and argument.alias_info is not None and argument.alias_info.is_write:
-            for tensor in fake_tensors((kwargs[argument.name],)):
-                forget(tensor)
 
 
 def _pair(shaped: Any, computed: Any, args: Any, base: FakeTensor | None) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from collectives.virtual.computation.operations import Operation, tensors_in
+from collectives.virtual.computation.operations import Operation, operation_of, tensors_in
 from collectives.virtual.diagnosis.races import Races, RankAccesses
 from collectives.virtual.gpu import copies
 from collectives.virtual.gpu.charged_execution import ChargedExecution
@@ -75,11 +75,11 @@ _Touched: TypeAlias = list[tuple[Tensor, bool]]
 
 def _touched(func: Any, args: Any, kwargs: Any) -> tuple[_Touched, _Touched]:
     """Return the tensors of the device among the arguments of a call, and those of the host."""
-    positions, names = _written(func)
+    changes = operation_of(func).changes
     on_device: _Touched = []
     on_host: _Touched = []
     for position, value in enumerate(args):
-        writes = position in positions
+        writes = position in changes
         for tensor in value if type(value) in (list, tuple) else (value,):
             if type(tensor) is FakeTensor and tensor.fake_device.type == "cuda":
                 on_device.append((tensor, writes))
@@ -87,20 +87,9 @@ def _touched(func: Any, args: Any, kwargs: Any) -> tuple[_Touched, _Touched]:
                 on_host.append((tensor, writes))
     for name, value in kwargs.items():
         for tensor in tensors_in(value):
-            (on_device if _is_on_device(tensor) else on_host).append((tensor, name in names))
+            touched = on_device if _is_on_device(tensor) else on_host
+            touched.append((tensor, name in changes.values()))
     return on_device, on_host
-
-
-@cache
-def _written(func: Any) -> tuple[frozenset[int], frozenset[str]]:
-    """Return which arguments of *func* are written, by position and by name."""
-    arguments = func._schema.arguments
-    written = [
-        (number, own.name)
-        for number, own in enumerate(arguments)
-        if own.alias_info is not None and own.alias_info.is_write
-    ]
-    return frozenset(number for number, _ in written), frozenset(name for _, name in written)
 
 
 @cache

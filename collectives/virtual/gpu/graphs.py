@@ -271,7 +271,7 @@ class CudaGraph:
             return carry_out(known, func, values, options)
         if known.depends_on_data and waits_for_data(known, values):
             _refuse_wait()
-        written = [] if known.mutates_kinds else _written(func, values, options)
+        written = [] if known.mutates_kinds else _tensors(known.changed(values, options))
         before = [tensor.clone() for tensor in written]
         computed = carry_out(known, func, values, options)
         for tensor, value in zip(written, before, strict=True):
@@ -355,16 +355,6 @@ def _copied(request: Request) -> Request:
     """Return *request* on copies of its tensors."""
     given, output = (None if own is None else own.clone() for own in (request.given, request.output))
     return replace(request, given=given, output=output)
-
-
-def _written(func: Any, values: Any, options: Any) -> list[Tensor]:
-    """Return the tensors that a call writes."""
-    given = dict(zip((own.name for own in func._schema.arguments), values, strict=False)) | dict(options)
-    return _tensors([given.get(own.name) for own in func._schema.arguments if _is_written(own)])
-
-
-def _is_written(argument: Any) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 def _tensors(values: Any) -> list[Tensor]:

@@ -294,12 +294,12 @@ def wrapped_on_another_stream(rank: int) -> None:
 
 
 @wrong
-def reduced_on_another_stream_before_it_is_wrapped(rank: int) -> None:
+def changed_on_another_stream_before_a_model_is_wrapped(rank: int) -> None:
     dist.init_process_group("nccl")
     total, side = ones(), torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        dist.all_reduce(total)
+        total.mul_(2)
     DistributedDataParallel(torch.nn.Linear(64, 64).cuda())
     total.sum()  # race: let the stream wait first
 
