@@ -190,12 +190,7 @@ class CudaGraph:
             raise RuntimeError("replay() of a CUDA graph that has captured nothing")
         gpu.launch_graph()
         with _disable_current_modes(), torch.inference_mode():
-            if isinstance(gpu, InstantGpu):
-                for step in self._steps:
-                    if isinstance(step, (_Carried, _Resized)):
-                        _carry_out_again(step)
-            else:
-                self._replay_on(gpu, {self._stream.number: gpu.current.number})
+            self._replay({self._stream.number: gpu.current.number})
         self._devices.random.move_on(self._num_draws)
         self._devices.totals.add_times(1, self._totals)
         rank_thread = current_rank_thread()
@@ -203,13 +198,15 @@ class CudaGraph:
         for optimizer in self._optimizers:
             Iterations.of(rank_thread.cluster).stepped(optimizer)
 
-    def _replay_on(self, gpu: Gpu, streams: dict[int, int]) -> None:
-        """Go through what was captured on *gpu*; *streams* says which stand for those of the capture."""
-        events, works = dict[int, int](), list["StreamWork"]()
+    def _replay(self, streams: dict[int, int]) -> None:
+        """Go through what was captured; *streams* says which stand for those of the capture."""
+        gpu, events, works = self._devices.gpu, dict[int, int](), list["StreamWork"]()
         for step in self._steps:
             if isinstance(step, (_Carried, _Resized)):
                 _carry_out_again(step)
-            elif isinstance(step, _Waited):
+                continue
+            assert isinstance(gpu, Gpu)  # without a model there are values alone
+            if isinstance(step, _Waited):
                 works[step.call].wait_for_data()
             elif isinstance(step, _Call):
                 with self._devices.on_stream(DeviceStream(gpu, streams.get(step.stream, step.stream))):

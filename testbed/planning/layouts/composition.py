@@ -4,8 +4,8 @@
 does.  A pipeline's step, and what its ends hold, grow by the same for each micro-batch once there are more
 than stages, and by the same for each stage between the ends, which hold no more.  So two stages are recorded
 of each layout, as its groups over data parallelism are its own.  What a micro-batch adds, and what a stage
-does with one, is recorded of one layout of all with a tp and recomputing: those groups are
-taken to meet once in a step.  Messages of stages that are left out share no links with others.
+does with one, is recorded of one layout for each tensor parallelism and recomputing: groups over data
+parallelism are taken to meet once in a step.  Messages of stages left out share no links with others.
 
 All stages are run where one does not fill nodes, as some messages between stages would stay in a node; where
 there are no more micro-batches than stages; and where stages have few layers, or do not follow one another
