@@ -164,11 +164,13 @@ class Shares:
         cases: names of the bars, each once.
         parts: names of the pieces in the legend, and of each the share that it has of each case; less than
             0 is not drawn.
+        within: between which two lengths nine in ten measurements of each case end; empty: not known.
     """
 
     axis: Axis
     cases: Sequence[str]
     parts: Sequence[tuple[str, Sequence[float]]]
+    within: Sequence[tuple[float, float]] = ()
 
     def pieces(self) -> list[tuple[str, str, bool, list[tuple[float, float]]]]:
         """Return of each part its name, colour, whether it is hatched, and from where to where it goes."""
@@ -182,8 +184,9 @@ class Shares:
         return found
 
     def longest(self) -> float:
-        """Return how long the longest bar is; 1 where all are empty."""
-        return max((end for *_, bars in self.pieces() for _, end in bars), default=0.0) or 1.0
+        """Return how far the longest bar goes, with its band; 1 where all are empty."""
+        ends = [end for *_, bars in self.pieces() for _, end in bars]
+        return max([*ends, *(high for _, high in self.within)], default=0.0) or 1.0
 
 
 @dataclass(frozen=True)
@@ -226,27 +229,24 @@ def front(designs: Sequence[Design], x: Axis, y: Axis) -> Lines:
     """Return *designs* by their two figures, those of the front coloured and joined."""
     best = sorted((own for own in designs if own.on_front), key=lambda own: (own.x, own.y))
     rest = [own for own in designs if not own.on_front]
-    lines = [
-        Line(
-            name,
-            [(own.x, own.y) for own in chosen],
-            colour,
-            dash,
-            names=[own.name for own in chosen],
-            written=chosen is best and len(best) <= MAX_NAMES,
-            size=5.5,
-        )
-        for name, chosen, colour, dash in (("others", rest, QUIET, None), ("front", best, COLOURS[0], 0))
-    ]
+    named: dict[tuple[float, float], list[str]] = {}
+    for own in designs:
+        named.setdefault((own.x, own.y), []).append(own.name)
+    lines = []
+    for name, chosen, colour, dash in (("others", rest, QUIET, None), ("front", best, COLOURS[0], 0)):
+        points = list(dict.fromkeys((own.x, own.y) for own in chosen))
+        names = [", ".join(named[point]) for point in points]
+        written = chosen is best and len(points) <= MAX_NAMES
+        lines.append(Line(name, points, colour, dash, names=names, written=written, size=5.5))
     sure = [
         Line("", [(own.x * factor, own.y * factor) for factor in own.within], QUIET, mark=None, width=0.8)
         for own in designs
         if own.within is not None
     ]
-    points = [point for line in (*lines, *sure) for point in line.points]
+    every = [point for line in (*lines, *sure) for point in line.points]
     return Lines(
-        _with_room(x, 0.15, [at for at, _ in points]),
-        [[Panel(_with_room(y, 0.2, [value for _, value in points]), [*sure, *lines])]],
+        _with_room(x, 0.15, [at for at, _ in every]),
+        [[Panel(_with_room(y, 0.2, [value for _, value in every]), [*sure, *lines])]],
     )
 
 
@@ -267,11 +267,16 @@ def _apart(places: Sequence[float], most: int, *, is_log: bool) -> list[float]:
 
 
 def _round(low: float, high: float, is_log: bool) -> list[float]:
-    """Return round numbers from *low* to *high*: on a logarithmic axis powers of ten, of few 2 and 5 too."""
+    """Return round numbers from *low* to *high*: on a logarithmic axis powers of ten, of few 2 and 5 too.
+
+    Where a logarithmic axis has less than three of them, they are as far apart as on another.
+    """
     if is_log:
-        first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-        parts: Sequence[int] = (1, 2, 5) if high < 300 * low else (1,)
-        return [part * 10.0**power for power in range(first, last + 1) for part in parts]
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        parts = (1, 2, 5) if high < 300 * low else (1,)
+        places = [part * 10.0**power for power in powers for part in parts]
+        if sum(low <= place <= high for place in places) >= 3:
+            return places
     least = (high - low) / 4
     power = 10.0 ** math.floor(math.log10(least))
     step = max(power * part for part in (1, 2, 5) if power * part <= least)

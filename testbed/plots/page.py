@@ -27,7 +27,11 @@ MARKS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "plus")
 """Of `testbed.plots.figure.NUM_DASHES` and `NUM_MARKS` kinds."""
 HEIGHTS = {1: 420, 2: 310}
 """Pixels of a panel, by the rows of panels."""
-ENTRIES = 5
+LEFT = 75
+"""Pixels beside panels for what their axes say, so that those below each other begin at one place."""
+SLANT = 20
+"""Degrees of names beside points, which hide each other less so."""
+ENTRIES = 6
 """Of a legend above the panels, beside each other."""
 MOST_HEIGHT = 640
 """Pixels that a timeline is high at most; of more rows, the wheel moves through them."""
@@ -112,13 +116,11 @@ def lines(figure: Lines) -> Any:
     for drawn in chain(*grid):
         drawn.x_range = grid[0][0].x_range
         drawn.xaxis.visible = drawn in grid[-1]
-    if len(grid[0]) == 1:
-        add_legend(grid[0][0], named, "right", click_policy="hide")
     if len(grid) == len(grid[0]) == 1:
+        add_legend(grid[0][0], named, "right", click_policy="hide")
         return grid[0][0]
     rows = [row(*drawn, sizing_mode="stretch_width") for drawn in grid]
-    legend = [_legend_above(named)] if len(grid[0]) > 1 else []
-    return column(*legend, *rows, sizing_mode="stretch_width")
+    return column(_legend_above(named), *rows, sizing_mode="stretch_width")
 
 
 def _row(figure: Lines, number: int, named: dict[str, list[Any]]) -> list[Any]:
@@ -155,6 +157,7 @@ def _canvas(figure: Lines, panel: Panel, values: list[float], *, stretched: bool
         axis.major_label_overrides = ticks
     if stretched:
         drawn.sizing_mode = "stretch_width"
+        drawn.min_border_left = LEFT
     if panel.heading:
         drawn.title.text = panel.heading
     if figure.marked is not None:
@@ -235,8 +238,8 @@ def _write_points(drawn: Any, line: Line) -> None:
         ]
         drawn.text(
             [x for x, _, _ in here], [y for _, y, _ in here], text=[name for *_, name in here],
-            x_offset=8 if on_left else -8, y_offset=-6 if on_left else 16,
-            text_align="left" if on_left else "right", text_font_size="12px",
+            x_offset=8 if on_left else -8, y_offset=-6, text_align="left" if on_left else "right",
+            text_font_size="12px", angle=SLANT if on_left else -SLANT, angle_units="deg",
         )  # fmt: skip
 
 
@@ -298,6 +301,9 @@ def shares(figure: Shares) -> Any:
             "share": [figure.axis.spell(right - left) for left, right in ends],
         }
     _draw_bars(drawn, bars, [("", "@y"), ("share", "@share")])
+    if figure.within:
+        low, high = zip(*figure.within, strict=True)
+        drawn.segment(x0=list(low), x1=list(high), y0=cases, y1=cases, line_color=INK, line_width=1.5)
     drawn.xaxis.axis_label = figure.axis.quantity
     return drawn
 
@@ -317,7 +323,7 @@ def _draw_bars(drawn: Any, bars: Mapping[Kind, Mapping[str, list[Any]]], told: l
         named[kind.name] = renderers[-1:]
     drawn.sizing_mode = "stretch_width"
     drawn.add_tools(HoverTool(renderers=renderers, tooltips=[("", "@name"), *told]))
-    add_legend(drawn, named, "above", orientation="horizontal")
+    add_legend(drawn, named, "above", ncols=min(len(named), ENTRIES))
     drawn.yaxis.major_label_text_color = INK
     drawn.ygrid.grid_line_color = None
 

@@ -22,6 +22,8 @@ CHARACTERS_PER_INCH = 16
 
 MARKS = "os^DvP"
 """Of `testbed.plots.figure.NUM_MARKS` kinds."""
+SLANT = 20
+"""Degrees of names beside points, which hide each other less so."""
 MAX_LABELS = 160
 UNUSED = 0.0005
 """Utilisation up to which a link is drawn as one that nothing crosses."""
@@ -92,7 +94,9 @@ def _draw_panel(panel: Panel, place: Any) -> None:
         if line.points:
             place.plot(*zip(*line.points, strict=True), label=line.name or None, **_style(line))
         for (x, y), name in zip(line.points, line.names, strict=False) if line.written else ():
-            place.annotate(name, (x, y), (5, 4), textcoords="offset points", fontsize=8, color=INK)
+            place.annotate(
+                name, (x, y), (5, 4), textcoords="offset points", fontsize=8, color=INK, rotation=SLANT
+            )
     for level in panel.levels:
         style = {"color": level.colour, "linestyle": DASHES[level.dash], "linewidth": level.width}
         place.axhline(level.value, label=level.name or None, zorder=0, **style)
@@ -169,6 +173,8 @@ def draw_shares(shares: Shares) -> Any:
             panel.broken_barh(
                 [(left, right - left)], (row + 0.15, 0.7), **_look(Kind(name, colour, is_hatched))
             )
+    for row, band in enumerate(shares.within):
+        panel.plot(band, (row + 0.5, row + 0.5), color=INK, linewidth=1.0)
     panel.set_ylim(len(shares.cases), 0)
     panel.set_xlim(0, 1.02 * shares.longest())
     _name_bars(panel, [(row + 0.5, case) for row, case in enumerate(shares.cases)])

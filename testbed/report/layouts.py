@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
+from functools import partial
 from typing import Any
 
 from testbed.calibration.confidence import Interval, as_fields
@@ -24,7 +25,8 @@ from testbed.planning.layouts.step import (
     TRANSFERS,
     UNEQUAL,
 )
-from testbed.result import Facts, Grid, Part, Result, Rows, Text, asked, found, quiet
+from testbed.plots.figure import Axis, Shares
+from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
 
 _FOUND = (
     "family", "seconds", "low", "high", "interval_from", "error", "tokens_per_second_per_gpu", "mfu",
@@ -184,6 +186,8 @@ def _parts(
 ) -> Iterator[Part]:
     search, shown = of.search, rows[:BEST]
     yield Text([answer], wrap=True)
+    note = "The best layout of each family. Thin lines: within these nine of ten measurements are expected."
+    yield Plot(partial(_of_families, rows), "Where a step goes", note)
     yield Grid(
         ("layout", "step", "tokens/s/GPU", "MFU", "memory", "limited by"),
         [
@@ -199,7 +203,7 @@ def _parts(
         ],
         title=f"Best of {counted(len(rows), 'layout')}",
     )
-    causes = [own for own in CAUSES if any(row["lost_to"][own] > 5e-4 * row["seconds"] for row in shown)]
+    causes = _causes(shown)
     yield Grid(
         tuple(_HEADS[cause] for cause in causes),
         [tuple(f"{100 * row['lost_to'][cause] / row['seconds']:.1f}" for cause in causes) for row in shown],
@@ -243,3 +247,19 @@ def _parts(
         "modelled: selective recomputing, float8, offloading, zero-bubble schedules, sequences of "
         "unequal lengths.",
     )
+
+
+def _causes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what more than a two-thousandth of some step is lost to."""
+    return [own for own in CAUSES if any(row["lost_to"][own] > 5e-4 * row["seconds"] for row in rows)]
+
+
+def _of_families(rows: Sequence[Mapping[str, Any]]) -> Shares:
+    """Return what the step of the best layout of each family consists of, with the interval of the step."""
+    best: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        best.setdefault(row["family"], row)
+    causes = [COMPUTATION, *_causes(list(best.values()))]
+    parts = [(_words(cause), [row["lost_to"][cause] for row in best.values()]) for cause in causes]
+    within = [(row["low"], row["high"]) for row in best.values()]
+    return Shares(Axis("step (s)", spell=seconds), list(best), parts, within)
