@@ -17,7 +17,6 @@ from collectives.timing.thread_blocks import left_out_of_a_run
 from collectives.virtual.computation import ComputeModel, Roofline
 from collectives.virtual.computation.compiled import regions_of_torch
 from collectives.virtual.computation.ddp_shapes import parameters_compared
-from collectives.virtual.computation.on_streams import lists_of_tensors
 from collectives.virtual.computation.passes import passes_followed
 from collectives.virtual.diagnosis.checks import mistakes_noticed
 from collectives.virtual.diagnosis.standstill import standstill_named
@@ -183,7 +182,6 @@ class Setting:
             task.around,
             devices.there(),
             streams_of_torch() if is_gpu else nullcontext(),
-            lists_of_tensors() if is_gpu else nullcontext(),
             clock_of_script(self.clock, self.stands_still),
             regions_of_torch(_is_rank),
             branches_of_torch(_is_rank),

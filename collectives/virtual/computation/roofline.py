@@ -9,7 +9,7 @@ Where the device's file has rates of measured kernels, an operation whose kind i
 table there, and which lie outside of the measured shapes, the run says in its notices.
 
 On a GPU (`sim.hardware.Device.kind`) an operation is what CUDA launches for it, on the current stream, while
-the host runs ahead (`collectives.virtual.computation.on_streams`); the rest of this is of other devices.
+the host runs ahead (`collectives.virtual.gpu.charged_execution`); the rest of this is of other devices.
 
 What is assumed: one operation at a time, in the order of the program, as on one stream whose launches the
 host waits for.  What collectives do within belongs to the network
@@ -37,12 +37,10 @@ from collectives.errors import NotSupportedError
 from collectives.virtual.computation.boundaries import cross
 from collectives.virtual.computation.kernels import axes_of, measured_ps
 from collectives.virtual.computation.launches import Launches
-from collectives.virtual.computation.on_streams import OnStreams
 from collectives.virtual.computation.operations import Operation, first_tensor, operation_of
 from collectives.virtual.computation.passes import current_pass
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.notices import Notices
-from collectives.virtual.streams.gpu import current_gpu
 from sim.cluster import RankThread, Surroundings
 from sim.files.device_file import load_device
 from sim.hardware import Device
@@ -150,10 +148,8 @@ class _Charging(TorchDispatchMode):
         self._name = ""
         self._began_ps = self._ended_ps = 0
         self._flops: dict[Any, int] = {}
-        gpu = current_gpu()
         self._say = Notices.of(rank_thread.cluster).add
         self._launches = model.launches(rank_thread.cluster)
-        self._on_streams = None if gpu is None else OnStreams(gpu, self._launches, self.totals)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -178,10 +174,7 @@ class _Charging(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         result = func(*args, **kwargs)
-        if self._on_streams is not None:
-            if not operation.communicates:
-                self._on_streams.charge(func, args, kwargs, result, current_pass())
-        elif not (operation.free or operation.communicates):
+        if not (operation.free or operation.communicates):
             self._charge(func, operation, args, kwargs, result)
         return result
 

@@ -33,8 +33,8 @@ from collectives.virtual.computation.operations import tensors_in
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
 from collectives.virtual.gpu.values import is_virtual, value_of
-from collectives.virtual.isolation.patching import replaced
-from sim.cluster import current_rank_thread
+from collectives.virtual.isolation.patching import observed, replaced
+from sim.cluster import RankThread, current_rank_thread
 
 _ITERATIONS = 4
 """How many iterations of a rank are compared."""
@@ -125,23 +125,16 @@ class DataSeen:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch meanwhile."""
-        next_ = _iterator.__next__
-
-        def watched_next(iterator: Any) -> Any:
-            rank_thread = current_rank_thread()
-            if (
-                rank_thread is not None
-                and torch.is_grad_enabled()
-                and not self._seen[rank_thread.rank].loader
-            ):
-                self._seen[rank_thread.rank].loader = current_place()
-            return next_(iterator)
-
         with (
             register_module_forward_pre_hook(self._called),
-            replaced([(_iterator, "__next__", watched_next)]),
+            replaced([(_iterator, "__next__", observed(_iterator.__next__, before=self._loads))]),
         ):
             yield
+
+    def _loads(self, rank_thread: RankThread, iterator: Any) -> None:
+        seen = self._seen[rank_thread.rank]
+        if torch.is_grad_enabled() and not seen.loader:
+            seen.loader = current_place()
 
     def mistakes(self) -> Iterator[str]:
         """Yield which ranks have trained on the same batches."""

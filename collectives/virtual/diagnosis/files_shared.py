@@ -28,7 +28,7 @@ from collectives.torch_backend.group import TestbedProcessGroup
 from collectives.torch_backend.work import CollectiveWork
 from collectives.virtual.diagnosis.places import current_place, is_users
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
-from collectives.virtual.isolation.patching import replaced
+from collectives.virtual.isolation.patching import observed, replaced
 from collectives.virtual.store import VirtualStore
 from collectives.virtual.streams.happens_before import Clock, join
 from sim.cluster import RankThread, current_rank_thread
@@ -82,39 +82,25 @@ class FilesShared:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch meanwhile."""
-        open_, zipfile_writer = builtins.open, _serialization._open_zipfile_writer
-        put, wait = VirtualStore._put, VirtualStore.wait
-
-        def watched_open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-            rank_thread = current_rank_thread()
-            if rank_thread is not None and _is_opened_by_user():
-                self._opened(rank_thread.rank, file, mode)
-            return open_(file, mode, *args, **kwargs)
-
-        def watched_writer(name: Any, *args: Any, **kwargs: Any) -> Any:
-            rank_thread = current_rank_thread()
-            if rank_thread is not None:
-                self._opened(rank_thread.rank, name, "w")
-            return zipfile_writer(name, *args, **kwargs)
-
-        def watched_put(store: Any, *args: Any) -> None:
-            self._bring("store")
-            put(store, *args)
-
-        def watched_wait(store: Any, *args: Any, **kwargs: Any) -> None:
-            wait(store, *args, **kwargs)
-            self._learn("store")
-
+        watched_open = observed(builtins.open, before=self._opens)
+        writer = observed(_serialization._open_zipfile_writer, before=self._saves)
         with replaced(
             [
                 (builtins, "open", watched_open),
                 (io, "open", watched_open),
-                (_serialization, "_open_zipfile_writer", watched_writer),
-                (VirtualStore, "_put", watched_put),
-                (VirtualStore, "wait", watched_wait),
+                (_serialization, "_open_zipfile_writer", writer),
+                (VirtualStore, "_put", observed(VirtualStore._put, before=lambda *_: self._bring("store"))),
+                (VirtualStore, "wait", observed(VirtualStore.wait, after=lambda *_: self._learn("store"))),
             ]
         ):
             yield
+
+    def _opens(self, rank_thread: RankThread, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> None:
+        if _is_opened_by_user():
+            self._opened(rank_thread.rank, file, mode)
+
+    def _saves(self, rank_thread: RankThread, name: Any, *args: Any, **kwargs: Any) -> None:
+        self._opened(rank_thread.rank, name, "w")
 
     def begins(self, rank_thread: RankThread, group: TestbedProcessGroup, operation: str) -> None:
         """Let a call carry what its rank knows."""
@@ -178,7 +164,7 @@ class FilesShared:
 
 def _is_opened_by_user() -> bool:
     """Return whether the user's code opens a file, by `open` or by a path."""
-    frame = sys._getframe(2)
+    frame = sys._getframe(3)
     while frame is not None and frame.f_code.co_filename in _ON_THE_WAY:
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None and is_users(frame.f_code.co_filename)

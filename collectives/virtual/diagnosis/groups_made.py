@@ -21,10 +21,10 @@ import torch
 from collectives.execution.blame import spell_ranks
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
-from collectives.virtual.isolation.patching import replaced
+from collectives.virtual.isolation.patching import observed, replaced
 from collectives.virtual.isolation.turns import OwnThread, OwnThreads
 from collectives.virtual.notices import Findings
-from sim.cluster import current_rank_thread
+from sim.cluster import RankThread
 
 _c10d: Any = torch.distributed.distributed_c10d
 
@@ -38,17 +38,14 @@ class GroupsMade:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch meanwhile."""
-        original = _c10d._new_group_with_tag
-
-        def watched(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
-            rank_thread = current_rank_thread()
-            if rank_thread is not None and not kwargs.get("use_local_synchronization", False):
-                members = None if ranks is None else tuple(sorted(ranks))
-                self._made[rank_thread.rank].append((members, current_place()))
-            return original(ranks, *args, **kwargs)
-
-        with replaced([(_c10d, "_new_group_with_tag", watched)]):
+        name = "_new_group_with_tag"
+        with replaced([(_c10d, name, observed(getattr(_c10d, name), before=self._makes))]):
             yield
+
+    def _makes(self, rank_thread: RankThread, ranks: Any = None, *args: Any, **kwargs: Any) -> None:
+        if not kwargs.get("use_local_synchronization", False):
+            members = None if ranks is None else tuple(sorted(ranks))
+            self._made[rank_thread.rank].append((members, current_place()))
 
     def mistakes(self) -> Iterator[str]:
         """Yield where ranks have first made different groups."""

@@ -16,9 +16,9 @@ for which nobody waits.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -35,13 +35,13 @@ from collectives.virtual.diagnosis.accesses import (
     spell_place,
 )
 from collectives.virtual.diagnosis.watched_calls import CallListeners, WatchedCall, calls_watched
-from collectives.virtual.isolation.patching import replaced
+from collectives.virtual.isolation.patching import observed, replaced
 from collectives.virtual.memory.held_storage import HeldStorage
 from collectives.virtual.memory.tracker import Memory
 from collectives.virtual.notices import Findings
 from collectives.virtual.streams.gpu import Gpu, current_gpu
 from collectives.virtual.streams.happens_before import HOST, Clock, HappensBefore
-from sim.cluster import RankThread, current_rank_thread
+from sim.cluster import RankThread
 
 _SLOT = "_uses"
 _SEVERAL = -2
@@ -103,8 +103,16 @@ class Races:
         """Follow the ranks of a run while the body runs; what was found before is forgotten."""
         self._found.clear()
         self._of_rank.clear()
-        reads = [(Tensor, name, self._read_on_host(getattr(Tensor, name))) for name in ("tolist", "numpy")]
-        wraps = DistributedDataParallel, "__init__", self._wrapping(DistributedDataParallel.__init__)
+        reads = [
+            (
+                Tensor,
+                name,
+                observed(getattr(Tensor, name), before=partial(self._read_on_host, name)),
+            )
+            for name in ("tolist", "numpy")
+        ]
+        wrap = observed(DistributedDataParallel.__init__, after=self._wrapped)
+        wraps = DistributedDataParallel, "__init__", wrap
         listeners = CallListeners(begins=[self._begins], began=[self._began])
         with replaced([*reads, wraps]), calls_watched(listeners):
             yield
@@ -128,25 +136,17 @@ class Races:
         if own is not None and own.order.calls:
             own.call(call.operation, call.given, call.wanted)
 
-    def _wrapping(self, original: Any) -> Any:
-        @functools.wraps(original)
-        def wrap(*args: Any, **kwargs: Any) -> None:
-            original(*args, **kwargs)
-            rank_thread, gpu = current_rank_thread(), current_gpu()
-            if rank_thread is not None and gpu is not None and rank_thread.rank in self._of_rank:
-                self._of_rank[rank_thread.rank].order.settle(gpu.current.number)
+    def _wrapped(self, rank_thread: RankThread, _: None, *args: Any, **kwargs: Any) -> None:
+        gpu = current_gpu()
+        if gpu is not None and rank_thread.rank in self._of_rank:
+            self._of_rank[rank_thread.rank].order.settle(gpu.current.number)
 
-        return wrap
-
-    def _read_on_host(self, original: Any) -> Any:
-        def read(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-            rank_thread = current_rank_thread()
-            own = None if rank_thread is None else self._of_rank.get(rank_thread.rank)
-            if own is not None and own.has_pinned and type(tensor) is not FakeTensor:
-                own.on_host(original.__name__, [(tensor, False)])
-            return original(tensor, *args, **kwargs)
-
-        return read
+    def _read_on_host(
+        self, name: str, rank_thread: RankThread, tensor: Tensor, *args: Any, **kwargs: Any
+    ) -> None:
+        own = self._of_rank.get(rank_thread.rank)
+        if own is not None and own.has_pinned and type(tensor) is not FakeTensor:
+            own.on_host(name, [(tensor, False)])
 
 
 class RankAccesses:

@@ -20,9 +20,9 @@ from torch.utils.data import DistributedSampler, Subset
 
 from collectives.execution.blame import spell_ranks
 from collectives.virtual.diagnosis.places import current_place
-from collectives.virtual.isolation.patching import replaced
+from collectives.virtual.isolation.patching import observed, on_ranks, replaced
 from collectives.virtual.notices import Notices
-from sim.cluster import RankThread, current_rank_thread
+from sim.cluster import RankThread
 
 _c10d: Any = torch.distributed.distributed_c10d
 _NUM_SHOWN = 3
@@ -63,21 +63,17 @@ class SamplerChecks:
     def watching(self) -> Iterator[None]:
         """Watch meanwhile."""
         iterate: Callable[[Any], Iterator[int]] = DistributedSampler.__iter__
-        warn: Callable[[str], None] = _c10d._warn_not_in_group
+        warn = observed(_c10d._warn_not_in_group, before=self._outside)
 
-        def watched(sampler: DistributedSampler[Any]) -> Iterator[int]:
-            rank_thread = current_rank_thread()
-            if rank_thread is None:
-                return iterate(sampler)
+        def watched(rank_thread: RankThread, sampler: DistributedSampler[Any]) -> Iterator[int]:
             return self._pass(rank_thread, sampler, tuple(iterate(sampler)))
 
-        def warned(operation: str) -> None:
-            rank_thread = current_rank_thread()
-            if rank_thread is not None:
-                self._outside(rank_thread, operation)
-            warn(operation)
-
-        with replaced([(DistributedSampler, "__iter__", watched), (_c10d, "_warn_not_in_group", warned)]):
+        with replaced(
+            [
+                (DistributedSampler, "__iter__", on_ranks(iterate, watched)),
+                (_c10d, "_warn_not_in_group", warn),
+            ]
+        ):
             yield
 
     def _outside(self, rank_thread: RankThread, operation: str) -> None:

@@ -29,8 +29,8 @@ from collectives.execution.blame import spell_ranks
 from collectives.virtual.computation.operations import tensors_in
 from collectives.virtual.diagnosis.places import is_under_rank_condition
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
-from collectives.virtual.isolation.patching import replaced
-from sim.cluster import current_rank_thread
+from collectives.virtual.isolation.patching import observed, replaced
+from sim.cluster import RankThread
 
 _core: Any = torch._C
 
@@ -46,30 +46,24 @@ class ModelsInBackward:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch meanwhile."""
-        made: Any = DistributedDataParallel.__init__
-        forward: Any = DistributedDataParallel.forward
-
-        def watched_made(model: Any, *args: Any, **kwargs: Any) -> None:
-            made(model, *args, **kwargs)
-            rank_thread = current_rank_thread()
-            if rank_thread is not None:
-                self._made[rank_thread.rank] += 1
-                self._numbers[model] = self._made[rank_thread.rank]
-
-        def watched_forward(model: Any, *args: Any, **kwargs: Any) -> Any:
-            output = forward(model, *args, **kwargs)
-            rank_thread = current_rank_thread()
-            if rank_thread is not None and self._made[rank_thread.rank] > 1 and torch.is_grad_enabled():
-                self._follow(rank_thread.rank, self._numbers.get(model, 0), output)
-            return output
-
+        made, forward = DistributedDataParallel.__init__, DistributedDataParallel.forward
         with replaced(
             [
-                (DistributedDataParallel, "__init__", watched_made),
-                (DistributedDataParallel, "forward", watched_forward),
+                (DistributedDataParallel, "__init__", observed(made, after=self._note_made)),
+                (DistributedDataParallel, "forward", observed(forward, after=self._note_forward)),
             ]
         ):
             yield
+
+    def _note_made(self, rank_thread: RankThread, _: None, model: Any, *args: Any, **kwargs: Any) -> None:
+        self._made[rank_thread.rank] += 1
+        self._numbers[model] = self._made[rank_thread.rank]
+
+    def _note_forward(
+        self, rank_thread: RankThread, output: Any, model: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        if self._made[rank_thread.rank] > 1 and torch.is_grad_enabled():
+            self._follow(rank_thread.rank, self._numbers.get(model, 0), output)
 
     def number(self, rank: int) -> int | None:
         """Return which model the backward pass that runs on *rank* is in; None if that is not known."""

@@ -28,8 +28,9 @@ from collectives.virtual.diagnosis.places import is_users, place_above
 from collectives.virtual.isolation.patching import Replacement, replaced
 from sim.cluster import RankThread, current_rank_thread
 
-GIVEN_SECOND = (
+_GIVEN_SECOND = (
     "allgather",
+    "allgather_coalesced",
     "gather",
     "scatter",
     "reduce_scatter",
@@ -64,7 +65,7 @@ class WatchedCall:
     Attributes:
         rank_thread: of the rank.
         group: whose call it is.
-        operation: its name, as torch's users know it.
+        method: of the group, that is called.
         given: the tensors that are read.
         wanted: those that are written.
         work: what it has returned.
@@ -75,13 +76,18 @@ class WatchedCall:
 
     rank_thread: RankThread
     group: TestbedProcessGroup
-    operation: str
+    method: str
     given: Sequence[torch.Tensor]
     wanted: Sequence[torch.Tensor]
     work: CollectiveWork
     caller: FrameType
     peer: int | None = None
     is_batched: bool = False
+
+    @property
+    def operation(self) -> str:
+        """Its name, as torch's users know it."""
+        return _PLAIN_NAMES.get(self.method, self.method)
 
     @property
     def tensors(self) -> Sequence[torch.Tensor]:
@@ -142,7 +148,7 @@ def calls_watched(listeners: CallListeners) -> Iterator[None]:
     """Tell *listeners* of the calls of all rank threads while the body runs."""
     inside: set[int] = set()
     replacements: list[Replacement] = []
-    for name in (*GIVEN_SECOND, *_IN_PLACE, *_ROOTED, "send", "barrier"):
+    for name in (*_GIVEN_SECOND, *_IN_PLACE, *_ROOTED, "send", "barrier"):
         original = getattr(TestbedProcessGroup, name)
         replacements.append((TestbedProcessGroup, name, _watched(name, original, listeners, inside)))
     wait, end_coalescing = CollectiveWork.wait, TestbedProcessGroup._end_coalescing
@@ -183,9 +189,8 @@ def _watched(
         if rank_thread is None or rank_thread.rank in inside:
             return original(group, *args, **kwargs)
         inside.add(rank_thread.rank)
-        operation = _PLAIN_NAMES.get(name, name)
         for begins in listeners.begins:
-            begins(rank_thread, group, operation)
+            begins(rank_thread, group, _PLAIN_NAMES.get(name, name))
         try:
             work = original(group, *args, **kwargs)
         finally:
@@ -195,7 +200,7 @@ def _watched(
             given, wanted = _tensors_of(name, group, args)
             peer = args[1] if name in ("send", "recv") else None
             is_batched = bool(group.coalesced()) or _is_batched(sys._getframe(1), caller)
-            call = WatchedCall(rank_thread, group, operation, given, wanted, work, caller, peer, is_batched)
+            call = WatchedCall(rank_thread, group, name, given, wanted, work, caller, peer, is_batched)
             for began in listeners.began:
                 began(call)
         return work
@@ -207,6 +212,7 @@ _PLAIN_NAMES = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce",
     "allgather": "all_gather",
+    "allgather_coalesced": "all_gather",
     "all_gather_single": "all_gather",
     "_allgather_base": "all_gather",
     "reduce_scatter_single": "reduce_scatter",
@@ -222,7 +228,7 @@ def _tensors_of(
     name: str, group: TestbedProcessGroup, args: Sequence[Any]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Return the tensors that a call reads, and those that it writes."""
-    if name in GIVEN_SECOND:
+    if name in _GIVEN_SECOND:
         return list(tensors_in(args[1])), list(tensors_in(args[0]))
     tensors = list(tensors_in(args[0] if args else ()))
     if name in _ROOTED:

@@ -8,7 +8,6 @@ Golub and LeVeque, "Algorithms for computing the sample variance", 1983, equatio
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,8 +19,7 @@ from torch.nn.modules._functions import SyncBatchNorm as Synchronized
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from collectives.virtual.isolation.patching import Replacement
-from sim.cluster import Cluster
+from collectives.virtual.isolation.patching import Replacement, on_ranks
 
 
 def replacements() -> Iterator[Replacement]:
@@ -35,11 +33,7 @@ def replacements() -> Iterator[Replacement]:
 
 
 def _on_ranks(original: Any, function: Callable[..., Any]) -> Any:
-    @functools.wraps(original)
-    def called(*args: Any, **options: Any) -> Any:
-        return (original if Cluster.current() is None else function)(*args, **options)
-
-    return called
+    return on_ranks(original, lambda _, *args, **options: function(*args, **options))
 
 
 def _forward(layer: Any, tensor: Tensor) -> Tensor:

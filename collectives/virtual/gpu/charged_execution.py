@@ -14,7 +14,7 @@ in a run without data.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
 from typing import Any
 
@@ -22,14 +22,15 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from collectives.virtual.computation.compiled import Fusing
 from collectives.virtual.computation.cuda.attention import AttentionShape
-from collectives.virtual.computation.launches import Launches, allows_tf32
-from collectives.virtual.computation.on_streams import OnStreams
+from collectives.virtual.computation.launches import KernelLaunch, Launches, allows_tf32
 from collectives.virtual.computation.operations import (
     Operation,
     first_tensor,
     is_mask,
     operation_of,
+    tensors_in,
     waits_for_data,
 )
 from collectives.virtual.computation.passes import current_pass
@@ -72,8 +73,8 @@ class ChargedExecution:
     ) -> None:
         self.gpu = gpu
         self.costs = costs
-        self._on_stream = OnStreams(gpu, costs, totals)
         self.totals = totals
+        self._fusing = Fusing(gpu, costs, totals)
         self.has_data = has_data
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self._likeness = Likeness(self.fake)
@@ -116,13 +117,27 @@ class ChargedExecution:
         return result
 
     def _charge_host(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """Charge an operation on tensors of the CPU: to the host, or to the device for which they stand."""
-        if self.stands_in:
-            self._on_stream.charge(func, args, kwargs, result, current_pass())
+        """Charge an operation on tensors of the CPU: to the host, or to the device for which they stand.
+
+        Counters of steps, which optimizers keep in the host's memory, are the host's in any case.
+        """
+        gpu, part, name = self.gpu, current_pass(), func.overloadpacket.__name__
+        if self.stands_in and not (part == "optimizer" and _are_counters((args, result))):
+            if waits_for_data(operation_of(func), args):
+                gpu.host_wait(gpu.current, name)
+            if not self._fusing.takes(func, args, kwargs, result, part):
+                self._issue(self.costs.of(func, args, kwargs, result, self._fusing.pads), part)
             return
         duration_ps = self.costs.host_ps(func, args, kwargs, result)
         if duration_ps:
-            self.gpu.host_work(func.__name__, duration_ps)
+            gpu.host_work(name, duration_ps)
+
+    def _issue(self, launches: Iterable[KernelLaunch], part: str) -> None:
+        """Launch kernels on the current stream, in this *part* of an iteration, and add them up."""
+        self.gpu.part = part
+        for launch in launches:
+            self.gpu.launch(launch.name, launch.duration_ps)
+            self.totals.add(launch.flops, launch.nbytes, launch.dtype, part, launch.unmodelled)
 
     def note_composed(self, func: Any) -> None:
         """Note that an operator, which is one kernel on a device, is charged as what it consists of."""
@@ -131,7 +146,7 @@ class ChargedExecution:
 
     def higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operator that takes functions as one kernel; NotImplemented if it is none."""
-        if self._on_stream.fusing.pads and not self._on_values and is_flexible_attention(func):
+        if self._fusing.pads and not self._on_values and is_flexible_attention(func):
             return carried_out(self, func, args, kwargs)
         return NotImplemented
 
@@ -151,7 +166,7 @@ class ChargedExecution:
         self, name: str, query: Tensor, shape: AttentionShape, flops: int, nbytes: int, part: str
     ) -> None:
         """Launch the kernel of attention with a mask of blocks."""
-        self._on_stream.issue((self.costs.block_masked(name, query, shape, flops, nbytes),), part)
+        self._issue((self.costs.block_masked(name, query, shape, flops, nbytes),), part)
 
     def note_unmodelled(self, name: str) -> None:
         """Note a call of an operator whose cost is not known."""
@@ -215,10 +230,10 @@ class ChargedExecution:
     ) -> None:
         """Launch the kernels of an operation on the current stream."""
         part = current_pass()
-        if self._on_stream.fusing.takes(func, args, kwargs, result, part):
+        if self._fusing.takes(func, args, kwargs, result, part):
             return
         computes = known.formula is not None
-        pads = computes and self._on_stream.fusing.pads
+        pads = computes and self._fusing.pads
         terms = computes and allows_tf32(known.convolves), pads
         if call is not None and call.launches is not None and call.terms == terms:
             launches = call.launches
@@ -227,7 +242,7 @@ class ChargedExecution:
             if call is not None:
                 call.launches, call.terms = launches, terms
         if launches:
-            self._on_stream.issue(launches, part)
+            self._issue(launches, part)
 
     def transfer(self, nbytes: int, direction: str, waits: bool) -> None:
         """Charge a transfer between host and device, in words such as ``HtoD``; *waits*: the host does."""
@@ -291,6 +306,11 @@ class ChargedExecution:
         if isinstance(computed, (list, tuple)):
             return type(computed)(self._wrapped(value, device) for value in computed)
         return computed
+
+
+def _are_counters(value: Any) -> bool:
+    """Return whether *value* has tensors, and all of them are of one element without a dimension."""
+    return {tensor.dim() for tensor in tensors_in(value)} == {0}
 
 
 def _is_on_meta(result: Any, args: Any) -> bool:

@@ -28,8 +28,14 @@ from collectives.virtual.gpu.device_random import DefaultGenerator
 from collectives.virtual.gpu.functions import ACCELERATOR, CUDA, NVTX
 from collectives.virtual.gpu.shapes import forget_kind
 from collectives.virtual.gpu.values import set_value, share_value, value_of
-from collectives.virtual.isolation.patching import Replacement, class_in_place
+from collectives.virtual.isolation.patching import Replacement, class_in_place, on_ranks
 from collectives.virtual.streams.stream_api import DeviceEvent, DeviceStream
+
+on_cuda_ranks = functools.partial(on_ranks, here=CudaDevices.here)
+"""Returns what is virtual, called with the `CudaDevices`, on threads that have them, else the original.
+
+A call does not ask for them: a rank that has none by now goes on without.
+"""
 
 
 def replacements() -> Iterator[Replacement]:
@@ -68,20 +74,6 @@ def _without_modes(trace: Any) -> Callable[..., Any]:
             return trace(function, examples, others)
 
     return traced
-
-
-def on_cuda_ranks(original: Any, virtual: Callable[..., Any]) -> Any:
-    """Return what is *virtual*, called with the `CudaDevices`, on threads that have them, else *original*.
-
-    A call does not ask for them: a rank that has none by now goes on without.
-    """
-
-    @functools.wraps(original)
-    def called(*args: Any, **options: Any) -> Any:
-        devices = CudaDevices.here()
-        return original(*args, **options) if devices is None else virtual(devices, *args, **options)
-
-    return called
 
 
 def _of_devices(original: Any, virtual: Callable[..., Any]) -> Any:

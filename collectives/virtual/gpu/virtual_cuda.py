@@ -1,10 +1,10 @@
 """Virtual CUDA devices of the ranks of one run: when they are there, and on which threads.
 
-They are put in place where they may be wanted: where a script, or a module of the script's own, has the word
-cuda or accelerator in its text or its arguments, when code outside of torch calls ``torch.cuda``, or when the
-run is one without data.  Whether they are there changes no time.  Where the model of computation is a GPU,
-tensors of the CPU stand for the device's, and the model charges them so, until the rank uses a device by
-itself.  Where it is not, the devices take no time, and the model charges what the CPU computes.
+Where the model of computation is a GPU, every rank has them, and tensors of the CPU stand for the device's,
+and are charged so, until the rank uses a device by itself.  Where it is not, they are put in place where they
+may be wanted: where a script, or a module of the script's own, has the word cuda or accelerator in its text
+or its arguments, or when code outside of torch calls ``torch.cuda``.  Whether they are there changes no time:
+the devices take none, and the model charges what the CPU computes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class VirtualCuda:
         self._has_data = has_data
         self._router = router
         self._races = races
-        self._wanted = not has_data
+        self._wanted = self._roofline is not None
         self._known_shapes: dict[Key, Known] = {}
         self._entering: dict[int, Callable[[], CudaDevices]] = {}
         self._installed = contextlib.ExitStack()
@@ -77,7 +77,7 @@ class VirtualCuda:
     def there(self) -> Iterator[None]:
         """Let devices be found on threads of ranks that have them, or come when one asks, in the body."""
         with self._installed:
-            if self._wanted or self._roofline is not None:
+            if self._wanted:
                 self._install()
             else:
                 self._installed.enter_context(replaced(triggers(self._enter_here)))
@@ -108,19 +108,16 @@ class VirtualCuda:
             self._roofline.totals.pop(rank_thread.rank, None)  # of a run before
         with on_gpu(rank_thread, self._model), contextlib.ExitStack() as stack:
             stack.callback(take_function_modes)
-            charging = stack.enter_context(contextlib.ExitStack())
-            of_cpu = self._roofline is None
-            if of_cpu:
+            if self._roofline is None:
                 stack.enter_context(self._model.on_rank(rank_thread))
-            below, charged = len(_get_current_dispatch_mode_stack()), False
+            below = len(_get_current_dispatch_mode_stack())
 
             def enter() -> CudaDevices:
                 """Have CUDA devices from now on, if the rank has not."""
                 devices = CudaDevices.here()
                 if devices is None:
                     self._install()
-                    above = _pop_modes(below + charged)
-                    charging.close()
+                    above = _pop_modes(below)
                     devices = stack.enter_context(self._entered(rank_thread))
                     for mode in reversed(above):
                         _push_mode(mode)
@@ -130,9 +127,6 @@ class VirtualCuda:
             stack.enter_context(on_demand(enter))
             if self._wanted:
                 enter()
-            elif not of_cpu:
-                charging.enter_context(self._model.on_rank(rank_thread))
-                charged = True
             yield
 
     @contextlib.contextmanager

@@ -24,7 +24,7 @@ import torch.overrides
 import torch.utils._python_dispatch as dispatch
 
 from collectives.virtual.gpu.accelerator import CudaDevices
-from collectives.virtual.isolation.patching import Replacement, replaced
+from collectives.virtual.isolation.patching import Replacement, on_ranks, replaced
 from collectives.virtual.isolation.turns import OwnThreads
 from collectives.virtual.streams.gpu import current_gpu
 from sim.cluster import Cluster, RankThread
@@ -104,9 +104,6 @@ def _replacements() -> Iterator[Replacement]:
             threads.left(barrier._cond._lock)  # who waits there tells, too, how far it is
         return pass_(barrier, timeout)
 
-    def make_queue(*args: Any) -> Any:
-        return simple_queue(*args) if Cluster.current() is None else queue._PySimpleQueue()  # type: ignore[attr-defined]
-
     yield threading.Thread, "start", start_own
     yield threading.Thread, "join", join_own
     yield threading.Thread, "is_alive", is_alive
@@ -114,7 +111,7 @@ def _replacements() -> Iterator[Replacement]:
     yield threading.Condition, "__enter__", enter_own
     yield threading.Condition, "__exit__", leave_own
     yield threading.Barrier, "wait", pass_barrier
-    yield queue, "SimpleQueue", make_queue
+    yield queue, "SimpleQueue", on_ranks(simple_queue, lambda *_: queue._PySimpleQueue())  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -18,19 +18,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 import torch.autograd.profiler
 from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
 from torch.autograd import profiler_util
 
 from collectives.torch_backend import TestbedProcessGroup
 from collectives.torch_backend.work import CollectiveWork
-from collectives.virtual.diagnosis.watched_calls import GIVEN_SECOND
-from collectives.virtual.isolation.patching import Replacement, replaced
+from collectives.virtual.diagnosis.watched_calls import CallListeners, WatchedCall, calls_watched
+from collectives.virtual.isolation.patching import Replacement, on_ranks, replaced
 from collectives.virtual.isolation.profiled_events import ProfiledEvent, RankProfile
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import current_gpu
-from sim.cluster import Cluster, RankThread
+from sim.cluster import RankThread
 
 _autograd: Any = torch.autograd
 _profiler: Any = torch.autograd.profiler
@@ -42,115 +41,74 @@ _NOTICE = (
     "among them as this machine's CPU divided its own, and kernels of devices are in --trace alone"
 )
 _NAMES = {
-    "allreduce": "all_reduce", "allreduce_coalesced": "all_reduce", "broadcast": "broadcast",
-    "reduce": "reduce", "allgather": "all_gather", "allgather_coalesced": "all_gather",
-    "all_gather_single": "_all_gather_base", "_allgather_base": "_all_gather_base",
-    "gather": "gather", "scatter": "scatter", "reduce_scatter": "reduce_scatter",
-    "reduce_scatter_single": "_reduce_scatter_base", "_reduce_scatter_base": "_reduce_scatter_base",
-    "all_to_all_single": "all_to_all", "alltoall_base": "all_to_all", "alltoall": "all_to_all",
-    "barrier": "barrier", "send": "send", "recv": "recv", "recv_anysource": "recvAnySource",
-}  # fmt: skip
-"""What torch's backends call a collective in a profile, by the methods of a process group."""
+    "all_gather_single": "_all_gather_base",
+    "_allgather_base": "_all_gather_base",
+    "reduce_scatter_single": "_reduce_scatter_base",
+    "_reduce_scatter_base": "_reduce_scatter_base",
+    "recv_anysource": "recvAnySource",
+}
+"""What torch's backends call a collective in a profile, where it is not its name, by the group's method."""
 
 
 @contextmanager
 def profilers_of_ranks() -> Iterator[None]:
     """Let each rank thread have a profiler of its own."""
-    profiles: dict[int, _Recording] = {}
-    with replaced([*_replacements(profiles), *_followed(profiles)]):
+    profilers = _Profilers()
+    listeners = CallListeners([profilers.begins], [profilers.began], [profilers.ended])
+    with replaced(profilers.replacements()), calls_watched(listeners):
         yield
 
 
-def _replacements(profiles: dict[int, _Recording]) -> Iterator[Replacement]:
-    """Yield what stands in torch; *profiles* are those of the ranks whose profiler is enabled."""
+class _Profilers:
+    """The profilers of the ranks of a run: what those record that are enabled."""
 
-    def prepare(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        return original(*args, **options) if Cluster.current() is None else None
+    def __init__(self) -> None:
+        self._of_rank: dict[int, _Recording] = {}
 
-    def enable(original: Callable[..., Any], config: Any, activities: Any, *rest: Any) -> Any:
-        rank_thread = Cluster.current()
-        if rank_thread is None or not activities:  # without activities it writes marks for other tools
+    def replacements(self) -> Iterator[Replacement]:
+        """Yield what stands in torch."""
+        nothing = lambda *args, **options: None  # noqa: E731
+        enable, disable = _profiler._enable_profiler, _profiler._disable_profiler
+        yield _autograd, "_add_metadata_json", on_ranks(_autograd._add_metadata_json, nothing)
+        yield _profiler, "_prepare_profiler", on_ranks(_profiler._prepare_profiler, nothing)
+        yield _profiler, "_enable_profiler", on_ranks(enable, functools.partial(self._enable, enable))
+        yield _profiler, "_disable_profiler", on_ranks(disable, functools.partial(self._disable, disable))
+
+    def _enable(
+        self, original: Callable[..., Any], rank_thread: RankThread, config: Any, activities: Any, *rest: Any
+    ) -> Any:
+        if not activities:  # then it writes marks for other tools
             return original(config, activities, *rest)
         Notices.of(rank_thread.cluster).add(_NOTICE)
         _autograd._enable_profiler_legacy(
             ProfilerConfig(ProfilerState.CPU, True, False, False, False, False, _ExperimentalConfig(), "")
         )
-        profiles[rank_thread.rank] = _Recording(rank_thread)
+        self._of_rank[rank_thread.rank] = _Recording(rank_thread)
         return None
 
-    def disable(original: Callable[..., Any]) -> Any:
-        rank_thread = Cluster.current()
-        recording = None if rank_thread is None else profiles.pop(rank_thread.rank, None)
+    def _disable(self, original: Callable[[], Any], rank_thread: RankThread) -> Any:
+        recording = self._of_rank.pop(rank_thread.rank, None)
         return original() if recording is None else recording.end()
 
-    def add_metadata(original: Callable[..., Any], key: str, value: str) -> None:
-        if Cluster.current() is None:
-            original(key, value)
+    def begins(self, rank_thread: RankThread, group: TestbedProcessGroup, operation: str) -> None:
+        """Mark that a collective begins, if that is recorded."""
+        if rank_thread.rank in self._of_rank:
+            self._of_rank[rank_thread.rank].begin_call()
 
-    add = _autograd._add_metadata_json
-    yield _autograd, "_add_metadata_json", functools.partial(add_metadata, add)
-    functions: dict[str, Callable[..., Any]] = {
-        "_prepare_profiler": prepare,
-        "_enable_profiler": enable,
-        "_disable_profiler": disable,
-    }
-    for name, function in functions.items():
-        original = getattr(_profiler, name)
-        yield _profiler, name, functools.wraps(original)(functools.partial(function, original))
-
-
-def _followed(profiles: dict[int, _Recording]) -> Iterator[Replacement]:
-    """Yield methods of process groups that tell the recording of their rank what is called."""
-    for name in _NAMES.keys() & vars(TestbedProcessGroup).keys():
-        yield TestbedProcessGroup, name, _following(getattr(TestbedProcessGroup, name), name, profiles)
-    wait = CollectiveWork.wait
-
-    def marked_wait(work: CollectiveWork, *args: Any, **options: Any) -> bool:
-        try:
-            return wait(work, *args, **options)
-        finally:
-            rank_thread = Cluster.current()
-            if rank_thread is not None and rank_thread.rank in profiles:
-                profiles[rank_thread.rank].mark()
-
-    yield CollectiveWork, "wait", marked_wait
-
-
-def _following(method: Callable[..., Any], name: str, profiles: dict[int, _Recording]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def called(group: Any, *args: Any, **options: Any) -> Any:
-        rank_thread = Cluster.current()
-        recording = None if rank_thread is None else profiles.get(rank_thread.rank)
-        if recording is None or recording.is_in_call:
-            return method(group, *args, **options)
-        given = (
-            args[1]
-            if name in (*GIVEN_SECOND, "allgather_coalesced") and len(args) > 1
-            else args[0]
-            if args
-            else ()
-        )
-        backend = group.backend_asked_for or group.name()
-        call = recording.begin_call(f"{backend}:{_NAMES[name]}", _shapes(given))
-        try:
-            call.work = method(group, *args, **options)
-        finally:
-            recording.is_in_call = False
+    def began(self, call: WatchedCall) -> None:
+        """Record a collective."""
+        recording = self._of_rank.get(call.rank_thread.rank)
+        if recording is not None:
+            backend = call.group.backend_asked_for or call.group.name()
+            shapes = [list(tensor.shape) for tensor in call.given or call.wanted]
+            name = _NAMES.get(call.method, call.operation)
+            recording.calls.append(_Call(f"{backend}:{name}", shapes, recording.call_mark, call.work))
             recording.mark()
-        return call.work
 
-    return called
-
-
-def _shapes(given: Any) -> list[list[int]]:
-    """Return the shapes of tensors, in lists or not; of lists of lists the first."""
-    if isinstance(given, torch.Tensor):
-        return [list(given.shape)]
-    if not isinstance(given, (list, tuple)) or not given:
-        return []
-    if isinstance(given[0], (list, tuple)):
-        return _shapes(given[0])
-    return [list(tensor.shape) for tensor in given if isinstance(tensor, torch.Tensor)]
+    def ended(self, rank_thread: RankThread, work: CollectiveWork) -> None:
+        """Mark that a rank has waited."""
+        if rank_thread.rank in self._of_rank:
+            self._of_rank[rank_thread.rank].mark()
 
 
 @dataclass
@@ -160,12 +118,11 @@ class _Call:
     name: str
     shapes: list[list[int]]
     mark: int
-    work: CollectiveWork | None = None
+    work: CollectiveWork
 
     def end_ps(self, otherwise_ps: int) -> int:
         """Return when its result was in place; or, where that is not known, *otherwise_ps*."""
-        works = [] if self.work is None else self.work._works
-        ends = [getattr(work, "completed_ps", None) for work in works]
+        ends = [getattr(work, "completed_ps", None) for work in self.work._works]
         return max([end for end in ends if end is not None], default=otherwise_ps)
 
 
@@ -177,13 +134,13 @@ class _Recording:
         rank_thread: the rank.
         marks_ps: the virtual time at each mark; None where reading the clock would hold up the rank.
         calls: of collectives.
-        is_in_call: whether the rank is in one, which may make others.
+        call_mark: number of the mark at which the latest call has begun.
     """
 
     rank_thread: RankThread
     marks_ps: list[int | None] = field(default_factory=list)
     calls: list[_Call] = field(default_factory=list)
-    is_in_call: bool = False
+    call_mark: int = 0
 
     def __post_init__(self) -> None:
         self._leave_mark(self._now_ps())
@@ -192,13 +149,10 @@ class _Recording:
         """Note the virtual time that it is, where reading the clock does not hold up the rank."""
         self._leave_mark(None if current_gpu() is not None else self._now_ps())
 
-    def begin_call(self, name: str, shapes: list[list[int]]) -> _Call:
+    def begin_call(self) -> None:
         """Note that a collective is called now."""
-        self.is_in_call = True
+        self.call_mark = len(self.marks_ps)
         self.mark()
-        call = _Call(name, shapes, len(self.marks_ps) - 1)
-        self.calls.append(call)
-        return call
 
     def end(self) -> RankProfile:
         """Disable the thread's profiler, and return what it has seen, in virtual time."""

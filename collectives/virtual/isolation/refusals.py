@@ -31,43 +31,32 @@ import torch.distributed.rpc
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from collectives.errors import NotSupportedError
-from collectives.virtual.isolation.patching import Replacement, replaced
+from collectives.virtual.isolation.patching import Replacement, on_ranks, replaced
 from collectives.virtual.notices import Notices
-from sim.cluster import Cluster
+from sim.cluster import Cluster, RankThread
 
 _c10d: Any = torch.distributed.distributed_c10d
 
 
 def replacements() -> Iterator[Replacement]:
     """Return what stands in torch while ranks run."""
-    yield torch.distributed.rpc, "init_rpc", _among_processes_only(torch.distributed.rpc.init_rpc)
+    yield torch.distributed.rpc, "init_rpc", on_ranks(torch.distributed.rpc.init_rpc, _init_rpc)
     yield _c10d._WorldMeta, "WORLD", _unseen_by_imports(_c10d._WorldMeta.WORLD)
-    yield signal, "signal", _unhandled(signal.signal)
+    yield signal, "signal", on_ranks(signal.signal, _signal)
 
 
-def _among_processes_only(init_rpc: Callable[..., Any]) -> Callable[..., Any]:
-    def init(*args: Any, **options: Any) -> Any:
-        if Cluster.current() is not None:
-            raise NotSupportedError(
-                "torch.distributed.rpc answers from threads of its own, which have no virtual time; "
-                "start the script with torchrun"
-            )
-        return init_rpc(*args, **options)
-
-    return init
+def _init_rpc(rank_thread: RankThread, *args: Any, **options: Any) -> None:
+    raise NotSupportedError(
+        "torch.distributed.rpc answers from threads of its own, which have no virtual time; start the script "
+        "with torchrun"
+    )
 
 
-def _unhandled(install: Callable[..., Any]) -> Callable[..., Any]:
-    def keep(number: int, handler: Any) -> Any:
-        rank_thread = Cluster.current()
-        if rank_thread is None:
-            return install(number, handler)
-        Notices.of(rank_thread.cluster).add(
-            "signals go to the run, not to ranks, whose handlers are left out", signal.Signals(number).name
-        )
-        return signal.getsignal(number)
-
-    return keep
+def _signal(rank_thread: RankThread, number: int, handler: Any) -> Any:
+    Notices.of(rank_thread.cluster).add(
+        "signals go to the run, not to ranks, whose handlers are left out", signal.Signals(number).name
+    )
+    return signal.getsignal(number)
 
 
 def _unseen_by_imports(world: property) -> property:
@@ -93,10 +82,21 @@ def only_workers() -> Iterator[None]:
     """Let rank threads start no processes but workers of a DataLoader, which end with the run."""
     loading: WeakSet[Any] = WeakSet()
     start = _MultiProcessingDataLoaderIter.__init__
+
+    def start_workers(rank_thread: RankThread, iterator: Any, *args: Any, **options: Any) -> None:
+        loading.add(iterator)
+        _starting_workers.value = True
+        try:
+            with warnings.catch_warnings():  # that a process with threads is forked
+                warnings.simplefilter("ignore", DeprecationWarning)
+                start(iterator, *args, **options)
+        finally:
+            _starting_workers.value = False
+
     replacements: list[Replacement] = [
         (os, "fork", _guarded(os.fork, "os.fork")),
         (BaseProcess, "start", _guarded(BaseProcess.start, "multiprocessing")),
-        (_MultiProcessingDataLoaderIter, "__init__", _workers(start, loading)),
+        (_MultiProcessingDataLoaderIter, "__init__", on_ranks(start, start_workers)),
     ]
     try:
         with replaced(replacements):
@@ -116,22 +116,5 @@ def _guarded(original: Callable[..., Any], name: str) -> Callable[..., Any]:
                 "num_proc= of datasets, or run it for real: testbed run --processes N"
             )
         return original(*args, **options)
-
-    return start
-
-
-def _workers(original: Callable[..., None], loading: WeakSet[Any]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def start(iterator: Any, *args: Any, **options: Any) -> None:
-        if Cluster.current() is None:
-            return original(iterator, *args, **options)
-        loading.add(iterator)
-        _starting_workers.value = True
-        try:
-            with warnings.catch_warnings():  # that a process with threads is forked
-                warnings.simplefilter("ignore", DeprecationWarning)
-                original(iterator, *args, **options)
-        finally:
-            _starting_workers.value = False
 
     return start

@@ -17,7 +17,7 @@ from torch.nn.modules.module import (
 )
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from collectives.virtual.isolation.patching import replaced
+from collectives.virtual.isolation.patching import observed, replaced
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.memory.tracker import Memory
 from sim.cluster import RankThread, Surroundings, current_rank_thread
@@ -133,27 +133,21 @@ class Memories:
         return memory
 
     def report(self, has_ended: bool = False) -> MemoryReport | None:
-        """Return the report of the rank that needs most; None if no rank's device has memory."""
-        return MemoryReport.of(self.of_ranks, has_ended)
+        """Return the report of the rank that needs most; None if no rank's device has held anything."""
+        held = {rank: memory for rank, memory in self.of_ranks.items() if memory.count}
+        return MemoryReport.of(held, has_ended)
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
         """Tell the memories meanwhile what modules and optimizers do, and what is resized."""
-        resize = torch.UntypedStorage.resize_
-
-        def resize_(storage: torch.UntypedStorage, size: int) -> Any:
-            result = resize(storage, size)
-            if (memory := self._current()) is not None:
-                memory.resized(storage, "resize_")
-            return result
-
+        resize = observed(torch.UntypedStorage.resize_, after=self._resized)
         with (
             register_module_parameter_registration_hook(self._on_parameter),
             register_module_forward_pre_hook(self._before_forward),
             register_module_forward_hook(self._after_forward, always_call=True),
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
-            replaced([(torch.UntypedStorage, "resize_", resize_)]),
+            replaced([(torch.UntypedStorage, "resize_", resize)]),
         ):
             yield
 
@@ -161,6 +155,10 @@ class Memories:
         """Return that of the rank whose thread this is."""
         rank_thread = current_rank_thread()
         return None if rank_thread is None else self.of_ranks.get(rank_thread.rank)
+
+    def _resized(self, rank_thread: RankThread, _: object, storage: torch.UntypedStorage, size: int) -> None:
+        if (memory := self.of_ranks.get(rank_thread.rank)) is not None:
+            memory.resized(storage, "resize_")
 
     def _on_parameter(self, module: nn.Module, name: str, parameter: Any) -> None:
         if parameter is not None and (memory := self._current()) is not None:

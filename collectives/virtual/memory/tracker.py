@@ -52,6 +52,7 @@ class Memory:
         allocator: of the device.
         scopes: the modules that run.
         peak: the most that was held at once.
+        count: of storages that there have been.
         raises: as given.
         overflow: what would have been held when the memory did not suffice, for the last time where that
             raises, else for the first; None: it did.
@@ -76,7 +77,7 @@ class Memory:
         self._is_expandable = is_expandable
         self._iteration, self._stream = iteration, stream
         self._has_begun = False
-        self._count = 0
+        self.count = 0
         self._alive: dict[int, HeldStorage] = {}
         self._references: dict[int, _Reference] = {}
         self._is_busy = False
@@ -96,7 +97,7 @@ class Memory:
         key = storage._cdata
         held = self._alive.get(key)
         if held is None:
-            if not self._count:
+            if not self.count:
                 self.allocator.expandable = self._is_expandable()
             module = self.scopes.current
             self._alive[key] = self._allocate(storage.nbytes(), self._category(), module, operation)
@@ -189,9 +190,9 @@ class Memory:
         return by_category(held), by_module(held)
 
     def _allocate(self, nbytes: int, category: Category, module: str, operation: object) -> HeldStorage:
-        self._count += 1
+        self.count += 1
         if not nbytes:
-            return HeldStorage(None, 0, self._count, category, module)
+            return HeldStorage(None, 0, self.count, category, module)
 
         self._is_busy = True
         try:
@@ -200,10 +201,10 @@ class Memory:
             )
         finally:
             self._is_busy = False
-        held = HeldStorage(block, nbytes, self._count, category, module)
+        held = HeldStorage(block, nbytes, self.count, category, module)
         allocated = self.allocator.allocated
         if allocated > self.peak.nbytes:
-            self.peak.reach(allocated, self._count, self.moment(operation))
+            self.peak.reach(allocated, self.count, self.moment(operation))
         while self._dead:
             self._die(*self._dead.pop())
 

@@ -27,7 +27,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes
 
 from collectives.virtual.diagnosis.places import current_place
-from collectives.virtual.isolation.patching import replaced
+from collectives.virtual.isolation.patching import observed, replaced
 from collectives.virtual.parameters.held import Held, Placed, flat_shards
 from collectives.virtual.parameters.state import StateName, buffers_of, kept_by, own_name, unwrapped
 from sim.cluster import RankThread, current_rank_thread
@@ -84,18 +84,15 @@ class ParameterRecord:
             if rank_thread is not None:
                 self._step(rank_thread, optimizer, finished(rank_thread.rank))
 
-        step_scaled = GradScaler.step
-
-        def scaled(scaler: GradScaler, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-            rank_thread = current_rank_thread()
-            if rank_thread is not None:
-                self._of_rank[rank_thread.rank].scalers[scaler] = optimizer
-            return step_scaled(scaler, optimizer, *args, **kwargs)
+        def scaled(
+            rank_thread: RankThread, scaler: GradScaler, optimizer: Optimizer, *_: Any, **__: Any
+        ) -> None:
+            self._of_rank[rank_thread.rank].scalers[scaler] = optimizer
 
         with (
             register_module_forward_pre_hook(called),
             register_optimizer_step_pre_hook(stepping),
-            replaced([(GradScaler, "step", scaled)]),
+            replaced([(GradScaler, "step", observed(GradScaler.step, before=scaled))]),
         ):
             try:
                 yield

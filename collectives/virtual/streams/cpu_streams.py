@@ -1,8 +1,9 @@
-"""Streams of ``torch.cpu`` on GPUs in virtual time.
+"""Streams of ``torch.cpu`` on GPUs in virtual time, and optimizers' lists of tensors.
 
 Where the tensors of the CPU stand for those of a GPU, the streams and events of ``torch.cpu``, which are
 empty stand-ins in torch, are the device's.  So code that asks a tensor's device for its streams, as FSDP2
-does, overlaps what it would on that device.
+does, overlaps what it would on that device; and optimizers take the lists of tensors (``foreach``) that they
+take on CUDA.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch.optim import optimizer
 
-from collectives.virtual.isolation.patching import Replacement, class_in_place, replaced
-from collectives.virtual.streams.gpu import Gpu, current_gpu
+from collectives.virtual.isolation.patching import Replacement, class_in_place, on_ranks, replaced
+from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.stream_api import DeviceEvent, DeviceStream
+
+_on_gpus = functools.partial(on_ranks, here=current_gpu)
 
 
 def replacements() -> Iterator[Replacement]:
@@ -37,6 +41,9 @@ def replacements() -> Iterator[Replacement]:
     yield cpu, "synchronize", _on_gpus(cpu.synchronize, lambda gpu, device=None: gpu.synchronize())
     for name in ("stream", "StreamContext"):
         yield cpu, name, _on_gpus(getattr(cpu, name), lambda gpu, stream: _entered(stream))
+    name = "_get_foreach_kernels_supported_devices"
+    devices = getattr(optimizer, name)
+    yield optimizer, name, _on_gpus(devices, lambda gpu: [*devices(), "cpu"])
 
 
 def streams_of_torch() -> AbstractContextManager[None]:
@@ -46,15 +53,6 @@ def streams_of_torch() -> AbstractContextManager[None]:
 
 def _entered(stream: DeviceStream | None) -> AbstractContextManager[Any]:
     return contextlib.nullcontext() if stream is None else stream
-
-
-def _on_gpus(original: Any, own: Callable[..., Any]) -> Any:
-    @functools.wraps(original)
-    def called(*args: Any, **options: Any) -> Any:
-        gpu: Gpu | None = current_gpu()
-        return original(*args, **options) if gpu is None else own(gpu, *args, **options)
-
-    return called
 
 
 def _class_on_gpus(original: Any, own: Callable[..., Any], made: type) -> type:
