@@ -161,7 +161,7 @@ class Setting:
             self.faults.delay_ps,
             self.faults.are_calm,
         )
-        world.group_calls.siblings = world.partitions
+        world.group_calls.siblings = world.partitions.partition
         world.classes.on_merge.append(Exchanges.of(cluster).representatives_changed)
         iterations = cluster.shared[Iterations] = Iterations(topology.num_ranks)
         if self.watch is not None:

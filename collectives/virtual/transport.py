@@ -107,7 +107,11 @@ class SimulatedTransport:
             for thing in things_of(call, self.meeting_point):
                 self._choices.touch(thing, Touch.CONTRIBUTE)
         if self.progress is not None:
-            return self._start_on_call(self.progress, execution, call)
+            called = CalledExecution(
+                self.progress, self.meeting_point, self.rank, call, self._overheads(call)
+            )
+            self.progress.start(called, self._observe(execution, call, called.port))
+            return SimulatedWork(self, call, called.port, called.done, called)
 
         if call.lane not in self.lanes:
             self.lanes[call.lane] = _Lane(self.meeting_point, self.rank)
@@ -118,12 +122,7 @@ class SimulatedTransport:
             return self._observe(execution, call, lane.port)
 
         done = lane.stream.submit(carried_out, not_before_ps=self.clock.now_ps())
-        return SimulatedWork(self.clock, done, call, lane.port, self.timeout, self.time_out)
-
-    def _start_on_call(self, progress: RankProgress, execution: Execution, call: Call) -> Work:
-        called = CalledExecution(progress, self.meeting_point, self.rank, call, self._overheads(call))
-        progress.start(called, self._observe(execution, call, called.port))
-        return CalledWork(progress, called, self.timeout, self.time_out)
+        return SimulatedWork(self, call, lane.port, done)
 
     def _overheads(self, call: Call) -> StepOverheads | None:
         """Return what ranks add to the time of *call*; jitter is for collectives alone."""
@@ -153,7 +152,7 @@ class SimulatedTransport:
         self._tracks.add(track)
         return track
 
-    def wait_any(self, works: Sequence[SimulatedWork | CalledWork], timeout: float | None = None) -> None:
+    def wait_any(self, works: Sequence[SimulatedWork], timeout: float | None = None) -> None:
         """Wait in virtual time until one of *works*, which are of this transport, is complete.
 
         Raises:
@@ -163,13 +162,24 @@ class SimulatedTransport:
             self._choices.touch(self._messages, Touch.AWAIT)
         with _noted(works[0].port, works[0].call, timeout or self.timeout) as timeout_ps:
             describe = lambda: f"any of {', '.join(str(work.call) for work in works)}"  # noqa: E731
-            if self.progress is None:
-                any_done = self.clock.cluster.env.any_of([work.done for work in works])
-                self.clock.wait(any_done, describe, timeout_ps)
-            else:
-                executions = [work.execution for work in works if isinstance(work, CalledWork)]
-                self.progress.wait(executions, describe, timeout_ps)
+            self.wait_until(works, describe, timeout_ps)
         self._look_for_messages()
+
+    def wait_until(
+        self, works: Sequence[SimulatedWork], describe: Callable[[], str], timeout_ps: int | None
+    ) -> None:
+        """Wait until one of *works* is complete.
+
+        Raises:
+            WaitTimeoutError: none is within *timeout_ps*.
+        """
+        if self.progress is not None:
+            executions = [work.execution for work in works if work.execution is not None]
+            self.progress.wait(executions, describe, timeout_ps)
+            return
+        ends = [work.done for work in works]
+        any_done = ends[0] if len(ends) == 1 else self.clock.cluster.env.any_of(ends)
+        self.clock.wait(any_done, describe, timeout_ps)
 
     def poll(self) -> None:
         """Advance what goes on when the rank calls; nothing else needs it."""
@@ -189,26 +199,34 @@ class SimulatedTransport:
 
 
 class SimulatedWork:
-    """A collective in flight in virtual time; a `Work` and `Interrupting` (`collectives.execution.work`)."""
+    """A collective in flight in virtual time; a `collectives.execution.work.Work`.
+
+    One that goes on by itself is `collectives.execution.work.Interrupting`, too.
+
+    Args:
+        transport: of the rank.
+        call: what it is.
+        port: the rank's side of the meeting point for it.
+        done: fires when the result is in place.
+        execution: what goes on when the rank calls; None: it goes on by itself.
+    """
 
     def __init__(
         self,
-        rank_thread: RankThread,
-        done: simpy.Event,
+        transport: SimulatedTransport,
         call: Call,
         port: SimulatedPort,
-        timeout: float | None = None,
-        time_out: TimeOut | None = None,
+        done: simpy.Event,
+        execution: CalledExecution | None = None,
     ) -> None:
-        self.rank_thread = rank_thread
-        self._time_out = time_out
-        self.done = done
-        self.call = call
-        self.port = port
-        self.timeout = timeout
+        self.call, self.port, self.done, self.execution = call, port, done, execution
         self.completed_ps: int | None = None
+        self._transport = transport
+        self._describe = partial(describe, call, port)
         assert done.callbacks is not None
         done.callbacks.append(self._note)
+        if execution is None:
+            self.interrupt = partial(transport.clock.interrupt, done)
 
     def _note(self, done: simpy.Event) -> None:
         if done.ok:
@@ -220,65 +238,23 @@ class SimulatedWork:
         Raises:
             CollectiveTimeoutError: the result is not in place after *timeout* seconds, or those of the group.
         """
-        with _noted(self.port, self.call, timeout or self.timeout) as timeout_ps:
-            since_ps = self.rank_thread.now_ps()
-            self.rank_thread.wait(self.done, partial(describe, self.call, self.port), timeout_ps)
-        if self._time_out is not None:
-            self._time_out.waited(self.port.rank, since_ps, self.call)
-
-    def is_completed(self) -> bool:
-        """Return whether the result is in place at this rank's local time."""
-        is_done = self.rank_thread.poll(self.done)
-        _look_at(self.call, self.port)
-        if not is_done:
-            self.rank_thread.look_again(self.done, partial(describe, self.call, self.port))
-        return is_done
-
-    def interrupt(self, handler: Callable[[], None]) -> None:
-        """Call *handler* in the rank's thread once the result is in place, should the rank compute then."""
-        self.rank_thread.interrupt(self.done, handler)
-
-
-class CalledWork:
-    """A collective in flight that goes on when its rank calls; a `collectives.execution.work.Work`."""
-
-    def __init__(
-        self,
-        progress: RankProgress,
-        execution: CalledExecution,
-        timeout: float | None = None,
-        time_out: TimeOut | None = None,
-    ) -> None:
-        self.execution = execution
-        self._time_out = time_out
-        self.call, self.port, self.done = execution.call, execution.port, execution.done
-        self.timeout = timeout
-        self._progress = progress
-
-    @property
-    def completed_ps(self) -> int | None:
-        """When the result was in place; None as long as it is not."""
-        return self.execution.completed_ps
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait in virtual time.
-
-        Raises:
-            CollectiveTimeoutError: the result is not in place after *timeout* seconds, or those of the group.
-        """
-        with _noted(self.port, self.call, timeout or self.timeout) as timeout_ps:
-            since_ps = self._progress.rank_thread.now_ps()
-            self._progress.wait([self.execution], partial(describe, self.call, self.port), timeout_ps)
-        if self._time_out is not None:
-            self._time_out.waited(self.port.rank, since_ps, self.call)
+        transport = self._transport
+        with _noted(self.port, self.call, timeout or transport.timeout) as timeout_ps:
+            since_ps = transport.clock.now_ps()
+            transport.wait_until([self], self._describe, timeout_ps)
+        if transport.time_out is not None:
+            transport.time_out.waited(self.port.rank, since_ps, self.call)
 
     def is_completed(self) -> bool:
         """Advance what can be advanced; return whether the result is in place at this rank's local time."""
-        self._progress.poll(observing=True)
+        clock, progress = self._transport.clock, self._transport.progress
+        if progress is not None:
+            progress.poll(observing=True)
+        is_done = clock.poll(self.done) if progress is None else self.done.processed
         _look_at(self.call, self.port)
-        if not self.execution.is_over:
-            self._progress.rank_thread.look_again(self.done, partial(describe, self.call, self.port))
-        return self.execution.is_over
+        if not is_done:
+            clock.look_again(self.done, self._describe)
+        return is_done
 
 
 def things_of(call: Call, meeting_point: MeetingPoint) -> tuple[Thing, ...]:

@@ -78,13 +78,6 @@ class Partitions:
         """
         return self._of[hosts, ordinal]
 
-    def sibling(self, hosts: Hosts, ordinal: int, rank: int) -> Hosts | None:
-        """Return the group that holds *rank* and was made together with that of *hosts*; None if none does.
-
-        For a member of *hosts* it is *hosts*.
-        """
-        return self.of(hosts, ordinal).group_of.get(rank)
-
     def partition(self, hosts: Hosts, ordinal: int) -> tuple[Hosts, ...]:
         """Return the groups that were made together with that of *hosts*, and itself, in that order."""
         return tuple(self.of(hosts, ordinal).groups)

@@ -31,8 +31,9 @@ from collectives.execution.call import Call
 from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.virtual.folding.classes import MembersDiffer
+from collectives.virtual.folding.partitions import Hosts
 from collectives.virtual.group_calls.alone import CallsAlone
-from collectives.virtual.group_calls.family import CallFacts, Family, Hosts, NoSiblings, Ordinal, Siblings
+from collectives.virtual.group_calls.family import CallFacts, Family, Ordinal
 from collectives.virtual.group_calls.family_call import Through
 from collectives.virtual.group_calls.on_network import Instance
 from collectives.virtual.group_calls.timing import MAX_CARRIED, MAX_MESSAGES, FamilyTiming
@@ -58,7 +59,7 @@ class GroupCalls:
             *network*, which takes the same time in the run, and longer to find out.
 
     Attributes:
-        siblings: which groups were made together; by default every group is by itself.
+        siblings: returns all groups made together with one, itself among them; by default that alone.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class GroupCalls:
         is_calm: bool = True,
         at_once: bool = True,
     ) -> None:
-        self.siblings: Siblings = NoSiblings()
+        self.siblings: Callable[[Hosts, int], Sequence[Hosts]] = lambda hosts, ordinal: (hosts,)
         self._scenario = scenario
         self._network = network
         self._meeting_points = meeting_points
@@ -214,7 +215,7 @@ class GroupCalls:
         if known is not None:
             return known[1]
         if (hosts, ordinal) not in self._families:
-            groups = self.siblings.partition(hosts, ordinal[0])
+            groups = self.siblings(hosts, ordinal[0])
             family = Family([group for group in groups if (group, ordinal) not in self._families])
             self._families |= {(group, ordinal): family for group in family.groups}
         family = self._families[hosts, ordinal]
@@ -227,7 +228,7 @@ class GroupCalls:
         Raises:
             MembersDiffer: it is in none that was made together with that of *hosts*.
         """
-        groups = self.siblings.partition(hosts, ordinal[0])
+        groups = self.siblings(hosts, ordinal[0])
         for group in groups:
             if ranks[0] in group:
                 return self._family(group, ordinal)

@@ -23,7 +23,8 @@ from collectives.errors import NotSupportedError
 from collectives.execution.blame import spell_ranks
 from collectives.execution.call import Call
 from collectives.virtual.folding.classes import Classes
-from collectives.virtual.group_calls.family import Hosts, Ordinal
+from collectives.virtual.folding.partitions import Hosts
+from collectives.virtual.group_calls.family import Ordinal
 from collectives.virtual.group_calls.results import (
     depends_on_order,
     given_by,

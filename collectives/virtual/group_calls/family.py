@@ -9,35 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from collectives.execution.call import Call
 from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
+from collectives.virtual.folding.partitions import Hosts
 from sim.units import Int64Array
-
-Hosts: TypeAlias = tuple[int, ...]
-"""The ranks of a group, by number in the run, in the order of the group."""
 
 Ordinal: TypeAlias = tuple[int, ...] | tuple[int, str, int]
 """Which of the groups of the same hosts it is, and which of its communicators; equal on all its ranks."""
-
-
-class Siblings(Protocol):
-    """Knows which groups were made together, as `collectives.virtual.folding.partitions.Partitions`."""
-
-    def partition(self, hosts: Hosts, ordinal: int) -> Sequence[Hosts]:
-        """Return all groups made together with that of *hosts*, itself among them; no rank is in two."""
-
-
-class NoSiblings:
-    """Every group by itself; a `Siblings`."""
-
-    def partition(self, hosts: Hosts, ordinal: int) -> Sequence[Hosts]:
-        """Return the group alone."""
-        return (hosts,)
 
 
 class Family:

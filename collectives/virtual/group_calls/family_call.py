@@ -15,7 +15,8 @@ from typing import TypeAlias
 import numpy as np
 
 from collectives.errors import ProgramError
-from collectives.virtual.group_calls.family import CallFacts, Family, Hosts
+from collectives.virtual.folding.partitions import Hosts
+from collectives.virtual.group_calls.family import CallFacts, Family
 from collectives.virtual.group_calls.footprint import Footprint
 from collectives.virtual.group_calls.on_network import SplitsOfRank
 from collectives.virtual.time_outs import too_late

@@ -24,7 +24,7 @@ def test_groups_of_a_mesh_are_siblings_along_each_dimension():
     assert partitions.partition((1, 3), 0) == ((0, 2), (1, 3), (4, 6), (5, 7))
     assert partitions.partition((0, 4), 0) == ((0, 4), (1, 5), (2, 6), (3, 7))
     assert partitions.partition(tuple(range(8)), 0) == (tuple(range(8)),)
-    assert [partitions.sibling((0, 4), 0, rank) for rank in (0, 4, 3)] == [(0, 4), (0, 4), (3, 7)]
+    assert [partitions.of((0, 4), 0).group_of.get(rank) for rank in (0, 4, 3)] == [(0, 4), (0, 4), (3, 7)]
 
 
 def test_parts_of_a_split_are_siblings_though_a_rank_makes_only_its_own():
@@ -52,8 +52,8 @@ def test_groups_of_other_sizes_or_none_hold_no_sibling():
     for hosts in [(0, 1, 2), (3, 4)]:
         partitions.announce(0, hosts)
 
-    assert partitions.sibling((0, 1, 2), 0, 3) is None
-    assert partitions.sibling((3, 4), 0, 5) is None
+    assert partitions.of((0, 1, 2), 0).group_of.get(3) is None
+    assert partitions.of((3, 4), 0).group_of.get(5) is None
 
 
 def test_a_group_that_is_joined_has_the_ordinal_it_was_announced_with():

@@ -101,13 +101,14 @@ def times(topology, calls, width, at_once, overhead=None, conditions=()):
     scenario = Scenario.of(topology, conditions)
     shared = scenario.network(env)
     timed = GroupCalls(scenario, shared, {}, overhead, at_once=at_once)
-    timed.siblings = Partitions(topology.num_ranks, width)
+    meshes = Partitions(topology.num_ranks, width)
+    timed.siblings = meshes.partition
     ends = {}
 
     def lane_of_rank(rank, own):
         for index, call in own:
             dimension, collective, _, _, _, pause_ps, spread = call
-            group = next(one for one in timed.siblings.groups[dimension] if rank in one)
+            group = next(one for one in meshes.groups[dimension] if rank in one)
             if collective == "message" and (len(group) == 1 or rank not in (group[0], group[-1])):
                 continue
             yield env.timeout(pause_ps + spread * rank * 1_234_567)
@@ -180,9 +181,8 @@ def test_a_message_is_between_two_ranks_of_the_group():
     assert ends == {(0, 0): end_ps, (0, 7): end_ps}
 
 
-class Pairs:
-    def partition(self, hosts, ordinal):
-        return ((0, 2), (1, 3))
+def pairs(hosts, ordinal):
+    return ((0, 2), (1, 3))
 
 
 def ends_of(hosts, begun, siblings=None):
@@ -214,7 +214,7 @@ def all_reduce_of(num_ranks):
 def test_a_rank_stands_for_those_of_sibling_groups():
     own = all_reduce_of(2)
 
-    ends, _ = ends_of((0, 2), [(own, (0, 1), 0), (own, (2, 3), 5000)], Pairs())
+    ends, _ = ends_of((0, 2), [(own, (0, 1), 0), (own, (2, 3), 5000)], pairs)
 
     expected = simulate("ring", nbytes=4000, topology=switch(4), itemsize=4, placement=(0, 2)).time_ps
     assert ends == dict.fromkeys(range(4), 5000 + expected)
