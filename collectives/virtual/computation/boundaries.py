@@ -26,6 +26,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from collectives.virtual.computation.compiled import Regions
+from collectives.virtual.computation.passes import in_function
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.streams.gpu import current_gpu
 
@@ -44,7 +45,7 @@ def boundaries_charged() -> Iterator[None]:
         register_module_forward_pre_hook(_before_forward),
         replaced(
             [
-                (Function, "apply", classmethod(_crossing(vars(Function)["apply"].__func__))),
+                (Function, "apply", classmethod(_crossing(in_function()(vars(Function)["apply"].__func__)))),
                 (BackwardCFunction, "apply", _crossing(BackwardCFunction.apply)),
                 (BackwardCFunction, "apply_boxed", _crossing(BackwardCFunction.apply_boxed)),
             ]

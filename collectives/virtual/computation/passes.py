@@ -20,14 +20,26 @@ def current_pass() -> str:
     """Return the pass that this thread is in, in the words of the trace."""
     if is_optimizing():
         return "optimizer"
+    with_gradients = torch.is_grad_enabled() or getattr(_here, "in_functions", 0) > 0
     if torch._C._current_graph_task_id() != -1:
-        return "recomputation" if torch.is_grad_enabled() else "backward"
-    return "forward" if torch.is_grad_enabled() else "without gradients"
+        return "recomputation" if with_gradients else "backward"
+    return "forward" if with_gradients else "without gradients"
 
 
 def is_optimizing() -> bool:
     """Return whether this thread is in a step of an optimizer."""
     return getattr(_here, "optimizing", 0) > 0
+
+
+@contextlib.contextmanager
+def in_function() -> Iterator[None]:
+    """Take what the body does for part of its pass: within a function torch records no gradients."""
+    before = getattr(_here, "in_functions", 0)
+    _here.in_functions = before + torch.is_grad_enabled()
+    try:
+        yield
+    finally:
+        _here.in_functions = before
 
 
 @contextlib.contextmanager

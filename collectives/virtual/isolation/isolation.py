@@ -14,6 +14,7 @@ import torch
 
 from collectives.virtual.isolation import per_rank, shardings
 from collectives.virtual.isolation.once_per_process import OncePerProcess, loggers_of_ranks
+from collectives.virtual.isolation.own_operators import OwnOperators
 from collectives.virtual.isolation.own_threads import threads_of_ranks
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.isolation.process_groups import process_groups_on_rank_threads
@@ -61,6 +62,7 @@ class Isolation:
             loggers_of_ranks(),
             profilers_of_ranks(),
             threads_of_ranks(),
+            OwnOperators().registered(),
             replaced(shardings.replacements()),
         ):
             try:

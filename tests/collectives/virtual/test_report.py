@@ -9,6 +9,7 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from collectives import UnknownAlgorithmError, simulate
 from collectives.virtual import Roofline, end_iteration, run, run_virtual
@@ -221,6 +222,41 @@ def test_model_flops_are_three_times_those_of_the_forward_pass(evaluations):
     ideal = utilization.model_flops / GPU.peaks["float32"]
     assert utilization.mfu == pytest.approx(ideal / steady.seconds)
     assert utilization.hfu == pytest.approx(utilization.mfu * utilization.flops / utilization.model_flops)
+
+
+class Product(torch.autograd.Function):
+    """A product, as libraries write it."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return grad @ weight.T, x.T @ grad
+
+
+@pytest.mark.parametrize("is_recomputed", [False, True])
+def test_a_function_of_autograd_is_part_of_the_pass_that_calls_it(is_recomputed):
+    def work(rank: int) -> None:
+        weight = torch.ones(WIDTH, WIDTH, requires_grad=True)
+        batch = torch.ones(BATCH, WIDTH, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        for _ in range(STEPS):
+            out = (
+                checkpoint(Product.apply, batch, weight, use_reentrant=True)
+                if is_recomputed
+                else Product.apply(batch, weight)
+            )
+            out.sum().backward()
+            optimizer.step()
+
+    utilization = run(work, 2, compute=Roofline(GPU)).report.utilization
+
+    assert utilization.model_flops == 3 * PRODUCT
+    assert utilization.flops == (3 + is_recomputed) * PRODUCT
 
 
 def test_without_a_gpu_nothing_is_said_of_its_utilization():
