@@ -73,8 +73,12 @@ app = typer.Typer(
 def imported(name: str) -> TyperCommand:
     """Return the command of this name, as the shell knows it."""
     from testbed.commands.moved import MovedCommand
-    from testbed.options.outputs import CheckedCommand
-    from testbed.options.script_words import ForgivingScriptCommand, ScriptByNameCommand, ScriptCommand
+    from testbed.options.outputs import (
+        CheckedCommand,
+        ForgivingScriptCommand,
+        ScriptByNameCommand,
+        ScriptCommand,
+    )
 
     classes = dict.fromkeys(MOVED, MovedCommand) | {
         "run": ScriptCommand,

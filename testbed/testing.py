@@ -245,7 +245,7 @@ class VirtualCluster:
         """
         __tracebackhide__ = True
         from sim.errors import SimulationError
-        from testbed.fuzzing.functions import draw_of_time, parted
+        from testbed.fuzzing.faults import draw_of_time, parted
 
         conditions, order = draw_of_time(seed, calm, self.conditions, is_timed=self.compute is not None)
         about = f"seed {seed}: conditions={list(conditions)}, order={order}"

@@ -33,8 +33,7 @@ from benchmarks.lab.published.split import calibrating_presets, published_split
 from benchmarks.lab.published.training import compared, ring_rate
 from benchmarks.lab.published.training_rows import trainings
 from sim import load_network
-from testbed.calibration.confidence import FILE, known_families
-from testbed.calibration.errors import grouped, size_class
+from testbed.calibration.confidence import FILE, grouped, known_families, size_class
 from testbed.calibration.judge.judging import judge
 from testbed.options.command import command
 from testbed.output.table import progress

@@ -18,7 +18,7 @@ import typer
 from benchmarks.lab.document import check_section, renew
 from benchmarks.lab.program import program, start
 from testbed.errors import UsageError
-from testbed.options.annotations import DeviceThreads, PredictionsFile
+from testbed.options.arguments import DeviceThreads, PredictionsFile
 from testbed.options.command import command
 from testbed.output.folder import check_writable
 from testbed.output.table import progress

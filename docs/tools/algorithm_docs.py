@@ -18,7 +18,7 @@ from collectives.program import Algorithm, Cost
 from collectives.program.contracts import CONTRACTS
 from collectives.program.render import draw
 from docs.tools.schedule_gallery import as_drawn, first_accepted, gallery, picture_name, picture_of
-from testbed.report.description import describe, markdown, module_summary
+from testbed.report.schedule import describe, markdown, module_summary
 from testbed.studies.proofs import ALWAYS_PROVED, scope_beyond
 
 PROVED_FOR = Path(__file__).with_name("proved_for.json")

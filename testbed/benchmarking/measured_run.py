@@ -18,7 +18,7 @@ from testbed.benchmarking.measure import Row, Sample, combine, sample, turns_of
 from testbed.benchmarking.payload import size_of
 from testbed.errors import UsageError
 from testbed.output.table import Advance, progress, spell_size
-from testbed.scripts.asked import answer, ask_ranks
+from testbed.scripts.launch import answer, ask_ranks
 
 if TYPE_CHECKING:
     import torch

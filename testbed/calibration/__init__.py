@@ -5,5 +5,5 @@ tables  a network, from tables of measured collectives
 device  what kernels reach, measured on one device
 judge   predictions beside measurements
 
-All fit by `least_squares`, write by `toml_text`, and say by `errors` how far predictions are off.
+All fit by `least_squares`, write by `toml_text`, and say by `confidence` how far predictions are off.
 """

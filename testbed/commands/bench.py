@@ -17,8 +17,7 @@ from testbed.benchmarking.candidates import NATIVE, BenchRequest, Refusal, Trans
 from testbed.benchmarking.measure import Row
 from testbed.benchmarking.payload import ITEM_SIZES, count_of, size_of
 from testbed.errors import UsageError
-from testbed.options.annotations import Port, SizeFactor
-from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes
+from testbed.options.arguments import MAX_COUNT, Port, SizeFactor, parse_ranks, parse_sizes
 from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions_json
 from testbed.options.cluster import DEFAULT_NETWORK
 from testbed.options.command import command
@@ -26,7 +25,7 @@ from testbed.options.groups import refuse
 from testbed.output.table import progress, spell_size
 from testbed.report.bench import bench_result
 from testbed.result import Interrupted, Result
-from testbed.scripts.asked import joined, joined_ranks, ranks_here
+from testbed.scripts.launch import joined, joined_ranks, ranks_here
 
 if TYPE_CHECKING:
     from sim import Topology

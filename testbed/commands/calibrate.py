@@ -12,7 +12,7 @@ import typer
 from collectives.formats.whole_file import write_whole
 from testbed.calibration.live.live import DEFAULT_SECONDS, LiveRequest, described_here, measured
 from testbed.errors import UsageError
-from testbed.options.annotations import Port, TableOptions
+from testbed.options.arguments import Port, TableOptions
 from testbed.options.command import command
 from testbed.options.groups import given, refuse
 from testbed.output.folder import check_writable
@@ -102,7 +102,7 @@ def _of_network(request: LiveRequest, output: Path | None) -> Result | None:
     if rows is None:
         return None
 
-    from testbed.calibration.live.networks import network_toml
+    from testbed.calibration.live.constants import network_toml
     from testbed.calibration.live.result import calibration_of
     from testbed.report.calibration import calibration_result
 

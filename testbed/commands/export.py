@@ -13,7 +13,7 @@ import typer
 from collectives.formats.json_document import parse_json, read_bytes
 from collectives.formats.whole_file import write_whole
 from testbed.errors import UsageError
-from testbed.options.annotations import CollectiveOf
+from testbed.options.arguments import CollectiveOf
 from testbed.options.command import Outputs, command
 from testbed.options.outputs import STDOUT
 from testbed.output.table import counted

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.annotations import IsModule, Scheduler, ScriptArguments, TimeLimit
-from testbed.options.arguments import parse_limit, parse_ranks, split_names
+from testbed.options.arguments import (
+    IsModule,
+    Scheduler,
+    ScriptArguments,
+    TimeLimit,
+    parse_limit,
+    parse_ranks,
+    split_names,
+)
 from testbed.options.command import command
 from testbed.options.groups import refuse
 from testbed.output.table import Advance, progress
@@ -19,8 +26,7 @@ from testbed.tasks.bounds import terminated_in_order
 
 if TYPE_CHECKING:
     from testbed.fuzzing.campaign import Subject, Tally
-    from testbed.fuzzing.draw import Space
-    from testbed.fuzzing.program_draw import ProgramSpace
+    from testbed.fuzzing.draw import ProgramSpace, Space
 
 EXAMPLES = """\b
 Examples:
@@ -79,7 +85,7 @@ class DrawOptions:
             UsageError: an option that is for scripts alone, or as for scripts.
             UnknownAlgorithmError, AlgorithmFileError: there is no such program.
         """
-        from testbed.fuzzing.program_draw import FAULTS_OF_PROGRAMS, ProgramSpace
+        from testbed.fuzzing.draw import FAULTS_OF_PROGRAMS, ProgramSpace
 
         for_scripts = {"--algorithm": self.algorithm, "--compute": self.compute}
         refuse(for_scripts, f"{{}} is for scripts; {what} names programs")

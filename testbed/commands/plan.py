@@ -11,8 +11,7 @@ import typer
 from testbed.commands.plan_goodput import GoodputOptions, goodput_of
 from testbed.commands.plan_layouts import LayoutOptions, layouts_of
 from testbed.errors import UsageError
-from testbed.options.annotations import TimeLimit
-from testbed.options.arguments import parse_limit
+from testbed.options.arguments import TimeLimit, parse_limit
 from testbed.options.command import command
 from testbed.options.planning import QuestionOptions, SweepOptions
 from testbed.output.table import progress

@@ -87,8 +87,7 @@ def layouts_of(
         UsageError: something is not said, or cannot be read.
     """
     from testbed.output.table import progress
-    from testbed.planning.layouts.belief import Belief
-    from testbed.planning.layouts.measured import believed, read_measured
+    from testbed.planning.layouts.belief import Belief, believed, read_measured
     from testbed.planning.layouts.search import Found, run
     from testbed.report.layouts import Asked, layouts_result
     from testbed.tasks.bounds import bounded
@@ -183,8 +182,7 @@ def _of_script(
     from sim.files.device_file import load_device
     from testbed.output.table import progress, seconds
     from testbed.planning.layouts.composition import Found, composed, confirm, evaluate, parts_of
-    from testbed.planning.layouts.recording import Part, Step
-    from testbed.planning.layouts.script import ScriptLayout, script_layouts
+    from testbed.planning.layouts.script import Part, ScriptLayout, Step, script_layouts
     from testbed.planning.layouts.search import device_of
     from testbed.report.script_layouts import script_layouts_result
     from testbed.tasks.bounds import bounded
@@ -239,7 +237,7 @@ def _search(model: Path, asked: QuestionOptions, options: LayoutOptions) -> tupl
     Raises:
         UsageError: something is not said, or does not divide.
     """
-    from testbed.planning.layouts.imbalance import EVEN, Imbalance
+    from testbed.planning.layouts.layout import EVEN, Imbalance
     from testbed.planning.layouts.search import Search
     from testbed.planning.layouts.transformer import read_model
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.annotations import ScriptArguments
-from testbed.options.arguments import MAX_COUNT
+from testbed.options.arguments import MAX_COUNT, ScriptArguments
 from testbed.options.command import Outputs, command
 from testbed.output.folder import check_writable
 from testbed.output.table import seconds, spell_size

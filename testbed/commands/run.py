@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.annotations import IsModule, Script, ScriptArguments
-from testbed.options.arguments import computes_on_gpu
+from testbed.options.arguments import IsModule, Script, ScriptArguments, computes_on_gpu
 from testbed.options.assumptions import AssumptionOptions, assumptions_json
 from testbed.options.cluster import (
     DEFAULT_NETWORK,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.annotations import IsModule, Network, Script, ScriptArguments
-from testbed.options.arguments import parse_ranks
+from testbed.options.arguments import IsModule, Network, Script, ScriptArguments, parse_ranks
 from testbed.options.cluster import DEFAULT_NETWORK
 from testbed.options.command import command
 from testbed.report.sameness import Variant, sameness_result

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.annotations import WORLD_SIZES, TimeLimit
-from testbed.options.arguments import parse_limit, parse_ranks, several
+from testbed.options.arguments import WORLD_SIZES, TimeLimit, parse_limit, parse_ranks, several
 from testbed.options.assumptions import StepAssumptionOptions, inefficiencies_of
 from testbed.options.command import command
 from testbed.result import Result

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from testbed.options.annotations import CollectiveOf
+from testbed.options.arguments import CollectiveOf
 from testbed.options.command import command
 from testbed.result import Result
 

@@ -11,8 +11,7 @@ import typer
 
 from testbed.commands.network import default_ranks
 from testbed.errors import UsageError
-from testbed.options.annotations import Network, SizeFactor, TraceFile
-from testbed.options.arguments import MAX_RANKS, parse_placement, parse_sizes
+from testbed.options.arguments import MAX_RANKS, Network, SizeFactor, TraceFile, parse_placement, parse_sizes
 from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions_json
 from testbed.options.cluster import DEFAULT_NETWORK
 from testbed.options.command import command

@@ -10,8 +10,7 @@ import typer
 
 from testbed.commands.network import default_ranks
 from testbed.errors import UsageError, how_to_install, is_installed
-from testbed.options.annotations import Network
-from testbed.options.arguments import parse_sizes
+from testbed.options.arguments import Network, parse_sizes
 from testbed.options.command import command
 from testbed.output.table import progress
 from testbed.result import Result

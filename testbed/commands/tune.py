@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.annotations import Network
-from testbed.options.arguments import MAX_RANKS, several
+from testbed.options.arguments import MAX_RANKS, Network, several
 from testbed.options.assumptions import StepAssumptionOptions, assumptions_json
 from testbed.options.command import command
 from testbed.output.table import progress, seconds

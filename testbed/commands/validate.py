@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.annotations import DeviceThreads, PredictionsFile, TableOptions
+from testbed.options.arguments import DeviceThreads, PredictionsFile, TableOptions
 from testbed.options.command import command
 from testbed.output.folder import check_writable
 from testbed.output.table import progress

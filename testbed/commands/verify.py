@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.annotations import WORLD_SIZES
-from testbed.options.arguments import MAX_COUNT, parse_ranks
+from testbed.options.arguments import MAX_COUNT, WORLD_SIZES, parse_ranks
 from testbed.options.command import command
 from testbed.output.table import counted, progress
 from testbed.result import Result

@@ -3,20 +3,24 @@
 A fault is drawn as shares, not as times: ``when`` is a share of the time that the same run takes without
 faults, ``amount`` says how much of it.  So what is drawn needs to know nothing of the run, and a fault
 becomes a condition when that time is known.  Faults that only change time or order must not change results;
-all others may end the run in an error instead.
+all others may end the run in an error instead.  A function that runs as ranks of a test gets the former
+alone, beside those of the test (`draw_of_time`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Self
 
+from sim.cluster import RandomOrder
 from sim.scenario import conditions
 from sim.topology import Topology
+from testbed.fuzzing.values import digest
 
 if TYPE_CHECKING:
+    from collectives.virtual import VirtualRun
     from collectives.virtual.faults import VirtualCondition
 
 
@@ -166,3 +170,44 @@ def _time(picoseconds: float) -> str:
 def _link_of(fault: Fault, topology: Topology) -> str:
     """Return a link of the topology, the same for the same fault: any of them."""
     return topology.link_name((fault.rank * 1000 + fault.seed) % topology.num_links)
+
+
+_MOST_FAULTS = 3
+
+
+def draw_of_time(
+    seed: int, run: VirtualRun, given: Sequence[VirtualCondition], *, is_timed: bool
+) -> tuple[tuple[VirtualCondition, ...], RandomOrder]:
+    """Return the conditions and the order of events that *seed* means for a function.
+
+    Args:
+        seed: from which they are drawn.
+        run: of the function, without them.
+        given: conditions that hold anyway; none of their kinds is drawn.
+        is_timed: whether computation takes time; else there are seeds under which messages take none.
+    """
+    random = Random(f"function {seed}")
+    topology = run.cluster.topology
+    calm = Calm(topology, max(1, *run.times_ps), len(run.report.iterations))
+    kinds = list(ONLY_TIME)
+    if topology.num_ranks < 2:
+        kinds.remove("traffic")
+    chosen = random.sample(kinds, random.randrange(_MOST_FAULTS + 1))
+    drawn = [condition_of(draw_fault(kind, topology.num_ranks, random), calm) for kind in chosen]
+    held = {type(condition) for condition in given}
+    conditions = tuple(condition for condition in drawn if type(condition) not in held)
+    at_any_speed = not (conditions or given or is_timed)
+    return (*given, *conditions), RandomOrder(random.randrange(1 << 16), at_any_speed=at_any_speed)
+
+
+def parted(own: Iterable[object], others: Iterable[object]) -> str:
+    """Return in words which rank returned something else than in another run; nothing if none did."""
+    for rank, (result, other) in enumerate(zip(own, others, strict=True)):
+        if digest(result) != digest(other):
+            return f"rank {rank} returned {_short(result)}, without faults {_short(other)}"
+    return ""
+
+
+def _short(value: object) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else text[:79] + "…"

@@ -34,8 +34,8 @@ from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
 from sim.scenario.step_overheads import StepOverheads
 from testbed.fuzzing.campaign import Judged, Tally
+from testbed.fuzzing.draw import ProgramDraw, ProgramSpace, algorithm_of, draw_program, topology
 from testbed.fuzzing.faults import Calm, condition_of
-from testbed.fuzzing.program_draw import ProgramDraw, ProgramSpace, algorithm_of, draw_program, topology
 from testbed.fuzzing.shrinking import shrink, smaller_programs, with_test
 
 _NEVER_WRITTEN = float("nan")

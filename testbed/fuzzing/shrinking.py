@@ -13,9 +13,8 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from testbed.fuzzing.campaign import Judged
-from testbed.fuzzing.draw import Draw, Space
+from testbed.fuzzing.draw import Draw, ProgramDraw, Space
 from testbed.fuzzing.faults import Fault
-from testbed.fuzzing.program_draw import ProgramDraw
 
 D = TypeVar("D", Draw, ProgramDraw)
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.annotations import TraceFile
-from testbed.options.arguments import MAX_RANKS, parse_algorithm
+from testbed.options.arguments import MAX_RANKS, TraceFile, parse_algorithm
 
 if TYPE_CHECKING:
     from collectives.catalogue.selectors import Choice

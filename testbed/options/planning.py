@@ -10,8 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.annotations import WORLD_SIZES, Scheduler
-from testbed.options.arguments import MAX_RANKS, parse_ranks, parse_sizes, several
+from testbed.options.arguments import MAX_RANKS, WORLD_SIZES, Scheduler, parse_ranks, parse_sizes, several
 from testbed.options.assumptions import (
     AssumptionsFile,
     Ideal,

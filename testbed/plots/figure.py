@@ -8,13 +8,14 @@ that both show the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 from testbed.errors import UsageError
-from testbed.output.figure import COLOURS, QUIET
+from testbed.output.figure import COLOURS, INK, QUIET
+from testbed.output.table import seconds, spell_size
 
 NUM_DASHES, NUM_MARKS = 4, 6
 """Kinds of dashes and marks that each back end has."""
@@ -207,55 +208,6 @@ def numbered(number: int) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class Design:
-    """A design: its name, its two figures, both better where they are smaller, and whether none beats it.
-
-    *within* are the factors between which both figures lie in nine of ten measurements.
-    """
-
-    name: str
-    x: float
-    y: float
-    on_front: bool
-    within: tuple[float, float] | None = None
-
-
-MAX_NAMES = 12
-"""Designs of the front up to which their names are written."""
-
-
-def front(designs: Sequence[Design], x: Axis, y: Axis) -> Lines:
-    """Return *designs* by their two figures, those of the front coloured and joined."""
-    best = sorted((own for own in designs if own.on_front), key=lambda own: (own.x, own.y))
-    rest = [own for own in designs if not own.on_front]
-    named: dict[tuple[float, float], list[str]] = {}
-    for own in designs:
-        named.setdefault((own.x, own.y), []).append(own.name)
-    lines = []
-    for name, chosen, colour, dash in (("others", rest, QUIET, None), ("front", best, COLOURS[0], 0)):
-        points = list(dict.fromkeys((own.x, own.y) for own in chosen))
-        names = [", ".join(named[point]) for point in points]
-        written = chosen is best and len(points) <= MAX_NAMES
-        lines.append(Line(name, points, colour, dash, names=names, written=written, size=5.5))
-    sure = [
-        Line("", [(own.x * factor, own.y * factor) for factor in own.within], QUIET, mark=None, width=0.8)
-        for own in designs
-        if own.within is not None
-    ]
-    every = [point for line in (*lines, *sure) for point in line.points]
-    return Lines(
-        _with_room(x, 0.15, [at for at, _ in every]),
-        [[Panel(_with_room(y, 0.2, [value for _, value in every]), [*sure, *lines])]],
-    )
-
-
-def _with_room(axis: Axis, share: float, values: Sequence[float]) -> Axis:
-    """Return *axis* with room for names at either end: so much of the range of *values*."""
-    room = share * (max(values) - min(values)) or share * max(values) or 1.0
-    return replace(axis, low=min(values) - room, high=max(values) + room)
-
-
 def _apart(places: Sequence[float], most: int, *, is_log: bool) -> list[float]:
     """Return those of *places*, in their order, whose names have room beside each other."""
     at = [math.log(place) if is_log else place for place in places]
@@ -281,3 +233,71 @@ def _round(low: float, high: float, is_log: bool) -> list[float]:
     power = 10.0 ** math.floor(math.log10(least))
     step = max(power * part for part in (1, 2, 5) if power * part <= least)
     return [number * step for number in range(math.floor(low / step), math.ceil(high / step) + 1)]
+
+
+Curves: TypeAlias = Mapping[str, Sequence[tuple[float, float]]]
+"""Points (size of the buffer, value) of each algorithm."""
+
+NATIVE = "native"
+FLOOR_LOOK: Mapping[str, Any] = {"colour": "#9A9A9A", "mark": None, "width": 1.0}
+NATIVE_LOOK: Mapping[str, Any] = {"colour": INK, "width": 2.4}
+
+
+def curves(points: Iterable[tuple[str, float, float]]) -> Curves:
+    """Return *points*, each with its name, size and value, as a curve for each name."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for name, size, value in points:
+        found.setdefault(name, []).append((size, value))
+    return found
+
+
+def over_sizes(
+    times: Curves,
+    floor: Iterable[tuple[float, float]],
+    *,
+    quantity: str = "time",
+    busbw: Curves | None = None,
+) -> Lines:
+    """Return the figure: the legend is in the order in which the lines end.
+
+    Args:
+        times: in seconds; those of 0 are left out.
+        floor: what no algorithm goes below.
+        quantity: what *times* are of.
+        busbw: in B/s, for a panel of its own.
+
+    Raises:
+        NoFigure: all are of one size.
+    """
+    if len({size for points in times.values() for size, _ in points}) < 2:
+        raise NoFigure("one size is no curve; name several, such as --nbytes 4K-64M")
+    looks = {name: numbered(number) for number, name in enumerate(name for name in times if name != NATIVE)}
+    looks[NATIVE] = dict(NATIVE_LOOK)
+    drawn = {name: sorted(point for point in points if point[1]) for name, points in times.items()}
+    ends = {name: points[-1] for name, points in (drawn if busbw is None else busbw).items() if points}
+    order = sorted(filter(drawn.get, drawn), key=lambda name: ends[name], reverse=True)
+    lines = [_line("floor", sorted({point for point in floor if point[1]}), FLOOR_LOOK)]
+    lines += [_line(name, drawn[name], looks[name]) for name in order]
+    panels = [Panel(Axis(quantity, log=True, spell=spell_time), lines)]
+    if busbw is not None:
+        axis = Axis("bus bandwidth (GB/s)", spell="{:.4g}".format, low=0.0)
+        faster = [
+            _line(name, sorted((at, value / 1e9) for at, value in busbw[name]), looks[name]) for name in order
+        ]
+        panels.append(Panel(axis, faster))
+    return Lines(size_axis(size for points in times.values() for size, _ in points), [panels])
+
+
+def size_axis(sizes: Iterable[float]) -> Axis:
+    """Return the axis of buffers of such *sizes*."""
+    return Axis("size of the buffer", log=True, spell=lambda size: spell_size(int(size)), at=sorted({*sizes}))
+
+
+def spell_time(value: float) -> str:
+    """Return a time without digits that say nothing."""
+    number, unit = seconds(value).split()
+    return f"{float(number):g} {unit}"
+
+
+def _line(name: str, points: Sequence[tuple[float, float]], look: Mapping[str, Any]) -> Line:
+    return Line(name, points, **look)

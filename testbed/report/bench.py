@@ -16,7 +16,7 @@ from testbed.benchmarking.candidates import BenchRequest, TransportName
 from testbed.benchmarking.measure import Row
 from testbed.options import evidence
 from testbed.output.table import counted, seconds, spell_size
-from testbed.report.over_sizes import curves, over_sizes
+from testbed.plots.figure import curves, over_sizes
 from testbed.result import Fitted, Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet
 
 if TYPE_CHECKING:

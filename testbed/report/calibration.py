@@ -13,13 +13,11 @@ from testbed.calibration.live.fit import SEED, Fitted
 from testbed.calibration.live.plan import Row
 from testbed.calibration.tables.calibration import TableCalibration
 from testbed.output.table import counted, percent, seconds, spell_size
-from testbed.plots.figure import Axis, Level, Line, Lines, Panel, numbered
-from testbed.report.over_sizes import size_axis
+from testbed.plots.figure import Axis, Level, Line, Lines, Panel, numbered, size_axis
 from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
-    from testbed.calibration.device.calibration import DeviceCalibration
-    from testbed.calibration.device.fitting import FittedKernels
+    from testbed.calibration.device.calibration import DeviceCalibration, FittedKernels
 
 INTERVAL = "95 % interval"
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
+from testbed.output.figure import COLOURS, QUIET
 from testbed.planning.answers.answer import MAX_WORKS, Answer
-from testbed.planning.answers.crossings import designs
-from testbed.planning.answers.figures import HOUR, expense, pace, seconds_of
+from testbed.planning.answers.figures import HOUR, designs, expense, pace, seconds_of
 from testbed.planning.row import Row
-from testbed.plots.figure import Axis, Design, Line, Lines, Panel, Shares, front, numbered
-from testbed.report.over_sizes import over_sizes
+from testbed.plots.figure import Axis, Line, Lines, Panel, Shares, numbered, over_sizes
 from testbed.result import Plot
 
 _DAY = 24 * HOUR
@@ -112,3 +112,52 @@ def _over_sizes(answers: Sequence[Answer]) -> Iterator[Plot]:
     for name, named in by_name.items():
         if max(map(len, named.values())) > 1:
             yield Plot(partial(over_sizes, named, ()), f"Time of {name} by size")
+
+
+@dataclass(frozen=True)
+class Design:
+    """A design: its name, its two figures, both better where they are smaller, and whether none beats it.
+
+    *within* are the factors between which both figures lie in nine of ten measurements.
+    """
+
+    name: str
+    x: float
+    y: float
+    on_front: bool
+    within: tuple[float, float] | None = None
+
+
+MAX_NAMES = 12
+"""Designs of the front up to which their names are written."""
+
+
+def front(designs: Sequence[Design], x: Axis, y: Axis) -> Lines:
+    """Return *designs* by their two figures, those of the front coloured and joined."""
+    best = sorted((own for own in designs if own.on_front), key=lambda own: (own.x, own.y))
+    rest = [own for own in designs if not own.on_front]
+    named: dict[tuple[float, float], list[str]] = {}
+    for own in designs:
+        named.setdefault((own.x, own.y), []).append(own.name)
+    lines = []
+    for name, chosen, colour, dash in (("others", rest, QUIET, None), ("front", best, COLOURS[0], 0)):
+        points = list(dict.fromkeys((own.x, own.y) for own in chosen))
+        names = [", ".join(named[point]) for point in points]
+        written = chosen is best and len(points) <= MAX_NAMES
+        lines.append(Line(name, points, colour, dash, names=names, written=written, size=5.5))
+    sure = [
+        Line("", [(own.x * factor, own.y * factor) for factor in own.within], QUIET, mark=None, width=0.8)
+        for own in designs
+        if own.within is not None
+    ]
+    every = [point for line in (*lines, *sure) for point in line.points]
+    return Lines(
+        _with_room(x, 0.15, [at for at, _ in every]),
+        [[Panel(_with_room(y, 0.2, [value for _, value in every]), [*sure, *lines])]],
+    )
+
+
+def _with_room(axis: Axis, share: float, values: Sequence[float]) -> Axis:
+    """Return *axis* with room for names at either end: so much of the range of *values*."""
+    room = share * (max(values) - min(values)) or share * max(values) or 1.0
+    return replace(axis, low=min(values) - room, high=max(values) + room)

@@ -10,8 +10,16 @@ from testbed.options.assumptions import NONE, assumptions_json
 from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.planning.answers.answer import MAX_WORKS, Answer
 from testbed.planning.answers.causes import Cause, Gain, LostTime
-from testbed.planning.answers.crossings import BreakEven, Crossing
-from testbed.planning.answers.figures import Target, input_of, label, seconds_of, varying, work_of
+from testbed.planning.answers.figures import (
+    BreakEven,
+    Crossing,
+    Target,
+    input_of,
+    label,
+    seconds_of,
+    varying,
+    work_of,
+)
 from testbed.planning.evaluation import AUTO, assumed_at, topology_at
 from testbed.planning.plan import Plan
 from testbed.planning.question import DEFAULT

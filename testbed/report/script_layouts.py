@@ -8,8 +8,7 @@ from typing import Any
 
 from testbed.errors import CheckError
 from testbed.output.table import counted, percent, seconds, spell_size
-from testbed.planning.layouts.recording import FEW, FEW_STAGES, MORE, MORE_STAGES, Step
-from testbed.planning.layouts.script import ScriptLayout
+from testbed.planning.layouts.script import FEW, FEW_STAGES, MORE, MORE_STAGES, ScriptLayout, Step
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet, warning
 
 AXES = ("dp", "tp", "pp", "recompute", "batch")

@@ -12,10 +12,9 @@ from sim.topology import Topology
 from testbed.options import evidence
 from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.plots.drawn_network import drawn_network
-from testbed.plots.figure import NoFigure
+from testbed.plots.figure import NoFigure, curves, over_sizes
 from testbed.plots.picture import Figure
-from testbed.report.links import bandwidth, links_table
-from testbed.report.over_sizes import curves, over_sizes
+from testbed.report.network import bandwidth, links_table
 from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet
 from testbed.studies.simulation import Simulated, SimulationRequest
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.calibration.errors import (
+from testbed.calibration.confidence import (
     CLASSES,
     SMALL,
     Errors,

@@ -17,7 +17,7 @@ from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.plots.drawn_network import drawn_network
 from testbed.plots.timeline import last_iteration, timeline_title
 from testbed.report.gpu import device_facts, exposed_facts, exposed_parts, folded_facts, memory_details, part
-from testbed.report.links import alike_links, link_cells
+from testbed.report.network import alike_links, link_cells
 from testbed.report.simulation import MODELS
 from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, quiet, warning
 from testbed.studies.carriers import faster_than

@@ -10,7 +10,7 @@ from benchmarks.lab.claims.claim import Case, Claim, Finding
 from benchmarks.lab.claims.setups import DEVICES, MODELS_IN_WORDS, PLACES, PROFILES, Training, step
 from testbed.errors import UsageError, how_to_install, is_installed
 from testbed.output.table import percent, seconds
-from testbed.scripts.asked import ask_ranks
+from testbed.scripts.launch import ask_ranks
 
 TIMEOUT_SECONDS = 240.0
 MINIMAL_LOSS = 0.01

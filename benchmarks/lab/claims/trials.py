@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.parallel import DistributedDataParallel as TorchDdp
 
 from ddp import DistributedDataParallel as OwnDdp
-from testbed.scripts.asked import answer
+from testbed.scripts.launch import answer
 from testbed.scripts.loopback import listen_on_loopback
 
 SEEDS = range(5)

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.lab.predicted import attention, exchanges, experts, nodes, products, steps
 from benchmarks.lab.predicted.rows import Row
 from collectives.errors import NotSupportedError
-from testbed.calibration.errors import size_class
+from testbed.calibration.confidence import size_class
 from testbed.errors import UsageError
 
 ANSWER = "predicted"

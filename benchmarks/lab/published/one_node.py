@@ -19,7 +19,7 @@ from benchmarks.lab.published.split import calibrating_presets, published_split
 from collectives.timing import default_model, default_transport_model, simulate
 from collectives.timing.formulas.measured import measured_at
 from sim.topology.description import NetworkDescription
-from testbed.calibration.errors import Compared
+from testbed.calibration.confidence import Compared
 from testbed.calibration.tables.fit import Held, fit_curves, halves
 from testbed.calibration.tables.rows import MeasuredRow
 

@@ -20,7 +20,7 @@ from ddp.profiles import Profile, load_profile
 from ddp.step.simulated_step import simulate_step
 from ddp.step.step_run import StepRun
 from sim.units import SECOND
-from testbed.calibration.errors import Compared, Errors, grouped
+from testbed.calibration.confidence import Compared, Errors, grouped
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from testbed.calibration.errors import Errors
+from testbed.calibration.confidence import Errors
 from testbed.calibration.judge.steps import ValidatedDevice
 from testbed.report.validation import steps_summary, steps_table
 from testbed.result import Part, Text

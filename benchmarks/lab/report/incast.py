@@ -7,7 +7,7 @@ from statistics import median
 
 from benchmarks.lab.shaped.incast import FABRIC, REPETITIONS, IncastRow
 from benchmarks.lab.shaped.shaping import COMMON
-from testbed.calibration.errors import Errors, far_off, signed
+from testbed.calibration.confidence import Errors, far_off, signed
 from testbed.output.table import percent, seconds, spell_size
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 

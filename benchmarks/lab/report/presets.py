@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.lab.published.one_node import carried_to_a_later_generation, median_error
 from benchmarks.lab.published.presets import PresetJudged
-from testbed.calibration.errors import CLASSES, far_off, signed, worst
+from testbed.calibration.confidence import CLASSES, far_off, signed, worst
 from testbed.calibration.judge.judging import Judged
 from testbed.output.table import seconds, spell_size
 from testbed.report.validation import MODEL, WORST, error_cells, errors_of_large, figures

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.lab.published.scripted import families, summary
-from testbed.calibration.errors import Errors, far_off, signed, worst
+from testbed.calibration.confidence import Errors, far_off, signed, worst
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.lab.shaped.rows import Row, by_family, figures
 from benchmarks.lab.shaped.validation import Validation
-from testbed.calibration.errors import Errors, far_off, signed, worst
+from testbed.calibration.confidence import Errors, far_off, signed, worst
 from testbed.calibration.live.calibration import Calibration
 from testbed.output.table import counted, percent, seconds
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.lab.published.training import families, summary
-from testbed.calibration.errors import Errors, far_off, worst
+from testbed.calibration.confidence import Errors, far_off, worst
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from sim.topology import Topology
 from sim.topology.link_sharing import LinkSharing
 from sim.units import SECOND
 from testbed.calibration.live.calibration import Calibration, LinkClass, LinkShares
-from testbed.calibration.live.networks import sharing_of
+from testbed.calibration.live.constants import sharing_of
 
 
 def applied_to(topology: Topology, calibration: Calibration) -> Topology:

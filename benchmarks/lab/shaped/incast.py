@@ -26,7 +26,7 @@ from benchmarks.lab.shaped.timing import Call, fitting, time_calls
 from collectives.timing import simulate
 from sim import Topology
 from sim.topology.fabric import FABRICS
-from testbed.calibration.errors import Compared
+from testbed.calibration.confidence import Compared
 from testbed.output.table import Advance, spell_size
 
 FABRIC = "ethernet-tcp"

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from testbed.calibration.errors import SMALL, Compared, figures_by_size, grouped
+from testbed.calibration.confidence import SMALL, Compared, figures_by_size, grouped
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ from sim import load_network, preset_names
 from sim.errors import SimulationError
 from sim.topology import Topology
 from sim.topology.description import NetworkDescription
-from testbed.calibration.confidence import interval_of_size
-from testbed.calibration.errors import Compared
+from testbed.calibration.confidence import Compared, interval_of_size
 from testbed.calibration.live.calibration import Calibration
 from testbed.calibration.tables.rows import MeasuredRow
 from testbed.output.table import Advance, spell_size

@@ -28,9 +28,9 @@ from sim.cluster import Cluster
 from sim.hardware import Device
 from sim.topology import Topology
 from sim.units import SECOND
+from testbed.calibration.confidence import Compared
 from testbed.calibration.device.measuring import with_threads
 from testbed.calibration.device.memory import keep_memory
-from testbed.calibration.errors import Compared
 from testbed.calibration.judge.models import MODELS, TrainedModel
 from testbed.output.table import Advance
 

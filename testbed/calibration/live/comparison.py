@@ -22,7 +22,7 @@ from sim.units import format_bandwidth, format_time
 from testbed.benchmarking.benchmark import Timings
 from testbed.benchmarking.candidates import BenchRequest, TransportName
 from testbed.benchmarking.payload import ITEM_SIZES
-from testbed.calibration.errors import Compared
+from testbed.calibration.confidence import Compared
 from testbed.calibration.least_squares import bounded
 from testbed.calibration.live.calibration import Calibration
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from collectives.errors import NotSupportedError
-from testbed.calibration.errors import Compared
+from testbed.calibration.confidence import Compared
 from testbed.calibration.least_squares import Floats, bounded
 from testbed.calibration.live.calibration import LinkClass
 from testbed.calibration.live.constants import (

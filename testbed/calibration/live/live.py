@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from testbed.errors import UsageError
 from testbed.output.table import progress
-from testbed.scripts.asked import answer, ask_ranks, joined, joined_ranks, ranks_here
+from testbed.scripts.launch import answer, ask_ranks, joined, joined_ranks, ranks_here
 
 if TYPE_CHECKING:
     from testbed.calibration.live.measurement import Measured

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import TYPE_CHECKING
 
-from testbed.calibration.errors import Errors, grouped
+from testbed.calibration.confidence import Errors, grouped
 from testbed.calibration.live.calibration import (
     MOST_REDUCTION,
     CachedBuffers,

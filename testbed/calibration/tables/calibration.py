@@ -20,7 +20,7 @@ from sim.files.named import read
 from sim.measured import MeasuredCurve
 from sim.topology.files.measured_table import measured_toml
 from testbed.calibration import toml_text
-from testbed.calibration.errors import CLASSES, by_class
+from testbed.calibration.confidence import CLASSES, by_class
 from testbed.calibration.tables.fit import FittedCurve, fit_curves
 from testbed.calibration.tables.rows import Hardware, MeasuredRow, System, systems_beside
 from testbed.errors import UsageError

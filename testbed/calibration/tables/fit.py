@@ -26,7 +26,7 @@ import numpy as np
 from collectives.timing.formulas.measured import LARGE, least_of, lines_of, measured_at
 from sim.measured import PROTOCOLS, Line, MeasuredCurve
 from sim.units import SECOND
-from testbed.calibration.errors import Compared, grouped
+from testbed.calibration.confidence import Compared, grouped
 from testbed.calibration.least_squares import Floats, bounded
 from testbed.calibration.tables.rows import MeasuredRow
 

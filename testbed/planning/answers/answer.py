@@ -20,9 +20,12 @@ from testbed.planning.answers.causes import (
     gains,
     lost_time,
 )
-from testbed.planning.answers.crossings import BreakEven, Crossing, break_evens, crossings
 from testbed.planning.answers.figures import (
+    BreakEven,
+    Crossing,
     Target,
+    break_evens,
+    crossings,
     expense,
     front,
     label,

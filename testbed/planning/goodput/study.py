@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from testbed.output.folder import Method
-from testbed.planning.goodput.expected import best_interval, expected
+from testbed.planning.goodput.losses import USEFUL, Run, best_interval, expected
 from testbed.planning.goodput.policy import RESTARTS, Checkpoint, Part, Setting
-from testbed.planning.goodput.simulated import USEFUL, Run
 
 RUNS = 40
 """Runs of which the bounds are taken, each with a seed of its own."""

@@ -9,7 +9,7 @@ parallelism are taken to meet once in a step.  Messages of stages left out share
 
 All stages are run where one does not fill nodes, as some messages between stages would stay in a node; where
 there are no more micro-batches than stages; and where stages have few layers, or do not follow one another
-(`testbed.planning.layouts.recording.record`).
+(`testbed.planning.layouts.script.record`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from testbed.planning.layouts.recording import (
+from testbed.planning.layouts.script import (
     FEW_STAGES,
     MORE_STAGES,
     Part,
     Recorded,
+    ScriptLayout,
     Step,
     in_full,
     record,
 )
-from testbed.planning.layouts.script import ScriptLayout
 
 Found: TypeAlias = Recorded | Step | str | None
 """Of a part: recordings; where these say nothing of more stages, a step, or nothing; or why there is none."""

@@ -4,39 +4,22 @@ Tensor parallelism is sequence parallel: inputs of products are gathered under t
 own part, and once more in the backward pass; results are reduced and scattered when they are
 there.  Context parallelism gathers keys and values before attention and reduces their gradients, each rank
 with early and late tokens alike. Experts get tokens by all-to-all, and give them back, as many
-as the busiest rank has (`testbed.planning.layouts.imbalance`).
+as the busiest rank has (`testbed.planning.layouts.layout`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from sim.units import to_seconds
-from testbed.planning.layouts.framework import Framework
-from testbed.planning.layouts.kernels import Kernels
 from testbed.planning.layouts.layout import Training
-from testbed.planning.layouts.messages import Messages
+from testbed.planning.layouts.machine import Machine
 
 TENSOR, CONTEXT, EXPERT = "tensor_parallel", "context_parallel", "expert_parallel"
 OF_LAYERS = frozenset({TENSOR, CONTEXT, EXPERT})
 """Causes for which a layer takes longer than its kernels."""
-
-
-@dataclass(frozen=True, eq=False)
-class Machine:
-    """What a training runs on.
-
-    Attributes:
-        kernels: of its device.
-        messages: of its network.
-        framework: that trains.
-    """
-
-    kernels: Kernels
-    messages: Messages
-    framework: Framework
 
 
 def layer_seconds(training: Training, machine: Machine, without: AbstractSet[str]) -> tuple[float, float]:

@@ -18,12 +18,12 @@ from testbed.planning.layouts.layer import (
     CONTEXT,
     EXPERT,
     TENSOR,
-    Machine,
     host_seconds,
     layer_seconds,
     tensor_message,
 )
 from testbed.planning.layouts.layout import CHUNKS, Training
+from testbed.planning.layouts.machine import Machine
 
 BUBBLE, UNEQUAL, HOST, TRANSFERS = "bubble", "unequal_stages", "host", "transfers"
 DATA, OPTIMIZER, RECOMPUTE = "data_parallel", "optimizer", "recompute"

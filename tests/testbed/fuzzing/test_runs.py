@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from collectives.algorithms import ALGORITHMS
 from testbed.errors import LaunchError
 from testbed.fuzzing.campaign import Judged, Tally, explore
-from testbed.fuzzing.draw import Draw, Space, draw
+from testbed.fuzzing.draw import Draw, ProgramDraw, ProgramSpace, Space, draw, draw_program
 from testbed.fuzzing.faults import FAULTS, Fault
-from testbed.fuzzing.program_draw import ProgramDraw, ProgramSpace, draw_program
 from testbed.fuzzing.programs import Programs, judge_program
 from testbed.fuzzing.scripts import Scripts, judge, judge_smaller
 from testbed.fuzzing.shrinking import MOST_LINES, shrink, smaller_runs

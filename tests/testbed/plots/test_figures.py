@@ -16,11 +16,12 @@ from testbed.calibration.live.fit import Fitted
 from testbed.calibration.live.plan import Row, Wiring, patterns_of
 from testbed.errors import UsageError
 from testbed.plots.drawn_network import DrawnNetwork, drawn_network
-from testbed.plots.figure import Axis, Design, Drawing, Level, Line, Lines, Panel, Shares, front
+from testbed.plots.figure import Axis, Drawing, Level, Line, Lines, Panel, Shares
 from testbed.plots.page import drawn
 from testbed.plots.picture import Figure, draw
 from testbed.plots.timeline import RankRow, Timeline
 from testbed.report.calibration import fit_figure
+from testbed.report.designs import Design, front
 from testbed.result import Plot, Result
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sim import load_network
 from sim.topology import Topology
 from sim.topology.kinds.graph import LinkSpec
-from testbed.plots.drawn_network import drawn_network
+from testbed.plots.drawn_network import drawn_network, sketch
 from testbed.plots.network_layout import (
     PAGE,
     ROOM,
@@ -24,7 +24,6 @@ from testbed.plots.network_layout import (
     places_of,
     spell_names,
 )
-from testbed.plots.network_sketch import sketch
 from testbed.plots.picture import draw
 from tests.sim.networks import networks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from collectives import resolve_algorithm
-from testbed.report.description import describe, markdown, plain
+from testbed.report.schedule import describe, markdown, plain
 
 
 def test_summary_idea_and_source_are_told_apart() -> None:

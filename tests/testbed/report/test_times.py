@@ -11,9 +11,8 @@ from rich.console import Console
 
 from testbed.benchmarking.measure import Row, row
 from testbed.output.table import spell_size
-from testbed.plots.figure import NoFigure
+from testbed.plots.figure import NoFigure, over_sizes
 from testbed.report.bench import fastest_ranges, fastest_table, time_tables, winners
-from testbed.report.over_sizes import over_sizes
 from testbed.result import Part
 from testbed.result.terminal import show_parts
 

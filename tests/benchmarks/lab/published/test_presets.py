@@ -10,7 +10,7 @@ from benchmarks.lab.published.presets import contradictions_of, judge_presets
 from benchmarks.lab.published.split import ELSEWHERE, calibrating_presets, judged_presets, published_split
 from benchmarks.lab.report.presets import presets_result, presets_section
 from sim import load_network
-from testbed.calibration.errors import by_class
+from testbed.calibration.confidence import by_class
 from testbed.calibration.judge.judging import judge
 from tests.commands import called, reported
 

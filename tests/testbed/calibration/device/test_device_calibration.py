@@ -5,9 +5,8 @@ import torch
 
 from sim.files.device_file import parse_device
 from sim.units import SECOND
-from testbed.calibration.device.calibration import calibrated
+from testbed.calibration.device.calibration import calibrated, device_file_text, fit
 from testbed.calibration.device.cases import cases
-from testbed.calibration.device.fitting import device_file_text, fit
 from testbed.calibration.device.measuring import MeasuredKernel, measured_kernels
 from testbed.errors import UsageError
 

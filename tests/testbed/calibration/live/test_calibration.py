@@ -21,7 +21,7 @@ from testbed.calibration.live.calibration import (
     Origin,
     SoftwareCosts,
 )
-from testbed.calibration.live.networks import network_toml
+from testbed.calibration.live.constants import network_toml
 from testbed.errors import UsageError
 from tests.commands import called, in_one_line, rows_of
 from tests.given import nodes, switch

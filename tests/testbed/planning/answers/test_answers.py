@@ -17,8 +17,15 @@ from testbed.planning import plan
 from testbed.planning.alteration import AS_IT_IS
 from testbed.planning.answers.answer import answers, more_cases, sentences, to_explain
 from testbed.planning.answers.causes import cases, gain_cases, gains, lost_time
-from testbed.planning.answers.crossings import break_evens, crossings
-from testbed.planning.answers.figures import expense, front, gpu_seconds, pace, to_target
+from testbed.planning.answers.figures import (
+    break_evens,
+    crossings,
+    expense,
+    front,
+    gpu_seconds,
+    pace,
+    to_target,
+)
 from testbed.report.planning import plan_result
 from testbed.result import Plot
 from testbed.result.result import csv_text

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import testbed
 from testbed.errors import UsageError
-from testbed.planning.goodput.expected import best_interval, expected
+from testbed.planning.goodput.losses import Run, best_interval, expected
 from testbed.planning.goodput.policy import (
     RESTARTS,
     STORAGE_PER_NODE,
@@ -22,7 +22,6 @@ from testbed.planning.goodput.policy import (
     failures_per_second,
     parts_of,
 )
-from testbed.planning.goodput.simulated import Run
 from testbed.planning.goodput.study import at_best_interval
 
 HOUR = 3600.0

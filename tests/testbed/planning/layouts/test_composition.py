@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 import testbed
 from testbed.planning.layouts import composition
 from testbed.planning.layouts.composition import Found, composed, evaluate, parts_of
-from testbed.planning.layouts.recording import FEW, MORE, Part, Recorded, Step, in_full
-from testbed.planning.layouts.script import ScriptLayout, script_layouts
+from testbed.planning.layouts.script import (
+    FEW,
+    MORE,
+    Part,
+    Recorded,
+    ScriptLayout,
+    Step,
+    in_full,
+    script_layouts,
+)
 from testbed.result import Interrupted
 
 LLAMA = Path(__file__).parents[4] / "examples" / "llama.py"

@@ -13,12 +13,10 @@ from sim import load_network
 from sim.files.device_file import load_device
 from testbed.errors import UsageError
 from testbed.planning.layouts.framework import FRAMEWORKS
-from testbed.planning.layouts.imbalance import EVEN, Imbalance
-from testbed.planning.layouts.kernels import Kernels
 from testbed.planning.layouts.layer import Machine, layer_seconds
-from testbed.planning.layouts.layout import PLACEMENTS, Layout, Training
+from testbed.planning.layouts.layout import EVEN, PLACEMENTS, Imbalance, Layout, Training
+from testbed.planning.layouts.machine import Kernels, Messages
 from testbed.planning.layouts.memory import fullest_bytes, peak_bytes
-from testbed.planning.layouts.messages import Messages
 from testbed.planning.layouts.step import (
     BUBBLE,
     COMPUTATION,

@@ -8,8 +8,7 @@ import pytest
 
 import testbed
 from testbed.errors import UsageError
-from testbed.planning.layouts.recording import Step
-from testbed.planning.layouts.script import ScriptLayout, script_layouts
+from testbed.planning.layouts.script import ScriptLayout, Step, script_layouts
 from testbed.report.script_layouts import script_layouts_result
 
 LLAMA = Path(__file__).parents[4] / "examples" / "llama.py"
