@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.arguments import parse_ranks
-from testbed.options.groups import refuse
 from testbed.planning.goodput.policy import (
     DETECTION_SECONDS,
     REPAIR_SECONDS,
@@ -134,15 +132,19 @@ def goodput_of(
     Raises:
         UsageError: something is not said, or cannot be read.
     """
-    from collectives.timing import Assumptions
     from sim import load_network
     from sim.units import parse_size
     from testbed.planning.goodput.study import Goodput, at_best_interval
+    from testbed.planning.layouts.search import device_of
     from testbed.planning.scripts import train
     from testbed.report.goodput import Work, goodput_result
 
-    name, num_ranks = _where(script, asked)
-    assert script is not None
+    if script is None or script.suffix != ".py":
+        raise UsageError(
+            "--goodput: expected the script that is trained, such as train.py, behind the options"
+        )
+    beside = "--device", "--tokens-per-rank", "--train-tokens", "--price-per-gpu-hour"
+    name, num_ranks = asked.place("--goodput", *beside)
     topology = load_network(name).topology(num_ranks)
     num_nodes = -(-num_ranks // topology.ranks_per_node)
     recovery, kind = options.recovery, options.checkpoint
@@ -164,10 +166,7 @@ def goodput_of(
     if not math.isfinite(setting.interval_seconds):
         raise UsageError(f"--checkpoint-interval {interval}: expected a time that ends")
     price = asked.content()["network"][0].get("price_per_gpu_hour")
-    compute = Assumptions.of_a_real_run(topology, device=asked.device).device
-    if not isinstance(compute, str):
-        raise UsageError(f"{name} does not say what GPUs it has; give --device, such as h100")
-
+    compute = device_of(name, topology, asked.device or "")
     trained = train(str(script), arguments, network=name, ranks=num_ranks, compute=compute, state_bytes=known)
     checkpoints = _checkpoints(trained.state_bytes, num_ranks, num_nodes, options)
     setting = replace(setting, checkpoint=checkpoints[kind])
@@ -176,22 +175,6 @@ def goodput_of(
     what = " ".join([str(script), *arguments])
     work = Work(what, name, num_ranks, asked.tokens_per_rank, asked.train_tokens, price)
     return goodput_result(work, trained, Goodput(setting, options.days * _DAY), checkpoints, kind)
-
-
-def _where(script: Path | None, asked: QuestionOptions) -> tuple[str, int]:
-    """Return the network and the number of ranks, of which there is one each."""
-    if script is None or script.suffix != ".py":
-        raise UsageError(
-            "--goodput: expected the script that is trained, such as train.py, behind the options"
-        )
-    others = {"--profile": asked.profile, "--collective": asked.collective, "--set": asked.set_}
-    refuse(others, "{} and --goodput ask different things: leave one out")
-    if len(asked.network or ()) != 1 or asked.network is None:
-        raise UsageError("--goodput: expected one network, as --network NAME|FILE")
-    counts = parse_ranks(asked.ranks) if asked.ranks is not None else []
-    if len(counts) != 1:
-        raise UsageError("--goodput: expected one number of ranks, as --ranks 1024")
-    return asked.network[0], counts[0]
 
 
 def _checkpoints(

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.arguments import parse_limit, parse_ranks
+from testbed.options.arguments import parse_limit
+from testbed.options.groups import refuse
 
 if TYPE_CHECKING:
     from testbed.options.planning import QuestionOptions, SweepOptions
@@ -30,47 +31,56 @@ class FrameworkName(StrEnum):
 
 @dataclass(frozen=True)
 class LayoutOptions:
-    """Options for the best layout of a training."""
+    """Options for the best layout of a training.
+
+    Attributes:
+        layouts: Which layout is best: data, tensor, pipeline, … parallel.
+        seq: Tokens of a sequence.
+        tokens_per_step: Of all ranks: 4M (4 × 1024²), or a number.
+        memory: Of a GPU; by default what its device has.
+        framework: What takes time and memory besides: as nanotron does, measured; or nothing.
+        only: Only such layouts, as in tp=1,2 or zero=0,1.
+        measured: Measured steps as CSV: columns of axes (others as by default), and seconds or
+            tokens_per_second_per_gpu; all figures are corrected by them.
+        imbalance: Experts: tokens of the busiest rank over the mean, or the law that shares are drawn from.
+        confirm: Of a script: the best N in full, too.
+    """
 
     PANEL: ClassVar = "Layouts"
 
-    layouts: Annotated[
-        bool,
-        typer.Option("--layouts", help="Which layout is best: data, tensor, pipeline, … parallel."),
-    ] = False
-    seq: Annotated[int, typer.Option(min=1, max=2**24, metavar="N", help="Tokens of a sequence.")] = 8192
-    tokens_per_step: Annotated[
-        str, typer.Option(metavar="N", help="Of all ranks: 4M (4 × 1024²), or a number.")
-    ] = "4M"
-    memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Of a GPU; by default what its device has.")
-    ] = None
-    framework: Annotated[
-        FrameworkName,
-        typer.Option(help="What takes time and memory besides: as nanotron does, measured; or nothing."),
-    ] = FrameworkName.NANOTRON
-    only: Annotated[
-        list[str] | None,
-        typer.Option(metavar="AXIS=VALUE,…", help="Only such layouts, as in tp=1,2 or zero=0,1."),
-    ] = None
-    measured: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Measured steps as CSV: columns of axes (others as by default), and seconds or "
-            "tokens_per_second_per_gpu; all figures are corrected by them.",
-        ),
-    ] = None
-    imbalance: Annotated[
-        str | None,
-        typer.Option(
-            metavar="X|power-law:A",
-            help="Experts: tokens of the busiest rank over the mean, or the law that shares are drawn from.",
-        ),
-    ] = None
-    confirm: Annotated[
-        int, typer.Option(min=0, max=100, metavar="N", help="Of a script: the best N in full, too.")
-    ] = 0
+    layouts: Annotated[bool, typer.Option("--layouts")] = False
+    seq: Annotated[int, typer.Option(min=1, max=2**24, metavar="N")] = 8192
+    tokens_per_step: Annotated[str, typer.Option(metavar="N")] = "4M"
+    memory: Annotated[str | None, typer.Option(metavar="SIZE")] = None
+    framework: FrameworkName = FrameworkName.NANOTRON
+    only: Annotated[list[str] | None, typer.Option(metavar="AXIS=VALUE,…")] = None
+    measured: Annotated[Path | None, typer.Option(metavar="FILE")] = None
+    imbalance: Annotated[str | None, typer.Option(metavar="X|power-law:A")] = None
+    confirm: Annotated[int, typer.Option(min=0, max=100, metavar="N")] = 0
+
+    def place(self, asked: QuestionOptions) -> dict[str, Any]:
+        """Return network, ranks, sequences of a step, device and its memory, as `Search` names them.
+
+        Raises:
+            UsageError: something is not said, or does not divide.
+        """
+        from sim.units import parse_size
+
+        if asked.ideal:
+            raise UsageError("--ideal and --layouts ask different things: give --framework ideal")
+        network, ranks = asked.place("--layouts", "--device")
+        tokens = parse_size(self.tokens_per_step, "--tokens-per-step")
+        if tokens < self.seq or tokens % self.seq:
+            raise UsageError(
+                f"--tokens-per-step {self.tokens_per_step}: expected a multiple of --seq {self.seq}, such as "
+                f"{max(1, tokens // self.seq) * self.seq}"
+            )
+        memory = 0 if self.memory is None else parse_size(self.memory, "--memory")
+        if self.memory is not None and not memory:
+            raise UsageError(f"--memory {self.memory}: expected what a GPU has, such as 80GB")
+        sequences, device = tokens // self.seq, asked.device or ""
+        given = {"network": network, "ranks": ranks, "seq": self.seq, "sequences": sequences}
+        return {**given, "device": device, "memory_bytes": memory}
 
 
 def layouts_of(
@@ -118,53 +128,6 @@ def layouts_of(
     return stop.ended(layouts_result(Asked(name, search, dict(excluded)), found, belief, measured))
 
 
-@dataclass(frozen=True)
-class _Where:
-    """On what a training is laid out.
-
-    Attributes:
-        network: name or file.
-        ranks: GPUs.
-        sequences: of a step, of all ranks.
-        memory_bytes: of a GPU; 0: not said.
-        device: of the GPUs; empty: not said.
-    """
-
-    network: str
-    ranks: int
-    sequences: int
-    memory_bytes: int
-    device: str
-
-
-def _where(asked: QuestionOptions, options: LayoutOptions) -> _Where:
-    """Return network, ranks and batch, of which there is one each.
-
-    Raises:
-        UsageError: something is not said, or does not divide.
-    """
-    from sim.units import parse_size
-
-    for option in asked.given(beside=("--network", "--ranks", "--device")):
-        instead = ", or give --framework ideal" if option == "--ideal" else ""
-        raise UsageError(f"{option} and --layouts ask different things: leave one out{instead}")
-    if len(asked.network or ()) != 1 or asked.network is None:
-        raise UsageError("--layouts: expected one network, as --network NAME|FILE")
-    counts = parse_ranks(asked.ranks) if asked.ranks is not None else []
-    if len(counts) != 1:
-        raise UsageError("--layouts: expected one number of ranks, as --ranks 256")
-    tokens = parse_size(options.tokens_per_step, "--tokens-per-step")
-    if tokens < options.seq or tokens % options.seq:
-        raise UsageError(
-            f"--tokens-per-step {options.tokens_per_step}: expected a multiple of --seq {options.seq}, such "
-            f"as {max(1, tokens // options.seq) * options.seq}"
-        )
-    memory = 0 if options.memory is None else parse_size(options.memory, "--memory")
-    if options.memory is not None and not memory:
-        raise UsageError(f"--memory {options.memory}: expected what a GPU has, such as 80GB")
-    return _Where(asked.network[0], counts[0], tokens // options.seq, memory, asked.device or "")
-
-
 def _of_script(
     script: Path,
     arguments: list[str],
@@ -188,18 +151,17 @@ def _of_script(
     from testbed.tasks.bounds import bounded
     from testbed.tasks.spread import cores, results
 
-    where = _where(asked, options)
     given = {"--only": options.only, "--measured": options.measured, "--imbalance": options.imbalance}
-    for option, value in given.items():
-        if value:
-            raise UsageError(f"{option} is for a model's file; {script} is run: leave it out")
-    device = device_of(where.network, load_network(where.network).topology(where.ranks), where.device)
-    memory = where.memory_bytes or load_device(device).memory_bytes
-    layouts = script_layouts(script, arguments, where.ranks, options.seq, where.sequences)
+    refuse(given, f"{{}} is for a model's file; {script} is run: leave it out")
+    where = options.place(asked)
+    network, ranks, sequences = where["network"], where["ranks"], where["sequences"]
+    device = device_of(network, load_network(network).topology(ranks), where["device"])
+    memory = where["memory_bytes"] or load_device(device).memory_bytes
+    layouts = script_layouts(script, arguments, ranks, options.seq, sequences)
     if not layouts:
-        raise UsageError(f"{script}: no layout of {where.ranks} ranks divides {where.sequences} sequences")
+        raise UsageError(f"{script}: no layout of {ranks} ranks divides {sequences} sequences")
 
-    parts = parts_of(layouts, where.network, where.ranks, device)
+    parts = parts_of(layouts, network, ranks, device)
     needed = list(dict.fromkeys(part for own in parts.values() for part in own.all))
     found, full = dict[ScriptLayout, Step | str](), dict[ScriptLayout, Step | str]()
     known = dict[Part, Found]()
@@ -221,14 +183,14 @@ def _of_script(
                         advance(f"{layout}: {step if isinstance(step, str) else seconds(step.seconds)}")
         steps = {own: step for own, step in found.items() if isinstance(step, Step) and step.fits(memory)}
         best = sorted(steps, key=lambda own: steps[own].seconds)[: options.confirm]
-        whole = [Part(own, own.pp, own.batch, where.network, where.ranks, device) for own in best]
+        whole = [Part(own, own.pp, own.batch, network, ranks, device) for own in best]
         with progress(len(whole)) as advance:
             for layout, ran in spread(confirm, whole, workers=workers(whole)):
                 full[layout] = ran
                 advance(f"{layout} in full: {ran if isinstance(ran, str) else seconds(ran.seconds)}")
     stop.check(found, len(layouts), "layout")
-    tokens = where.sequences * options.seq
-    return stop.ended(script_layouts_result(str(script), where.network, tokens, memory, found, full))
+    tokens = sequences * options.seq
+    return stop.ended(script_layouts_result(str(script), network, tokens, memory, found, full))
 
 
 def _search(model: Path, asked: QuestionOptions, options: LayoutOptions) -> tuple[str, Search]:
@@ -241,16 +203,11 @@ def _search(model: Path, asked: QuestionOptions, options: LayoutOptions) -> tupl
     from testbed.planning.layouts.search import Search
     from testbed.planning.layouts.transformer import read_model
 
-    where = _where(asked, options)
+    where = options.place(asked)
     name, transformer = read_model(model)
     search = Search(
         transformer,
-        where.network,
-        where.ranks,
-        options.seq,
-        where.sequences,
-        device=where.device,
-        memory_bytes=where.memory_bytes,
+        **where,
         framework=options.framework.value,
         only=tuple(_held(options.only or ()).items()),
         imbalance=EVEN if options.imbalance is None else Imbalance.parse(options.imbalance),

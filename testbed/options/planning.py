@@ -88,6 +88,25 @@ class QuestionOptions:
         options = [f"--{name.rstrip('_').replace('_', '-')}" for name in names]
         return [option for option in options if option not in beside]
 
+    def place(self, question: str, *beside: str) -> tuple[str, int]:
+        """Return the network and the number of ranks, of which *question* has one each.
+
+        Args:
+            question: the option that asks it.
+            beside: options that it has besides.
+
+        Raises:
+            UsageError: one of them is missing, or another option is given.
+        """
+        for option in self.given(beside=("--network", "--ranks", *beside)):
+            raise UsageError(f"{option} and {question} ask different things: leave one out")
+        if self.network is None or len(self.network) != 1:
+            raise UsageError(f"{question}: expected one network, as --network NAME|FILE")
+        counts = [] if self.ranks is None else parse_ranks(self.ranks)
+        if len(counts) != 1:
+            raise UsageError(f"{question}: expected one number of ranks, as --ranks 1024")
+        return self.network[0], counts[0]
+
     def content(self) -> dict[str, Any]:
         """Return the question as a file would say it.
 
