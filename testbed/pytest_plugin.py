@@ -155,7 +155,7 @@ def write_failures(path: Path, command: str, failed: Sequence[FailedTest], num_t
         answer=answer,
         method="simulated",
         model=MODEL,
-        rows=Rows(COLUMNS, [{"test": own.name, "said": list(own.lines)} for own in failed]),
+        rows=Rows.of(COLUMNS, ((own.name, list(own.lines)) for own in failed)),
         body={"tests": num_tests},
         command=command,
         parts=list(_parts(failed)),

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
+from collectives import NotExactError, Send, simulate
+from collectives.catalogue.native import native_program
+from collectives.program import Algorithm
+from collectives.timing.run import Run
+from sim import Topology
 from testbed.benchmarking.candidates import NATIVE, BenchRequest, Candidate, Refusal
 from testbed.benchmarking.measure import Row, row, turns_of
 from testbed.benchmarking.payload import ITEM_SIZES, Payload, size_of
 from testbed.output.folder import Method
 from testbed.output.table import Advance, counted, spell_size
-
-if TYPE_CHECKING:
-    from collectives.program import Algorithm
-    from collectives.timing.run import Run
-    from sim import Topology
 
 MAX_MESSAGES = 500_000
 """Messages of one call up to which ``all`` simulates an algorithm one by one: some ten seconds."""
@@ -91,8 +90,6 @@ def simulate_rows(
 
 def _simulate(candidate: Candidate, request: BenchRequest, nbytes: int, topology: Topology) -> Run | None:
     """Return the run, or None if it would take too long for one that nobody has named."""
-    from collectives import NotExactError, simulate
-
     algorithm = candidate.algorithm
     timed = partial(
         simulate,
@@ -114,8 +111,6 @@ def _simulate(candidate: Candidate, request: BenchRequest, nbytes: int, topology
 
 
 def _takes_long(algorithm: Algorithm, world_size: int) -> bool:
-    from collectives import Send
-
     messages = steps = 0
     for rank in range(world_size):
         for step in algorithm.steps(rank, world_size):
@@ -139,7 +134,6 @@ def _wrong_in_virtual_time(
     import torch
     import torch.distributed as dist
 
-    from collectives.catalogue.native import native_program
     from collectives.communicators.connection import connect
     from collectives.virtual import run
 

@@ -39,7 +39,7 @@ def env() -> Result:
         answer=_answer(facts),
         method="measured",
         model=MODEL,
-        rows=Rows(COLUMNS, [{"name": name, "value": value} for name, value in facts.items()]),
+        rows=Rows.of(COLUMNS, facts.items()),
         body={"environment": facts},
         parts=[Grid(("", "this machine"), cells, text_columns=2)],
     )

@@ -7,12 +7,18 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from collectives import NotSupportedError, resolve_algorithm
+from collectives.catalogue import admission
+from collectives.catalogue.admission import Evidence
+from collectives.catalogue.measured_times import schedules_of
+from collectives.catalogue.resolve import names_a_file
+from collectives.catalogue.selectors import Choice, parse_auto
+from collectives.program import Algorithm
+from collectives.program.placement import on_nodes
+from sim.topology import Topology
+
 if TYPE_CHECKING:
-    from collectives.catalogue.admission import Evidence
-    from collectives.catalogue.selectors import Choice
-    from collectives.program import Algorithm
     from collectives.virtual.world import Carried
-    from sim.topology import Topology
 
 
 def evidence_for(
@@ -28,12 +34,6 @@ def evidence_for(
     Raises:
         ProgramError: see `collectives.catalogue.admission.evidence_of`.
     """
-    from collectives import NotSupportedError
-    from collectives.catalogue.admission import evidence_of
-    from collectives.catalogue.measured_times import schedules_of
-    from collectives.catalogue.selectors import parse_auto
-    from collectives.program.placement import on_nodes
-
     wanted = list(sizes)
     named: list[tuple[Any, str]] = []
     for choice in choices:
@@ -51,16 +51,14 @@ def evidence_for(
     for own in (own for own in resolved if own is not None):
         for num_ranks, per_node in wanted:
             with suppress(NotSupportedError):  # said by who carries it out, if that is asked for
-                one = evidence_of(on_nodes(own, per_node, range(num_ranks)), num_ranks)
+                one = admission.evidence_of(on_nodes(own, per_node, range(num_ranks)), num_ranks)
                 found |= {one: None} if one is not None else {}
     return list(found)
 
 
 def evidence_of_groups(carried: Iterable[Carried]) -> list[Evidence]:
     """Return what was proved of the programs that went in the groups of a run, before they did."""
-    from collectives.catalogue.admission import evidence_of
-
-    found = (evidence_of(own.algorithm, len(own.hosts)) for own in carried)
+    found = (admission.evidence_of(own.algorithm, len(own.hosts)) for own in carried)
     return [one for one in found if one is not None]
 
 
@@ -77,9 +75,6 @@ def as_json(evidence: Iterable[Evidence]) -> dict[str, Any]:
 
 def _resolved(own: Any, collective: str) -> Algorithm | None:
     """Return the algorithm that *own* means if it may be one that is not shipped."""
-    from collectives import resolve_algorithm
-    from collectives.catalogue.resolve import names_a_file
-
     if isinstance(own, str) and not names_a_file(own):
         return None
     return resolve_algorithm(own, collective)

@@ -17,18 +17,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from collectives.errors import NotSupportedError
+from ddp import Profile
+from ddp.step.communication import FormulaParts
+from sim.topology import Topology
+from sim.topology.routing import UnsharedRouting
+from sim.units import Int64Array
 from testbed.studies.network_survey import kind_of
-
-if TYPE_CHECKING:
-    from ddp import Profile
-    from ddp.step.communication import FormulaParts
-    from sim.topology import Topology
-    from sim.units import Int64Array
 
 ALL_LINKS = "all links"
 """The group of every link."""
@@ -106,8 +104,6 @@ class Alteration:
         Raises:
             NotSupportedError: it concerns single links.
         """
-        from ddp.step.communication import FormulaParts
-
         if self.unshared or any(group != ALL_LINKS for group, _ in self.bandwidth):
             raise NotSupportedError("a closed form knows of no links")
         return FormulaParts(
@@ -144,8 +140,6 @@ def _with_latency(topology: Topology, factor: Fraction) -> Topology:
 
 
 def _unshared(topology: Topology) -> Topology:
-    from sim.topology.routing import UnsharedRouting
-
     ranks = topology.num_ranks
     if ranks * topology.num_links > _MOST_LINKS:
         raise NotSupportedError(

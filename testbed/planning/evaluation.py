@@ -14,22 +14,30 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from collectives import Job, NotExactError, simulate
+from collectives.catalogue.selectors import NATIVE, NCCL, parse_auto
 from collectives.errors import CollectiveError, NotSupportedError
+from collectives.timing import Assumptions, default_algorithm, plan
+from collectives.timing.cost import selector_on
+from collectives.timing.formulas.nccl.model import predict_on
+from collectives.timing.links import Links, Traffic
+from ddp import Profile, StepRun, simulate_step
+from ddp.profiles import load_profile
+from ddp.reduction.overlap import resolve_strategy
+from ddp.reduction.strategies.fsdp import Fsdp
+from ddp.step.communication import WHOLE, FormulaParts
+from sim.scenario import Scenario
+from sim.topology import Topology
 from sim.units import to_seconds
 from testbed.calibration.confidence import as_fields, interval_of_run, interval_of_step
+from testbed.calibration.live.calibration import origin_of
 from testbed.planning.alteration import AS_IT_IS, Alteration
 from testbed.planning.opened import content_digest, note
 from testbed.planning.points import Point, Settings, description_of
 from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
-
-if TYPE_CHECKING:
-    from collectives.timing import Assumptions
-    from ddp import Profile, StepRun
-    from ddp.step.communication import FormulaParts
-    from sim.topology import Topology
 
 AUTO = "auto"
 """Of transports: as over what would really run."""
@@ -69,17 +77,11 @@ def topology_at(point: Point) -> Topology:
 
 def algorithm_of(point: Point, topology: Topology) -> str:
     """Return the algorithm of *point* as the simulation knows it."""
-    from collectives.timing import default_algorithm
-
     return default_algorithm(topology) if point.algorithm == DEFAULT else point.algorithm
 
 
 def assumed_at(point: Point, topology: Topology) -> Assumptions:
     """Return what is assumed at *point*, on its network as it is."""
-    from collectives.timing import Assumptions
-    from ddp.reduction.overlap import resolve_strategy
-    from ddp.reduction.strategies.fsdp import Fsdp
-
     on_gpu = point.kind == "step" and isinstance(resolve_strategy(point.strategy), Fsdp)
     counted: dict[str, Any] = {
         "model": point.timing,
@@ -93,8 +95,6 @@ def assumed_at(point: Point, topology: Topology) -> Assumptions:
 
 def _altered(point: Point, usual: Topology, altered: Alteration) -> tuple[Topology, FormulaParts]:
     """Return the network as it is otherwise, or where a closed form is evaluated, its parts."""
-    from ddp.step.communication import WHOLE
-
     if point.timing != "links":
         return usual, altered.of_formula()
     return _altered_topology(usual, altered), WHOLE
@@ -102,11 +102,6 @@ def _altered(point: Point, usual: Topology, altered: Alteration) -> tuple[Topolo
 
 def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
     """Return a step, with the algorithms that are chosen on the *usual* network."""
-    from collectives.catalogue.selectors import NATIVE
-    from collectives.timing.cost import selector_on
-    from ddp import simulate_step
-    from ddp.profiles import load_profile
-
     own = altered.of_profile(load_profile(point.model))
     assumed = assumed_at(point, usual)
     assumed = assumed.with_(inefficiencies=altered.of_inefficiencies(assumed.software.inefficiencies))
@@ -164,8 +159,6 @@ def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
 
 def _in_words(point: Point, assumed: Assumptions, run: StepRun) -> str:
     """Return what was counted besides the network, and whether buckets are beyond its calibration."""
-    from testbed.calibration.live.calibration import origin_of
-
     words = run.in_words(assumed)
     origin = origin_of(description_of(point.network, point.overrides))
     if origin is None or run.model != "links" or point.ranks == 1:
@@ -175,8 +168,6 @@ def _in_words(point: Point, assumed: Assumptions, run: StepRun) -> str:
 
 
 def _collective(point: Point, usual: Topology, altered: Alteration) -> Row:
-    from collectives import simulate
-
     topology, parts = _altered(point, usual, altered)
     run = simulate(
         algorithm_of(point, usual),
@@ -214,8 +205,6 @@ def _chosen(
     resolved = _selected(topology, algorithm_of(point, topology), collective, nbytes)
     if model == "links":
         return resolved, resolved
-    from collectives.timing.formulas.nccl.model import predict_on
-
     try:
         expected = predict_on(topology, range(topology.num_ranks), collective, nbytes)
     except CollectiveError:
@@ -225,9 +214,6 @@ def _chosen(
 
 def _selected(topology: Topology, name: str, collective: str, nbytes: int) -> str:
     """Return what *name* is: a program, or what chooses one by size."""
-    from collectives.catalogue.selectors import NATIVE, NCCL, parse_auto
-    from collectives.timing.cost import selector_on
-
     if name == NATIVE or (name != NCCL and parse_auto(name) is None):
         return name
     return str(selector_on(topology, name).select(collective, nbytes))
@@ -239,11 +225,6 @@ def _fullest(topology: Topology, algorithm: str, nbytes: int) -> tuple[str, floa
 
     How full is None where it would take minutes to find out, of very many messages that fall out of step.
     """
-    from collectives import Job, NotExactError, simulate
-    from collectives.timing import plan
-    from collectives.timing.links import Links, Traffic
-    from sim.scenario import Scenario
-
     try:
         try:
             links = simulate(algorithm, nbytes=nbytes, topology=topology, engine="makespan").links

@@ -11,13 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from sim import load_network
+from sim.topology.description import NetworkDescription
 from testbed.errors import UsageError
 from testbed.planning.question import Question, ScriptTable, Value, Values
-
-if TYPE_CHECKING:
-    from sim.topology.description import NetworkDescription
 
 Kind = Literal["step", "collective", "script"]
 Settings = tuple[tuple[str, Value], ...]
@@ -122,8 +121,6 @@ def description_of(network: str, overrides: Settings = ()) -> NetworkDescription
 @lru_cache(maxsize=256)
 def _described(network: str, overrides: Settings, changed_ns: int) -> NetworkDescription:
     """Return the same; read again when its file has changed."""
-    from sim import load_network
-
     description = load_network(network)
     return description.overridden(dict(overrides)) if overrides else description
 

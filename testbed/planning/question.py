@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AliasChoices, Field, ValidationError
 
 from sim.files.fields import Count, Fields, Size, Words
+from sim.files.named import parse
 from sim.files.problems import problems
 from sim.files.toml_lines import key_lines
 from testbed.errors import UsageError
@@ -118,8 +119,6 @@ def read_question(path: Path) -> Question:
         UsageError: it is none; names the line and the field.
         OSError: it cannot be read.
     """
-    from sim.files.named import parse
-
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:

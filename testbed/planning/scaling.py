@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from collectives.errors import NotSupportedError
+from collectives.timing import Assumptions
 from testbed.output.table import progress
 from testbed.planning.cache import Cache
 from testbed.planning.evaluation import AUTO, algorithm_of, assumed_at, topology_at
@@ -14,11 +15,8 @@ from testbed.planning.points import Point, description_of
 from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
 from testbed.planning.sweep import Item, as_they_are, sweep
+from testbed.studies.carriers import Carrier, carriers_of
 from testbed.tasks.bounds import Stop, bounded
-
-if TYPE_CHECKING:
-    from collectives.timing import Assumptions
-    from testbed.studies.carriers import Carrier
 
 
 def points_of_scaling(
@@ -111,8 +109,6 @@ def assumed_on(points: Iterable[Point]) -> dict[str, Assumptions]:
 
 def carriers_in(rows: Iterable[Row]) -> list[Carrier]:
     """Return what carries the buckets of all *rows*, by network and number of ranks."""
-    from testbed.studies.carriers import carriers_of
-
     alike: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         if row.point.ranks > 1:

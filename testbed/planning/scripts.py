@@ -10,6 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from collectives.timing import Assumptions, default_algorithm
+from sim.errors import RankError, SimulationError
+from sim.topology import Topology
 from testbed.errors import UsageError
 from testbed.options.arguments import computes_on_gpu, parse_compute_model
 from testbed.planning.points import Point
@@ -17,9 +20,7 @@ from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
 
 if TYPE_CHECKING:
-    from collectives.timing import Assumptions
     from collectives.virtual import VirtualReport, VirtualRun
-    from sim.topology import Topology
 
 
 ENDED_EARLY = "finished no second iteration: give it at least two steps of its optimizer"
@@ -36,9 +37,6 @@ def evaluate_script(point: Point, topology: Topology, assumed: Assumptions) -> R
     Raises:
         UsageError: there is no such script, or it cannot be read as Python.
     """
-    from collectives.timing import default_algorithm
-    from sim.errors import RankError, SimulationError
-
     on_gpu = point.transport == "auto" and computes_on_gpu(point.compute)
     transport = "nccl" if on_gpu else None
     try:
@@ -74,7 +72,6 @@ def run_unheard(script: str, arguments: Sequence[str], compute: str, **options: 
         RankError: it fails; notes say what it printed last on stderr.
     """
     from collectives.virtual import run
-    from sim.errors import RankError
     from testbed.scripts.script import check_script
 
     check_script(script)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collectives import Algorithm
+from collectives import Algorithm
+from collectives.program import Local, Recv, RecvReduce, Send
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +50,6 @@ class ProgramSchedule:
 
 def schedule_of(algorithm: Algorithm, world_size: int) -> ProgramSchedule:
     """Return the schedule of a program that is proved: every message has both its sides."""
-    from collectives.program import Local, Recv, RecvReduce, Send
-
     sends: defaultdict[tuple[int, int], deque[tuple[int, Send]]] = defaultdict(deque)
     receives: list[tuple[int, int, Recv | RecvReduce]] = []
     moves = []

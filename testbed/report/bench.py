@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from collectives.catalogue.admission import Evidence
 from testbed.benchmarking.benchmark import Timings, spell
 from testbed.benchmarking.candidates import BenchRequest, TransportName
 from testbed.benchmarking.measure import Row
@@ -22,7 +23,6 @@ from testbed.result import Fitted, Grid, Part, Plot, Result, Rows, Text, asked, 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from collectives.catalogue.admission import Evidence
 
 PAGE_WIDTH = 130
 """Columns that a page has room for, by which tables are divided."""
@@ -48,7 +48,6 @@ _GAP = 2
 
 def bench_result(request: BenchRequest, timings: Timings, *, interrupted: bool = False) -> Result:
     """Return *timings* of *request*; it fails where an element came out wrong."""
-    refused = [{"algorithm": own.algorithm, "reason": own.reason} for own in timings.refusals]
     proved = _proved(request)
     return Result(
         question=title(request, timings),
@@ -58,7 +57,7 @@ def bench_result(request: BenchRequest, timings: Timings, *, interrupted: bool =
         topologies={topology.name: topology.digest() for topology in timings.topologies},
         assumptions=request.assumptions or {},
         rows=Rows(COLUMNS, [row.as_json() for row in timings.rows]),
-        tables={"refused": Rows(REFUSED, refused)},
+        tables={"refused": Rows.of(REFUSED, timings.refusals)},
         asked=("transport", "transport_model", "ranks", "collective"),
         body={
             "transport": request.transport.value,

@@ -17,7 +17,7 @@ from testbed.plots.figure import Axis, Level, Line, Lines, Panel, numbered, size
 from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
-    from testbed.calibration.device.calibration import DeviceCalibration, FittedKernels
+    from testbed.calibration.device.calibration import DeviceCalibration
 
 INTERVAL = "95 % interval"
 
@@ -27,8 +27,14 @@ MODEL = (
 )
 
 COLUMNS = (
-    *asked("collective", "algorithm", "nbytes", "groups"),
-    *found("measured_seconds", "spread", "predicted_seconds", "error"),
+    *asked("collective", of=lambda own: own.row.pattern.collective),
+    *asked("algorithm", of=lambda own: own.row.pattern.algorithm),
+    *asked("nbytes", of=lambda own: own.row.pattern.nbytes),
+    *asked("groups", of=lambda own: [list(members) for members in own.row.pattern.groups]),
+    *found("measured_seconds", of=lambda own: own.measured),
+    *found("spread", of=lambda own: own.row.spread),
+    *found("predicted_seconds", of=lambda own: own.predicted),
+    *found("error"),
 )
 CURVES_MODEL = (
     "the least of three lines (latency + size / bandwidth) for each collective and number of nodes, times "
@@ -48,9 +54,23 @@ KERNELS_MODEL = (
     "a kernel takes a launch and then its arithmetic or bytes at a rate that depends on its kind, type and "
     "shape; each time is the fastest of several rounds"
 )
+
+
+def _billions(rate: float) -> str:
+    return f"{rate / 1e9:,.3g}"
+
+
 KERNELS = (
-    *asked("operation", "dtype", "work"),
-    *found("shapes", "launch_seconds", "slowest_rate", "fastest_rate", "spread"),
+    *asked("operation", head="kernel"),
+    *asked("dtype", head="type"),
+    *found("shapes", head="shapes", of=lambda own: len(own.rates)),
+    *found("launch_seconds", head="launch", spell=seconds, of=lambda own: own.launch_ps / SECOND),
+    *found("slowest_rate", of=lambda own: min(own.rates)),
+    *found(
+        "fastest_rate", head="fastest", spell=lambda own: f"{own / 1e9:,.3g}", of=lambda own: max(own.rates)
+    ),
+    *asked("work", head="of", spell={"arithmetic": "GFLOP/s", "bytes": "GB/s"}.__getitem__),
+    *found("spread", head="spread", spell=percent),
 )
 
 LEAST_RANGE = 20.0
@@ -71,7 +91,7 @@ def calibration_result(calibration: Calibration, fitted: Fitted, written: Path |
         method=["measured", "simulated"],
         model=MODEL,
         seed=SEED,
-        rows=Rows(COLUMNS, [own.as_json() for own in fitted.compared]),
+        rows=Rows.of(COLUMNS, fitted.compared),
         body={"calibration": calibration.as_json(), "written": [] if written is None else [str(written)]},
         parts=[
             Plot(
@@ -231,9 +251,8 @@ def _machine(calibration: TableCalibration) -> Iterator[Part]:
 
 def device_result(calibrated: DeviceCalibration, written: Path | None) -> Result:
     """Return what was found of a device, and where its file was *written*."""
-    body = calibrated.as_json()
-    rows = body.pop("rows")
     fitted = calibrated.fitted
+    rows = Rows.of(KERNELS, fitted.kernels)
     peaks = ", ".join(f"{dtype} {peak / 1e9:,.4g} GFLOP/s" for dtype, peak in fitted.peaks.items())
     fastest = f"Fastest: {peaks}, memory {fitted.memory_bandwidth / 1e9:,.4g} GB/s"
     return Result(
@@ -241,30 +260,20 @@ def device_result(calibrated: DeviceCalibration, written: Path | None) -> Result
         answer=f"{fastest}.",
         method="measured",
         model=KERNELS_MODEL,
-        rows=Rows(KERNELS, rows),
+        rows=rows,
         asked=("device",),
-        body={"written": [] if written is None else [str(written)], **body},
-        parts=list(_device_parts(calibrated, fastest)),
+        body={"written": [] if written is None else [str(written)], **calibrated.as_json()},
+        parts=[
+            Text([fastest], calibrated.machine),
+            rows.grid(text_columns=2, gap=False),
+            Text([f"Not carried out here: {name}" for name in calibrated.refused], gap=False),
+            quiet(
+                "Spread: how far a shape's rounds lie above the fastest, which counts; the median over "
+                "shapes.",
+                gap=False,
+            ),
+        ],
         files={} if written is None else {"Written": written},
-    )
-
-
-def _device_parts(calibrated: DeviceCalibration, fastest: str) -> Iterator[Part]:
-    yield Text([fastest], calibrated.machine)
-    columns: dict[str, Callable[[FittedKernels], str]] = {
-        "kernel": lambda own: own.operation,
-        "type": lambda own: own.dtype,
-        "shapes": lambda own: str(len(own.rates)),
-        "launch": lambda own: seconds(own.launch_ps / SECOND),
-        "fastest": lambda own: f"{max(own.rates) / 1e9:,.3g}",
-        "of": lambda own: "GFLOP/s" if own.work == "arithmetic" else "GB/s",
-        "spread": lambda own: percent(own.spread),
-    }
-    yield Grid.of(calibrated.fitted.kernels, columns, text_columns=2, gap=False)
-    yield Text([f"Not carried out here: {name}" for name in calibrated.refused], gap=False)
-    yield quiet(
-        "Spread: how far a shape's rounds lie above the fastest, which counts; the median over shapes.",
-        gap=False,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from testbed.output.table import counted, seconds
@@ -40,20 +39,16 @@ def compared_result(
     """Return what two results, A and B, have in common and what not, with *figure* side by side."""
     answer = answer_sentence(comparison, figure)
     names = [{"file": str(file), "command": own.command} for file, own in zip(files, results, strict=True)]
-    only = [
-        Rows(ONLY, [{"table": table, "row": row} for table, row in rows])
-        for rows in (comparison.only_first, comparison.only_second)
-    ]
     return Result(
         question=f"Do {files[0].name} and {files[1].name} agree?",
         answer=answer,
         method=list(dict.fromkeys(method for own in results for method in own.methods)),
         model=MODEL,
-        rows=Rows(DIFFERENCES, [asdict(own) for own in comparison.answer]),
+        rows=Rows.of(DIFFERENCES, comparison.answer),
         tables={
-            "asked_differently": Rows(DIFFERENCES, [asdict(own) for own in comparison.question]),
-            "only_in_first": only[0],
-            "only_in_second": only[1],
+            "asked_differently": Rows.of(DIFFERENCES, comparison.question),
+            "only_in_first": Rows.of(ONLY, comparison.only_first),
+            "only_in_second": Rows.of(ONLY, comparison.only_second),
         },
         asked=("first", "second", "tolerance"),
         body={

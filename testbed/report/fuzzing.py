@@ -34,16 +34,13 @@ def fuzzing_result(what: str, tally: Tally, smallest: Judged | None) -> Result:
         tally: what came of its runs.
         smallest: the first violation, made as small as it stays wrong.
     """
-    rows = [
-        {"ended": ended, "runs": number, "meaning": _meaning(ended)}
-        for ended, number in tally.endings.most_common()
-    ]
+    rows = ((ended, number, _meaning(ended)) for ended, number in tally.endings.most_common())
     return Result(
         question=f"What goes wrong with {what} under faults and orders of events that are drawn from seeds?",
         answer=_answer(tally),
         method="simulated",
         model=MODEL,
-        rows=Rows(COLUMNS, rows),
+        rows=Rows.of(COLUMNS, rows),
         asked=("what",),
         body={"what": what, **_as_json(tally), "smallest": None if smallest is None else smallest.to_json()},
         parts=[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,12 +10,32 @@ from testbed.output.table import counted, percent, seconds
 from testbed.planning.goodput.policy import SOURCE, Checkpoint, Setting
 from testbed.planning.goodput.study import RUNS, Goodput
 from testbed.planning.scripts import Trained
-from testbed.result import Facts, Grid, Result, Rows, Text, asked, found, quiet
+from testbed.result import Facts, Result, Rows, Text, asked, found, quiet
 
-COLUMNS = (*asked("cause"), *found("seconds_lost", "fraction"))
-OF_PARTS = (*asked("part", "count", "mtbf_hours", "source"), *found("interruptions"))
-OF_POLICIES = (*asked("recovery", "checkpoint"), *found("goodput", "interval_seconds", "method"))
-OF_GAINS = (*asked("change"), *found("goodput", "gain"))
+COLUMNS = (
+    *asked("cause", head="lost to"),
+    *found("seconds_lost", head="hours", spell=lambda own: f"{own / 3600:,.1f}"),
+    *found("fraction", head="of the time", spell=percent),
+)
+OF_PARTS = (
+    *asked("part", head="interrupted by", of=lambda own: own[0].name),
+    *asked("count", head="how many", spell="{:,}".format, of=lambda own: own[0].count),
+    *asked("mtbf_hours", head="hours between", spell="{:,.0f}".format, of=lambda own: own[0].mtbf_hours),
+    *asked("source", of=lambda own: own[0].source),
+    *found("interruptions", head="interruptions", spell="{:,.1f}".format, of=lambda own: own[1]),
+)
+OF_POLICIES = (
+    *asked("recovery", head="recovery"),
+    *asked("checkpoint", head="checkpoint"),
+    *found("interval_seconds", head="every", spell=seconds),
+    *found("goodput", head="goodput", spell=percent),
+    *found("method"),
+)
+OF_GAINS = (
+    *asked("change", head="what would help"),
+    *found("goodput", head="goodput", spell=percent),
+    *found("gain", head="gain", spell=lambda own: f"{100 * own:+.2f} points"),
+)
 
 MODEL = (
     "Failures come at any time, without memory, also in outages; after one, training goes on from the last "
@@ -60,39 +80,18 @@ def goodput_result(
     setting, fraction = training.setting, training.fraction
     low, high = training.bounds
     answer = _answer(training, low, high)
-    rows = [
-        {"cause": cause, "seconds_lost": lost, "fraction": lost / training.seconds}
-        for cause, lost in training.lost.items()
-    ]
+    rows = Rows.of(COLUMNS, ((cause, lost, lost / training.seconds) for cause, lost in training.lost.items()))
     known = {part.name: part for part in setting.parts}
-    parts = [
-        {
-            "part": name,
-            **{field: getattr(known[name], field) for field in ("count", "mtbf_hours", "source")},
-            "interruptions": interruptions,
-        }
-        for name, interruptions in training.failures().items()
-    ]
-    policies = [
-        {
-            "recovery": recovery,
-            "checkpoint": of_kind,
-            "goodput": own.fraction,
-            "interval_seconds": own.setting.interval_seconds,
-            "method": own.method,
-        }
-        for recovery, of_kind, own in training.policies(dict(checkpoints))
-    ]
-    gains: list[dict[str, Any]] = [
-        {"change": name, "goodput": own.fraction, "gain": own.fraction - fraction}
-        for name, own in training.alternatives()
-    ]
-    gains.sort(key=lambda row: -row["gain"])
-    tables = {
-        "parts": Rows(OF_PARTS, parts),
-        "policies": Rows(OF_POLICIES, policies),
-        "gains": Rows(OF_GAINS, gains),
-    }
+    parts = Rows.of(OF_PARTS, [[known[name], number] for name, number in training.failures().items()])
+    policies = Rows.of(
+        OF_POLICIES,
+        (
+            (recovery, of_kind, own.setting.interval_seconds, own.fraction, own.method)
+            for recovery, of_kind, own in training.policies(dict(checkpoints))
+        ),
+    )
+    changed = [(name, own.fraction, own.fraction - fraction) for name, own in training.alternatives()]
+    gains = Rows.of(OF_GAINS, sorted(changed, key=lambda own: -own[2]))
     body = {
         "goodput": fraction,
         "low": low,
@@ -116,14 +115,17 @@ def goodput_result(
         model=MODEL,
         seed=training.seed,
         assumptions=_assumptions(setting, kind),
-        rows=Rows(COLUMNS, rows),
-        tables=tables,
+        rows=rows,
+        tables={"parts": parts, "policies": policies, "gains": gains},
         body=body,
         parts=[
             Text([answer], wrap=True),
             *([] if trained.fits else [Text([f"The script {trained.memory}."], tone="warning", wrap=True)]),
             Facts(_facts(setting, body), width=12),
-            *_grids(rows, tables),
+            rows.grid(),
+            parts.grid(),
+            policies.grid(text_columns=2, title="Policies, at their best intervals:"),
+            gains.grid(),
             quiet(
                 f"Figures by {'the closed form' if training.method == 'closed form' else 'simulation'}, "
                 f"bounds of {counted(RUNS, 'simulated run')}. {MODEL}.",
@@ -180,34 +182,3 @@ def _facts(setting: Setting, body: Mapping[str, Any]) -> dict[str, str]:
         priced = "" if body["cost"] is None else f", {body['cost']:,.0f} at the price given"
         facts["whole"] = f"{body['days']:,.1f} days{priced}"
     return facts
-
-
-def _grids(rows: Sequence[Mapping[str, Any]], tables: Mapping[str, Rows]) -> Iterator[Grid]:
-    """Yield what time is lost to, what interrupts, policies, and what would help."""
-    lost: dict[str, Callable[[Mapping[str, Any]], str]] = {
-        "lost to": lambda row: row["cause"],
-        "hours": lambda row: f"{row['seconds_lost'] / 3600:,.1f}",
-        "of the time": lambda row: percent(row["fraction"]),
-    }
-    yield Grid.of(rows, lost)
-    failed: dict[str, Callable[[Mapping[str, Any]], str]] = {
-        "interrupted by": lambda row: row["part"],
-        "how many": lambda row: f"{row['count']:,}",
-        "hours between": lambda row: f"{row['mtbf_hours']:,.0f}",
-        "interruptions": lambda row: f"{row['interruptions']:,.1f}",
-    }
-    yield Grid.of(tables["parts"], failed)
-    of_policies: dict[str, Callable[[Mapping[str, Any]], str]] = {
-        "recovery": lambda row: row["recovery"],
-        "checkpoint": lambda row: row["checkpoint"],
-        "every": lambda row: seconds(row["interval_seconds"]),
-        "goodput": lambda row: percent(row["goodput"]),
-    }
-    title = "Policies, at their best intervals:"
-    yield Grid.of(tables["policies"], of_policies, text_columns=2, title=title)
-    helps: dict[str, Callable[[Mapping[str, Any]], str]] = {
-        "what would help": lambda row: row["change"],
-        "goodput": lambda row: percent(row["goodput"]),
-        "gain": lambda row: f"{100 * row['gain']:+.2f} points",
-    }
-    yield Grid.of(tables["gains"], helps)

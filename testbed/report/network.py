@@ -29,27 +29,34 @@ MODEL = (
     "links and routes as the network describes them; bandwidths are those for payload, after the "
     "efficiency that the file states"
 )
-NETWORKS = (*asked("name"), *found("kind", "description", "source"))
-LINKS = (*asked("ends"), *found("count", "bandwidth", "latency_ps", "sharing"))
+NETWORKS = (
+    *asked("name", head="network"),
+    *found("kind", head="kind"),
+    *found("description", head="what it is"),
+    *found("source", of=lambda own: own.source.strip()),
+)
+LINKS = (
+    *asked("ends", head="links, one way"),
+    *found("count", head="count"),
+    *found("bandwidth", head="bandwidth", spell=format_bandwidth),
+    *found("latency_ps", head="latency", spell=format_time),
+    *found("sharing"),
+)
 
 
 def listing_result() -> Result:
     """Return the networks that ship, with a row for each."""
     presets = [load_network(name) for name in preset_names()]
-    listed = [
-        {"name": own.name, "kind": own.kind, "description": own.description, "source": own.source.strip()}
-        for own in presets
-    ]
-    shown = [(own.name, own.kind, own.description) for own in presets]
+    listed = Rows.of(NETWORKS, presets)
     return Result(
         question="Which networks ship?",
         answer=f"{counted(len(presets), 'network')} ship, from {presets[0].name} to {presets[-1].name}.",
         method="closed form",
         model=MODEL,
-        rows=Rows(NETWORKS, listed),
-        tables={"networks": Rows(NETWORKS, listed)},
+        rows=listed,
+        tables={"networks": listed},
         parts=[
-            Grid(("network", "kind", "what it is"), shown, text_columns=3),
+            listed.grid(text_columns=3),
             quiet("testbed network NAME shows one of them; a path shows a file of yours.", gap=False),
         ],
     )
@@ -116,13 +123,9 @@ def _answer(facts: dict[str, Any]) -> str:
 
 
 def _parts(topology: Topology, facts: dict[str, Any]) -> Iterator[Part]:
-    rows = [
-        (own["ends"], str(own["count"]), format_bandwidth(own["bandwidth"]), format_time(own["latency_ps"]))
-        for own in facts["links"]
-    ]
     what = [facts["description"]] if facts["description"] else []
     yield Text(what, title=f"{facts['network']}, {facts['ranks']} ranks")
-    yield Grid(("links, one way", "count", "bandwidth", "latency"), rows)
+    yield Rows(LINKS, facts["links"]).grid()
     yield Facts(_lines(facts) | _sharing(facts), width=16)
     yield Text([sketch(topology)])
     if facts["source"]:

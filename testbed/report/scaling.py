@@ -81,8 +81,7 @@ def _as_json(row: Row) -> dict[str, Any]:
 
 def profile_rows(profiles: Sequence[Profile]) -> Rows:
     """Return where the times of *profiles* come from."""
-    rows = [{"name": own.name, "source": own.source, "device": own.device} for own in profiles]
-    return Rows(OF_PROFILES, rows)
+    return Rows.of(OF_PROFILES, profiles)
 
 
 def profile_line(profile: Profile) -> str:

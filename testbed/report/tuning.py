@@ -60,10 +60,8 @@ def tuning_result(
     model: str,
 ) -> Result:
     """Return what was found for *profile* on *topology*: choices, the curve over the cap, what to paste."""
-    of_pairs = [
-        {"algorithm": pair[0], "strategy": pair[1], "search": how} for pair, how in tuning.searches.items()
-    ]
-    refused = [{"algorithm": name, "strategy": when, "reason": why} for name, when, why in tuning.refused]
+    of_pairs = [(strategy, algorithm, how) for (algorithm, strategy), how in tuning.searches.items()]
+    refused = [(strategy, algorithm, why) for algorithm, strategy, why in tuning.refused]
     row = partial(row_of, tuning, partial(_sure, profile, topology, counted))
     return Result(
         question=f"Which buckets suit {profile.name} on {topology.num_ranks} ranks of {topology.name}?",
@@ -76,8 +74,8 @@ def tuning_result(
         tables={
             "profiles": profile_rows([profile]),
             "carriers": carrier_rows(carriers),
-            "searches": Rows((*PAIR, *found("search")), of_pairs),
-            "refused": Rows((*PAIR, *found("reason")), refused),
+            "searches": Rows.of((*PAIR, *found("search")), of_pairs),
+            "refused": Rows.of((*PAIR, *found("reason")), refused),
         },
         asked=("transport_model",),
         body={

@@ -23,7 +23,7 @@ from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, found_by, quiet
 
 if TYPE_CHECKING:
-    from testbed.calibration.judge.steps import StepRow, ValidatedDevice
+    from testbed.calibration.judge.steps import ValidatedDevice
 
 MODEL = (
     "the best that the network's file has: what was measured (least of three lines), else NCCL's own model, "
@@ -31,20 +31,43 @@ MODEL = (
 )
 WORST = 10
 COLUMNS = (
-    *asked("case", "system", "collective", "algorithm", "nbytes", "ranks", "nodes"),
-    *found("predicted_seconds", "measured_seconds", "error", "low_seconds", "high_seconds", "held"),
-    *found("bottleneck", "seen", "beyond"),
+    *asked("case", of=lambda own: f"{own.family}, {spell_size(own.row.nbytes)}"),
+    *asked("system", of=lambda own: own.row.system),
+    *asked("collective", of=lambda own: own.row.collective),
+    *asked("algorithm"),
+    *asked("nbytes", of=lambda own: own.row.nbytes),
+    *asked("ranks", of=lambda own: own.row.num_ranks),
+    *asked("nodes", of=lambda own: own.row.num_nodes),
+    *found("predicted_seconds", of=lambda own: own.predicted),
+    *found("measured_seconds", of=lambda own: own.row.seconds),
+    *found("error"),
+    *found("low_seconds", of=lambda own: own.interval and own.interval[0]),
+    *found("high_seconds", of=lambda own: own.interval and own.interval[1]),
+    *found("held"),
     *found_by("model"),
+    *found("bottleneck", "seen"),
+    *found("beyond", of=lambda own: own.beyond or None),
 )
-REFUSED = (*asked("system", "collective", "nbytes"), *found("reason"))
+REFUSED = (
+    *asked("system", of=lambda own: own.row.system),
+    *asked("collective", of=lambda own: own.row.collective),
+    *asked("nbytes", of=lambda own: own.row.nbytes),
+    *found("reason"),
+)
 STEPS_MODEL = (
     "the roofline of a device file: each operation at the rate of its kind, type and shape; measured with "
     "freed memory kept by the process"
 )
 STEP_COLUMNS = (
-    *asked("case", "description"),
-    *found("predicted_seconds", "measured_seconds", "spread", "error", "default_seconds", "reference"),
-    *found("notices"),
+    *asked("case", head="step of"),
+    *asked("description"),
+    *found("predicted_seconds", head="predicted", spell=seconds, of=lambda own: own.predicted),
+    *found("measured_seconds", head="measured", spell=seconds, of=lambda own: own.measured),
+    *found("spread", head="spread", spell=percent),
+    *found("error", head="error", spell=signed),
+    *found("default_seconds", head="memory by default", spell=seconds),
+    *found("reference", head="product beside", spell="{:.2f}".format),
+    *found("notices", of=lambda own: list(own.notices)),
 )
 STEPS_EXPLAINED = (
     "Measured: the median step, with freed memory kept by the process; spread: of its middle half. Memory by "
@@ -71,8 +94,8 @@ def table_result(judged: Sequence[Judged], refused: Sequence[Refusal], network: 
         method=["closed form", "simulated"],
         model=MODEL,
         assumptions={"network": network},
-        rows=Rows(COLUMNS, [row.as_json() for row in judged]),
-        tables={"refused": Rows(REFUSED, [row.as_json() for row in refused])},
+        rows=Rows.of(COLUMNS, judged),
+        tables={"refused": Rows.of(REFUSED, refused)},
         asked=("network", "table"),
         body={
             "network": network,
@@ -154,14 +177,14 @@ def error_cells(rows: Sequence[Judged]) -> list[str]:
 
 def device_result(validated: ValidatedDevice, predictions: Path) -> Result:
     """Return predicted beside measured steps; *predictions* is the file in which they stood before."""
-    errors = Errors.of(validated.rows)
+    errors, rows = Errors.of(validated.rows), Rows.of(STEP_COLUMNS, validated.rows)
     return Result(
         question=f"How far are steps that were predicted on {validated.device} from those measured here?",
         answer=far_off(errors),
         method=["simulated", "measured"],
         model=STEPS_MODEL,
         assumptions={"device": validated.device},
-        rows=Rows(STEP_COLUMNS, [row.as_json() for row in validated.rows]),
+        rows=rows,
         asked=("device", "description", "threads"),
         body={
             "device": validated.device,
@@ -173,7 +196,7 @@ def device_result(validated: ValidatedDevice, predictions: Path) -> Result:
         },
         parts=[
             Text(title=f"{validated.device}: {validated.description}"),
-            steps_table(validated.rows),
+            rows.grid(gap=False),
             Text([steps_summary(errors)], wrap=True, gap=False),
             quiet(
                 STEPS_EXPLAINED,
@@ -183,20 +206,6 @@ def device_result(validated: ValidatedDevice, predictions: Path) -> Result:
             Text([f"Predicted beforehand: {predictions}, SHA-256 {validated.digest}"], gap=False),
         ],
     )
-
-
-def steps_table(rows: Sequence[StepRow], *, described: bool = False) -> Grid:
-    """Return predicted beside measured steps, *described* with what each is of."""
-    columns: dict[str, Callable[[StepRow], str]] = {
-        "step of": lambda row: f"{row.case}: {row.description}" if described else row.case,
-        "predicted": lambda row: seconds(row.predicted),
-        "measured": lambda row: seconds(row.measured),
-        "spread": lambda row: percent(row.spread),
-        "error": lambda row: signed(row.error),
-        "memory by default": lambda row: seconds(row.default_seconds),
-        "product beside": lambda row: f"{row.reference:.2f}",
-    }
-    return Grid.of(rows, columns, gap=False)
 
 
 def steps_summary(errors: Errors | None) -> str:

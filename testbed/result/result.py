@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,7 @@ from testbed.errors import UsageError, how_to_install
 from testbed.output.folder import Method, document
 from testbed.output.table import stdout_console
 from testbed.result.page import fragment, rendered
-from testbed.result.parts import Part, Plot, fitted
+from testbed.result.parts import Grid, Part, Plot, fitted
 from testbed.result.terminal import as_text, show_parts
 
 if TYPE_CHECKING:
@@ -111,26 +111,42 @@ class Column:
         name: of the field; one that holds fields of its own names all of them.
         unit: of numbers: ``s``, ``B``, ``B/s``, ``1`` (a fraction); empty for words, counts and switches.
         role: whether it was *asked*, and so tells rows apart, was *found*, or says *how* that was found.
+        head: above it in a table for people; empty: they do not see it.
+        spell: returns a value in words, for them.
+        of: returns the field of an item; None: what has its name there.
     """
 
     name: str
     unit: str = ""
     role: Role = "found"
+    head: str = ""
+    spell: Callable[[Any], str] = str
+    of: Callable[[Any], Any] | None = None
+
+    def cell(self, row: Mapping[str, Any]) -> str:
+        """Return what a table for people says of it in *row*."""
+        return self.spell(row[self.name])
+
+    def value(self, item: Any) -> Any:
+        """Return the field of *item*: of a mapping by its key, of anything else by its attribute."""
+        if self.of is not None:
+            return self.of(item)
+        return item[self.name] if isinstance(item, Mapping) else getattr(item, self.name)
 
 
-def asked(*names: str) -> tuple[Column, ...]:
-    """Return columns that belong to the question."""
-    return tuple(Column(name, unit_of(name), "asked") for name in names)
+def asked(*names: str, **look: Any) -> tuple[Column, ...]:
+    """Return columns that belong to the question; *look*: ``head``, ``spell`` and ``of`` of one."""
+    return tuple(Column(name, unit_of(name), "asked", **look) for name in names)
 
 
-def found(*names: str) -> tuple[Column, ...]:
+def found(*names: str, **look: Any) -> tuple[Column, ...]:
     """Return columns that belong to the answer."""
-    return tuple(Column(name, unit_of(name)) for name in names)
+    return tuple(Column(name, unit_of(name), **look) for name in names)
 
 
-def found_by(*names: str) -> tuple[Column, ...]:
+def found_by(*names: str, **look: Any) -> tuple[Column, ...]:
     """Return columns that say how the answer was found, such as an engine: neither question nor answer."""
-    return tuple(Column(name, unit_of(name), "how") for name in names)
+    return tuple(Column(name, unit_of(name), "how", **look) for name in names)
 
 
 def unit_of(name: str) -> str:
@@ -149,6 +165,23 @@ class Rows:
 
     columns: Sequence[Column] = ()
     rows: Sequence[Mapping[str, Any]] = ()
+
+    @classmethod
+    def of(cls, columns: Sequence[Column], items: Iterable[Any]) -> Rows:
+        """Return a row for each of *items*: a tuple has its fields in the order of *columns*."""
+        names = [column.name for column in columns]
+        rows = [
+            dict(zip(names, item, strict=True))
+            if isinstance(item, tuple)
+            else {column.name: column.value(item) for column in columns}
+            for item in items
+        ]
+        return cls(columns, rows)
+
+    def grid(self, **look: Any) -> Grid:
+        """Return them as a table for people, with the columns that have a head; *look* as of `Grid`."""
+        shown = {column.head: column for column in self.columns if column.head}
+        return Grid.of(self.rows, {head: own.cell for head, own in shown.items()}, **look)
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         return iter(self.rows)

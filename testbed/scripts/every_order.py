@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from collectives.catalogue.selectors import Choice
+from sim import Topology
 from testbed.errors import UsageError
 from testbed.output.table import counted, progress
 from testbed.result import Result, Rows, Text, asked, found
@@ -13,9 +15,7 @@ from testbed.scripts.script import check_script
 from testbed.scripts.stopping import stopped_at_once
 
 if TYPE_CHECKING:
-    from collectives.catalogue.selectors import Choice
     from collectives.virtual.exploration import Exploration
-    from sim import Topology
 
 COLUMNS = (*asked("script", "ranks"), *found("orders", "complete"))
 MODEL = (

@@ -17,6 +17,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sim import Topology
+from sim.errors import RankError
 from testbed.errors import LaunchError, UsageError
 from testbed.options.arguments import parse_compute_model
 from testbed.scripts.launch import free_port
@@ -26,8 +28,6 @@ from testbed.scripts.stopping import stopped_at_once
 if TYPE_CHECKING:
     from collectives.virtual import VirtualReport
     from ddp.recording import Recording
-    from sim import Topology
-    from sim.errors import RankError
 
 
 class ScriptError(LaunchError):
@@ -163,7 +163,6 @@ def run_script(
     output = RankOutput(heard, topology.num_ranks, as_json=as_json, before_write=before_write)
 
     from collectives.virtual import Module, run
-    from sim.errors import RankError
 
     if status is not None:
         status.show(0, 0)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from testbed.calibration.confidence import Errors
 from testbed.calibration.judge.steps import ValidatedDevice
-from testbed.report.validation import steps_summary, steps_table
-from testbed.result import Part, Text
+from testbed.report.validation import STEP_COLUMNS, steps_summary
+from testbed.result import Part, Rows, Text
 
 
 def device_section(found: ValidatedDevice) -> Sequence[Part]:
     """Return predicted beside measured steps."""
+    described = [replace(row, case=f"{row.case}: {row.description}") for row in found.rows]
     return [
         Text(
             [
@@ -19,6 +21,6 @@ def device_section(found: ValidatedDevice) -> Sequence[Part]:
                 f"`{found.digest[:16]}…`."
             ]
         ),
-        steps_table(found.rows, described=True),
+        Rows.of(STEP_COLUMNS, described).grid(gap=False),
         Text([steps_summary(Errors.of(found.rows))]),
     ]

@@ -10,7 +10,8 @@ from benchmarks.lab.published.presets import PresetJudged
 from testbed.calibration.confidence import CLASSES, far_off, signed, worst
 from testbed.calibration.judge.judging import Judged
 from testbed.output.table import seconds, spell_size
-from testbed.report.validation import MODEL, WORST, error_cells, errors_of_large, figures
+from testbed.report.validation import COLUMNS as JUDGED
+from testbed.report.validation import MODEL, REFUSED, WORST, error_cells, errors_of_large, figures
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet
 
 SAME, OTHER = "same system, other sizes", "other systems"
@@ -54,8 +55,8 @@ def _preset(own: PresetJudged) -> dict[str, Any]:
         "other_systems": figures(own.other),
         "inside_a_node": [node.as_json() for node in own.node],
         "contradictions": list(own.contradictions),
-        "rows": [row.as_json() for row in (*own.same, *own.other)],
-        "refused": [row.as_json() for row in own.refused],
+        "rows": Rows.of(JUDGED, (*own.same, *own.other)).rows,
+        "refused": Rows.of(REFUSED, own.refused).rows,
     }
 
 

@@ -59,19 +59,6 @@ class FittedKernels:
     launch_ps: int
     spread: float
 
-    def as_json(self) -> dict[str, Any]:
-        """Return it as JSON types; times in seconds."""
-        return {
-            "operation": self.operation,
-            "dtype": self.dtype,
-            "work": self.work,
-            "shapes": len(self.rates),
-            "launch_seconds": self.launch_ps / SECOND,
-            "slowest_rate": min(self.rates),
-            "fastest_rate": max(self.rates),
-            "spread": self.spread,
-        }
-
 
 @dataclass(frozen=True)
 class FittedDevice:
@@ -237,7 +224,6 @@ class DeviceCalibration:
             "launch_seconds": fitted.launch_ps / SECOND,
             "num_shapes": self.num_shapes,
             "refused": list(self.refused),
-            "rows": [own.as_json() for own in fitted.kernels],
         }
 
 

@@ -125,29 +125,6 @@ class Judged(Compared):
         row = self.row
         return f"{row.system}: {row.collective}, {row.num_nodes} × {row.ranks_per_node} ranks"
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the row as JSON types."""
-        row, interval = self.row, self.interval
-        return {
-            "case": f"{self.family}, {spell_size(row.nbytes)}",
-            "system": row.system,
-            "collective": row.collective,
-            "algorithm": self.algorithm,
-            "nbytes": row.nbytes,
-            "ranks": row.num_ranks,
-            "nodes": row.num_nodes,
-            "predicted_seconds": self.predicted,
-            "measured_seconds": row.seconds,
-            "error": self.error,
-            "low_seconds": None if interval is None else interval[0],
-            "high_seconds": None if interval is None else interval[1],
-            "held": self.held,
-            "model": self.model,
-            "bottleneck": self.bottleneck,
-            "seen": self.seen,
-            "beyond": self.beyond or None,
-        }
-
 
 @dataclass(frozen=True)
 class Refusal:
@@ -155,16 +132,6 @@ class Refusal:
 
     row: MeasuredRow
     reason: str
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the row as JSON types."""
-        row = self.row
-        return {
-            "system": row.system,
-            "collective": row.collective,
-            "nbytes": row.nbytes,
-            "reason": self.reason,
-        }
 
 
 def judge(

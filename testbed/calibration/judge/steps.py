@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -88,20 +87,6 @@ class StepRow(Compared):
     default_seconds: float
     reference: float
     notices: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the row for a result document."""
-        return {
-            "case": self.case,
-            "description": self.description,
-            "predicted_seconds": self.predicted,
-            "measured_seconds": self.measured,
-            "spread": self.spread,
-            "default_seconds": self.default_seconds,
-            "reference": self.reference,
-            "notices": list(self.notices),
-            "error": self.error,
-        }
 
 
 @dataclass(frozen=True)

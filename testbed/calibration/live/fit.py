@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -55,20 +54,6 @@ class FittedRow(Compared):
     """A row, in seconds, beside what the simulator says of it."""
 
     row: Row
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what was measured and what is predicted, as JSON types."""
-        pattern = self.row.pattern
-        return {
-            "collective": pattern.collective,
-            "algorithm": pattern.algorithm,
-            "nbytes": pattern.nbytes,
-            "groups": [list(members) for members in pattern.groups],
-            "measured_seconds": self.measured,
-            "spread": self.row.spread,
-            "predicted_seconds": self.predicted,
-            "error": self.error,
-        }
 
 
 @dataclass(frozen=True)

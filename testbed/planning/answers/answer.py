@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from testbed.output.table import percent, seconds
 from testbed.planning.answers.causes import (
@@ -35,10 +35,8 @@ from testbed.planning.answers.figures import (
     varying,
     work_of,
 )
-
-if TYPE_CHECKING:
-    from testbed.planning.points import Point
-    from testbed.planning.row import Row
+from testbed.planning.points import Point
+from testbed.planning.row import Row
 
 MAX_EXPLAINED = 8
 """Rows of a piece of work whose lost time and gains are looked into: all of so few, else of the front."""

@@ -26,14 +26,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from testbed.planning.alteration import ALL_LINKS, AS_IT_IS, UNLIMITED, Alteration
 from testbed.planning.answers.figures import seconds_of
-
-if TYPE_CHECKING:
-    from testbed.planning.points import Point
-    from testbed.planning.row import Row
+from testbed.planning.points import Point
+from testbed.planning.row import Row
 
 CLOSED_FORM = "closed form"
 

@@ -16,12 +16,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from testbed.output.table import spell_size
-
-if TYPE_CHECKING:
-    from testbed.planning.row import Row
+from testbed.planning.row import Row
 
 HOUR = 3600.0
 

@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from sim import load_network
+from sim.errors import SimulationError
 from testbed.planning.layouts.script import (
     FEW_STAGES,
     MORE_STAGES,
@@ -62,8 +64,6 @@ def parts_of(
 
     Ranks are compared in the first layout for each number of ranks of tensor parallelism.
     """
-    from sim import load_network
-
     ranks_per_node = load_network(network).topology(ranks).ranks_per_node
     first = {layout.tp: layout for layout in reversed(layouts)}
     shared: dict[tuple[int, str], ScriptLayout] = {}
@@ -101,8 +101,6 @@ def evaluate(part: Part) -> tuple[Part, Found]:
     Raises:
         UsageError: the script cannot be composed of its layers.
     """
-    from sim.errors import SimulationError
-
     is_least = (part.stages, part.batch) == (FEW_STAGES, FEW_STAGES + 1)
     try:
         found: Found = record(part) if part.stages < part.layout.pp or is_least else None
@@ -137,8 +135,6 @@ def composed(layout: ScriptLayout, parts: Parts, found: Mapping[Part, Found]) ->
 
 def confirm(part: Part) -> tuple[ScriptLayout, Step | str]:
     """Return the layout of *part*, all of it, with its step when run in full, or with why there is none."""
-    from sim.errors import SimulationError
-
     try:
         return part.layout, in_full(part)
     except SimulationError as error:

@@ -15,6 +15,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collectives.timing import Assumptions
+from sim import load_network
 from testbed.errors import UsageError
 from testbed.planning.scripts import ENDED_EARLY, run_unheard
 
@@ -233,7 +235,6 @@ def record(part: Part) -> Recorded | None:
         RankError: it fails.
     """
     from collectives.virtual.folding.folding import Folding
-    from sim import load_network
 
     size, topology = part.layout.dp * part.layout.tp, load_network(part.network).topology(part.ranks)
     folding = Folding(size * part.stages, (), topology.ranks_per_node, part.compares)
@@ -262,9 +263,6 @@ def in_full(part: Part) -> Step:
 
 def _run(part: Part, layers: int | None, folding: Folding | None) -> tuple[Step, int]:
     """Return a step with so many *layers*, None: all, and how many the longest list was given."""
-    from collectives.timing import Assumptions
-    from sim import load_network
-
     layout, whole = part.layout, load_network(part.network).topology(part.ranks)
     with _shortened(layers) as lengths:
         run = run_unheard(
