@@ -11,10 +11,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from testbed.fuzzing.campaign import Tally, explore
+from testbed.fuzzing.campaign import Tally, explore, fuzzing_result
 from testbed.fuzzing.draw import Space
 from testbed.fuzzing.scripts import Scripts
-from testbed.report.fuzzing import fuzzing_result
 
 ROOT = Path(__file__).parents[1]
 SHORT = ("--steps", "2", "--layers", "4")

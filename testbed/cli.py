@@ -72,33 +72,31 @@ app = typer.Typer(
 @cache
 def imported(name: str) -> TyperCommand:
     """Return the command of this name, as the shell knows it."""
-    from testbed.commands.moved import MovedCommand
-    from testbed.options.outputs import (
-        CheckedCommand,
-        ForgivingScriptCommand,
-        ScriptByNameCommand,
-        ScriptCommand,
-    )
+    from testbed.options import outputs
 
-    classes = dict.fromkeys(MOVED, MovedCommand) | {
-        "run": ScriptCommand,
-        "profile": ScriptCommand,
-        "same": ForgivingScriptCommand,
-        "fuzz": ScriptByNameCommand,
-        "plan": ScriptByNameCommand,
+    classes = dict.fromkeys(MOVED, outputs.MovedCommand) | {
+        "run": outputs.ScriptCommand,
+        "profile": outputs.ScriptCommand,
+        "same": outputs.ForgivingScriptCommand,
+        "fuzz": outputs.ScriptByNameCommand,
+        "plan": outputs.ScriptByNameCommand,
     }
-    module = import_module(f"testbed.commands.{'moved' if name in GONE else name}")
-    function = getattr(module, name)
+    module = None if name in GONE else import_module(f"testbed.commands.{name}")
+    function = getattr(module, name, _say_where)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     alone.command(
         name,
-        cls=classes.get(name, CheckedCommand),
+        cls=classes.get(name, outputs.CheckedCommand),
         help=(docstring_of(function) or "").partition("\n\nArgs:")[0],
         epilog=getattr(module, "EXAMPLES", None),
         hidden=name not in COMMANDS,
     )(getattr(function, "in_shell", function))
     command: TyperCommand = typer.main.get_command(alone)  # type: ignore[assignment]
     return command
+
+
+def _say_where() -> None:
+    """Say where the command is."""
 
 
 def _print_version(wanted: bool) -> None:

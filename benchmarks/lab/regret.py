@@ -20,8 +20,8 @@ from testbed.errors import UsageError
 from testbed.options.command import command
 from testbed.output.table import percent, progress
 from testbed.planning.layouts.belief import Belief, worth_measuring
+from testbed.planning.layouts.framework import peak_bytes
 from testbed.planning.layouts.layout import Layout
-from testbed.planning.layouts.memory import peak_bytes
 from testbed.planning.layouts.search import Found
 from testbed.planning.layouts.step import lost
 from testbed.result import Grid, Result, Rows, asked, found, quiet

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from testbed.commands import env, export, profile
+from testbed.fuzzing import campaign
 from testbed.output.folder import SCHEMA
 from testbed.report import (
     bench,
     calibration,
     compared,
-    fuzzing,
     goodput,
     network,
     planning,
@@ -40,7 +40,7 @@ ROWS: dict[str, Sequence[Column]] = {
     "compare": compared.DIFFERENCES,
     "env": env.COLUMNS,
     "export": export.COLUMNS,
-    "fuzz": fuzzing.COLUMNS,
+    "fuzz": campaign.COLUMNS,
     "network NAME": network.LINKS,
     "network": network.NETWORKS,
     "plan": planning.COLUMNS,

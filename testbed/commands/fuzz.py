@@ -150,8 +150,7 @@ def fuzz(
         what: An ordinary torchrun script; or programs without one: names, FILE.py:FUNCTION, or all.
     """
     subject = _subject(what, arguments or [], draws, module)
-    from testbed.fuzzing.campaign import explore
-    from testbed.report.fuzzing import fuzzing_result
+    from testbed.fuzzing.campaign import explore, fuzzing_result
 
     number = len(seeds.range)
     with terminated_in_order(), progress(number) as advance:

@@ -10,17 +10,19 @@ from typing import Any
 from testbed.calibration.confidence import Interval, as_fields
 from testbed.output.table import counted, percent, seconds
 from testbed.planning.layouts.belief import Belief, Measured, worth_measuring
-from testbed.planning.layouts.layer import CONTEXT, EXPERT, TENSOR
 from testbed.planning.layouts.layout import Layout
 from testbed.planning.layouts.search import AXES, Found, Search
 from testbed.planning.layouts.step import (
     BUBBLE,
     CAUSES,
     COMPUTATION,
+    CONTEXT,
     DATA,
+    EXPERT,
     HOST,
     OPTIMIZER,
     RECOMPUTE,
+    TENSOR,
     TRANSFERS,
     UNEQUAL,
 )

@@ -20,9 +20,8 @@ from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
 from testbed.planning.scaling import algorithm_in, assumed_on, carriers_in, in_words
 from testbed.plots.figure import NUM_DASHES, Axis, Line, Lines, NoFigure, Panel, spell_time
-from testbed.report.carriers import carrier_rows, carrier_table, faster_lines
 from testbed.result import Grid, Part, Plot, Result, Rows, asked, found, found_by, quiet, warning
-from testbed.studies.carriers import Carrier
+from testbed.studies.carriers import Carrier, carrier_rows, carrier_table, faster_lines
 
 COLUMNS = (
     *asked("profile", "network", "strategy", "ranks", "scaling"),

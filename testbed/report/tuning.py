@@ -19,10 +19,9 @@ from testbed.options import evidence
 from testbed.output.figure import COLOURS, INK
 from testbed.output.table import percent, seconds
 from testbed.plots.figure import NUM_DASHES, Axis, Level, Line, Lines, NoFigure, Panel
-from testbed.report.carriers import carrier_rows, carrier_table, faster_lines
 from testbed.report.scaling import profile_line, profile_rows
 from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet, warning
-from testbed.studies.carriers import Carrier
+from testbed.studies.carriers import Carrier, carrier_rows, carrier_table, faster_lines
 
 if TYPE_CHECKING:
     Curves: TypeAlias = Mapping[tuple[str, str], Sequence[tuple[float, Trial]]]

@@ -1,8 +1,7 @@
 """Results: what a command found, said once, and shown on terminals, pages, in files and notebooks.
 
 result    a result, its rows and their columns; as CSV, and as a DataFrame
-parts     what is shown of it: text, facts, tables, plots
-terminal  parts on a terminal
+parts     what is shown of it: text, facts, tables, plots; on a terminal
 page      a result as one page of HTML
 """
 

@@ -17,8 +17,7 @@ from testbed.errors import UsageError, how_to_install
 from testbed.output.folder import Method, document
 from testbed.output.table import stdout_console
 from testbed.result.page import fragment, rendered
-from testbed.result.parts import Grid, Part, Plot, fitted
-from testbed.result.terminal import as_text, show_parts
+from testbed.result.parts import Grid, Part, Plot, as_text, fitted, show_parts
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -1,4 +1,4 @@
-"""Carriers of buckets: which program brings which sizes to all ranks, over which cards, and what is faster.
+"""Carriers of buckets: which program brings which sizes to all ranks, over which cards; as rows, as a table.
 
 What is faster is ranked by the estimate that ``auto`` goes by (`collectives.timing.cost`), for the largest
 bucket of each kind; what comes out more than `WORTH_SAYING` ahead is simulated beside what is in use, each
@@ -8,8 +8,8 @@ alone on the idle network, and said only if that bears it out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -25,6 +25,8 @@ from collectives.timing.cost import Cheapest, selector_on
 from collectives.timing.rows.pattern import Pattern, patterned_rows
 from sim.topology import Topology
 from sim.topology.placement import Placement
+from testbed.output.table import spell_size
+from testbed.result import Grid, Rows, asked, found
 
 WORTH_SAYING = 0.9
 """Of the time in use, what another program must stay below."""
@@ -215,3 +217,77 @@ def _of_vendor(carrier: Carrier, topology: Topology, asked: str, model: Model) -
         model=model,
     )
     return run.algorithm
+
+
+COLUMNS = (
+    *asked("network", "ranks", "collective", "smallest_bytes", "largest_bytes"),
+    *found("algorithm", "channels", "cards", "cards_of", "faster", "vendor"),
+)
+
+CHANNELS = re.compile(r",?channels=\d+")
+"""The parameter that has a column of its own."""
+
+MOST_RANKS = 4
+"""World sizes that are listed one by one; of so many, the first and the last."""
+
+
+def carrier_rows(carriers: Sequence[Carrier]) -> Rows:
+    """Return a row for each of *carriers*."""
+    return Rows(COLUMNS, [asdict(one) for one in carriers])
+
+
+def carrier_table(carriers: Sequence[Carrier]) -> Grid | None:
+    """Return what carries the buckets, world sizes that are alike in one line; None where nothing is sent."""
+    lines: dict[tuple[str, ...], list[Carrier]] = {}
+    for one in carriers:
+        lines.setdefault((one.network, one.collective, _sizes(one), *_cells(one)), []).append(one)
+    if not lines:
+        return None
+    several = len({one.collective for one in carriers}) > 1
+    columns = ["network", "ranks", *(["collective"] if several else []), "buckets", "algorithm"]
+    vendors = any(one.vendor for one in carriers)
+    columns += ["NCCL's own"] if vendors else []
+    rows, shown = [], ""
+    for (network, collective, sizes, algorithm, vendor, *figures), own in lines.items():
+        ranks = [one.ranks for one in own]
+        spelt = ", ".join(map(str, ranks)) if len(ranks) < MOST_RANKS else f"{ranks[0]} to {ranks[-1]}"
+        lead = [network if network != shown else "", spelt, *([collective] if several else []), sizes]
+        rows.append([*lead, algorithm, *([vendor] if vendors else []), *figures])
+        shown = network
+    return Grid(
+        [*columns, "channels", "cards"], rows, text_columns=len(columns), title="What carries the buckets"
+    )
+
+
+def faster_lines(carriers: Sequence[Carrier]) -> Iterator[str]:
+    """Yield what would be faster than what is in use, a line for the world sizes of which that is said."""
+    alike: dict[tuple[str, str, str, str], list[Carrier]] = {}
+    for one in carriers:
+        if one.faster is not None:
+            key = one.network, one.collective, one.algorithm, one.faster.algorithm
+            alike.setdefault(key, []).append(one)
+    for (network, collective, algorithm, faster), own in alike.items():
+        gains = sorted(one.faster.seconds_now / one.faster.seconds for one in own if one.faster is not None)
+        times = " to ".join(dict.fromkeys(f"{gain:.2g}" for gain in (gains[0], gains[-1])))
+        largest = sorted(one.largest_bytes for one in own)
+        sizes = " to ".join(dict.fromkeys(map(spell_size, (largest[0], largest[-1]))))
+        ranks = ", ".join(map(str, dict.fromkeys(one.ranks for one in own)))
+        yield (
+            f"Faster on {network}, {ranks} ranks: {faster}, {times} times as fast as {algorithm} for "
+            f"{collective} of {sizes} (--algorithm auto takes it)"
+        )
+
+
+def _sizes(carrier: Carrier) -> str:
+    least, most = spell_size(carrier.smallest_bytes), spell_size(carrier.largest_bytes)
+    if least == most:
+        return least
+    number, unit = least.split()
+    return f"{number if most.endswith(f' {unit}') else least} to {most}"
+
+
+def _cells(carrier: Carrier) -> tuple[str, str, str, str]:
+    """Return the program, what the vendor would run, channels, and cards of a node."""
+    name = CHANNELS.sub("", carrier.algorithm).rstrip(":,")
+    cards = "–" if carrier.cards is None else f"{carrier.cards} of {carrier.cards_of}"
+    return name, carrier.vendor or "–", str(carrier.channels), cards

@@ -13,10 +13,9 @@ from typing import Any
 from benchmarks.lab.predicted.devices import device_of
 from benchmarks.lab.predicted.rows import Row
 from sim import load_network
-from testbed.planning.layouts.framework import FRAMEWORKS
+from testbed.planning.layouts.framework import FRAMEWORKS, peak_bytes
 from testbed.planning.layouts.layout import Layout, Training
 from testbed.planning.layouts.machine import Kernels, Machine, Messages
-from testbed.planning.layouts.memory import peak_bytes
 from testbed.planning.layouts.step import COMPUTATION, lost, step_seconds
 from testbed.planning.layouts.transformer import Transformer
 

@@ -21,17 +21,19 @@ import numpy.typing as npt
 
 from testbed.calibration.confidence import Interval, interval
 from testbed.errors import UsageError
-from testbed.planning.layouts.layer import CONTEXT, EXPERT, TENSOR
 from testbed.planning.layouts.layout import PLACEMENTS, WORDS, Layout
 from testbed.planning.layouts.search import AXES, Found, Search
 from testbed.planning.layouts.step import (
     BUBBLE,
     CAUSES,
     COMPUTATION,
+    CONTEXT,
     DATA,
+    EXPERT,
     HOST,
     OPTIMIZER,
     RECOMPUTE,
+    TENSOR,
     TRANSFERS,
     UNEQUAL,
 )

@@ -1,4 +1,4 @@
-"""Software beside kernels and messages: the host's time, and bytes beside those by name.
+"""Software beside kernels and messages: the host's time, and memory that ranks of a stage hold at most.
 
 ``nanotron`` is what nanotron of early 2025 does: bfloat16 with gradients summed in float32, ZeRO 0 or 1,
 tensor parallelism with sequence parallelism and gathered inputs, 1F1B.  Its constants were fitted to three
@@ -6,6 +6,16 @@ quarters of the steps of 1B and 8B on 8, 32 and 128 GPUs in Hugging Face's Ultra
 (Apache-2.0); what a layer has for the host to do is counted in ``benchmarks/twins/nanotron_layers.py``.
 ``ideal`` has a host that is never waited for, and networks of several nodes that lose
 nothing beside what their model says.
+
+Memory is that of parameters, gradients and activations.  Of a parameter: 2 bytes of weight, 4 of gradient, 12
+of master copy and Adam's moments (divided with ZeRO 1), 2 of DDP's buckets without, and what lies about of
+gradients and unused blocks.  ZeRO 2 divides gradients, ZeRO 3 weights, too; a layer's gradients, and two
+layers' weights, are then whole for a while.  Of a layer and token, what backward passes need: inputs and
+results of norms, queries, keys and values, results of attention, halves of the gated layer; of a layer that
+is computed again its input, and one layer's all.  Micro-batches in flight are as many as stages follow.  Of a
+logit, on the last stage: copies in both types, and gradients.  What is not counted by its name (`Memory`) was
+fitted to peaks of steps that calibrate; the layer's comes out above what is kept by name, as blocks lie
+unused.
 """
 
 from __future__ import annotations
@@ -14,6 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sim.hardware import NOTHING, Issued
+from testbed.planning.layouts.layout import CHUNKS, Training
 
 _LAYER, _PARALLEL_LAYER = Issued(47, 20), Issued(61, 28, 10)
 """What ``benchmarks/twins/nanotron_layers.py`` issues for a layer, without tensor parallelism and with it."""
@@ -99,3 +110,54 @@ FRAMEWORKS: Mapping[str, Framework] = {
         Framework("ideal", Host(NOTHING, NOTHING, 0, 0, 0, 0, 0, 0, overlap=1)),
     )
 }
+
+
+def peak_bytes(training: Training, memory: Memory, position: int = 0) -> float:
+    """Return what the ranks of the stage at *position* hold at most."""
+    model, layout = training.model, training.layout
+    held = _activations(training, memory, position)
+    if position == layout.pp - 1:
+        logit = memory.logit + (memory.logit_beside if training.micro_batches > 1 else 0)
+        held += training.rows * model.vocabulary / layout.tp * logit
+    return _states(training, memory, position) + held
+
+
+def fullest_bytes(training: Training, memory: Memory) -> float:
+    """Return what the ranks of the fullest stage hold at most.
+
+    Of stages with equally many layers the first has most micro-batches in flight.
+    """
+    stages = training.stages
+    first = {layers: position for position, layers in reversed([*enumerate(stages)])}
+    positions = {0, *first.values(), len(stages) - 1}
+    return max(peak_bytes(training, memory, position) for position in positions)
+
+
+def _states(training: Training, memory: Memory, position: int) -> float:
+    """Return the bytes of parameters, gradients and the optimizer."""
+    layout, model = training.layout, training.model
+    states = 0.0
+    for parameters, copies in training.held(position):
+        divided = copies if layout.zero else 1
+        of_gradients = copies if layout.zero >= 2 else 1
+        of_weights = copies if layout.zero >= 3 else 1
+        buckets = 2 if copies > 1 and not layout.zero else 0
+        weight = (2 + memory.parameter) / of_weights + 4 / of_gradients
+        states += parameters * (weight + 12 / divided + buckets)
+    whole = {0: 0, 1: 0, 2: 6, 3: 10}[layout.zero] if layout.shards > 1 else 0
+    return states + whole * (model.layer_params + model.expert_params / layout.ep) / layout.tp
+
+
+def _activations(training: Training, memory: Memory, position: int) -> float:
+    """Return the bytes that forward passes leave to backward passes."""
+    model, layout, rows = training.model, training.layout, training.rows
+    chunks, behind = CHUNKS[layout.schedule], layout.pp - position
+    in_flight = min(behind + (layout.pp - 1) * (chunks - 1) / chunks, training.micro_batches)
+    inner = memory.inner * (1 if model.gated else 2 / 3) * model.ffn * max(1, model.experts_per_token)
+    inner *= training.busiest
+    of_layer = rows * (memory.hidden * model.hidden + inner) / layout.tp
+    layers = training.stages[position]
+    if layout.recompute == "full":
+        kept = in_flight * layers * 2 * rows * model.hidden / layout.tp + of_layer
+        return kept + in_flight * rows * model.hidden * memory.input
+    return in_flight * (layers * of_layer + rows * model.hidden * memory.input)

@@ -15,10 +15,9 @@ from sim.topology import Topology
 from sim.topology.description import load_network
 from testbed.errors import UsageError
 from testbed.output.table import Advance, seconds
-from testbed.planning.layouts.framework import FRAMEWORKS
+from testbed.planning.layouts.framework import FRAMEWORKS, fullest_bytes
 from testbed.planning.layouts.layout import CHUNKS, EVEN, PLACEMENTS, RECOMPUTING, Imbalance, Layout, Training
 from testbed.planning.layouts.machine import DTYPE, Kernels, Machine, Messages
-from testbed.planning.layouts.memory import fullest_bytes
 from testbed.planning.layouts.step import lost
 from testbed.planning.layouts.transformer import Transformer
 from testbed.tasks.spread import cores, results

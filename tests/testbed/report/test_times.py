@@ -14,7 +14,7 @@ from testbed.output.table import spell_size
 from testbed.plots.figure import NoFigure, over_sizes
 from testbed.report.bench import fastest_ranges, fastest_table, time_tables, winners
 from testbed.result import Part
-from testbed.result.terminal import show_parts
+from testbed.result.parts import show_parts
 
 
 def rendered(*parts: Part, width: int = 100) -> str:

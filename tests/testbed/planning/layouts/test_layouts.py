@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from sim import load_network
 from sim.files.device_file import load_device
 from testbed.errors import UsageError
-from testbed.planning.layouts.framework import FRAMEWORKS
-from testbed.planning.layouts.layer import Machine, layer_seconds
+from testbed.planning.layouts.framework import FRAMEWORKS, fullest_bytes, peak_bytes
 from testbed.planning.layouts.layout import EVEN, PLACEMENTS, Imbalance, Layout, Training
 from testbed.planning.layouts.machine import Kernels, Messages
-from testbed.planning.layouts.memory import fullest_bytes, peak_bytes
 from testbed.planning.layouts.step import (
     BUBBLE,
     COMPUTATION,
@@ -24,6 +22,8 @@ from testbed.planning.layouts.step import (
     OPTIMIZER,
     TRANSFERS,
     UNEQUAL,
+    Machine,
+    layer_seconds,
     lost,
     step_seconds,
 )
