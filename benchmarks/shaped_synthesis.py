@@ -24,8 +24,7 @@ from benchmarks.lab.shaped.plan import plan, wire
 from benchmarks.lab.shaped.timing import Call, fitting, time_calls
 from collectives.synthesis import COLLECTIVES, synthesize
 from collectives.timing.cost import Cheapest
-from sim import Topology
-from sim.topology.files.network_file import read_network
+from sim import Topology, load_network
 from sim.units import parse_size, parse_time
 
 SHIPPED = 6
@@ -39,7 +38,7 @@ def contenders(topology: Topology, collective: str, nbytes: int) -> list[str]:
 
 def compare(file: str, collective: str, nbytes: int, latency_ps: int, repetitions: int, folder: Path) -> None:
     """Build the network of *file*, and print what each program takes on it."""
-    wires = wire(read_network(file))
+    wires = wire(load_network(file))
     modelled = replace(wires, link_latency=np.full(wires.num_links, latency_ps // 2))
     nbytes = fitting(nbytes, collective, wires.num_ranks)
     made = synthesize(modelled, collective, nbytes)

@@ -49,7 +49,6 @@ from sim.units import Int64Array, is_whole
 if TYPE_CHECKING:
     from sim.hardware import Hardware
     from sim.measured import MeasuredCurve
-    from sim.topology.files.network_file import NetworkFile
 
 P = ParamSpec("P")
 
@@ -182,9 +181,9 @@ class Topology:
             NetworkFileError: no such file or preset, or it is wrong; names file, line and field.
             TopologyError: another number of ranks than the file states, or none where it states none.
         """
-        from sim.topology.files.network_file import read_network
+        from sim.topology.description import load_network
 
-        return described(checked(read_network(path)), num_ranks)
+        return load_network(path).topology(num_ranks)
 
     @property
     def num_links(self) -> int:
@@ -278,29 +277,3 @@ class Topology:
             parts = (*parts, self.cache)
         content = repr(parts).encode() + self.link_bandwidth.tobytes() + self.link_latency.tobytes()
         return hashlib.sha256(content).hexdigest()[:16]
-
-
-def described(network: NetworkFile, num_ranks: int | None = None) -> Topology:
-    """Return the network that a file describes, for *num_ranks* ranks.
-
-    Raises:
-        TopologyError: an impossible number of ranks; see `NetworkFile.layout`.
-    """
-    return Topology.of(
-        network.layout(num_ranks),
-        hardware=network.hardware,
-        in_network_reduction=network.fields.in_network_reduction,
-        measured=network.measured,
-    )
-
-
-def checked(network: NetworkFile) -> NetworkFile:
-    """Return *network* if it can be made, of the size that it states or else of one rank.
-
-    Raises:
-        NetworkFileError: it cannot; names file, line and field.
-    """
-    with network.blamed():
-        size = network.fields.size
-        described(network, 1 if size is None else size)
-    return network

@@ -18,7 +18,7 @@ from testbed.output.table import progress
 from testbed.result import Part, Result
 
 if TYPE_CHECKING:
-    from sim.topology.files.network_file import NetworkFile
+    from sim.topology.description import NetworkDescription
     from testbed.calibration.live.calibration import Calibration
 
 EXAMPLES = """\b
@@ -141,7 +141,7 @@ def _of_incast() -> tuple[Result, Iterable[Part]]:
     return incast_result(rows), incast_section(rows)
 
 
-def _network(path: Path) -> NetworkFile:
+def _network(path: Path) -> NetworkDescription:
     """Return the network of the file at *path*, which says how many hosts it has, if it can be built.
 
     Raises:
@@ -149,11 +149,10 @@ def _network(path: Path) -> NetworkFile:
     """
     from benchmarks.lab.shaped.plan import plan, wire
     from collectives.errors import NotSupportedError
-    from sim.topology.files.network_file import read_network
-    from sim.topology.topology import checked
+    from sim import load_network
 
-    network = checked(read_network(path))
-    if network.fields.size is None:
+    network = load_network(path)
+    if network.num_ranks is None:
         raise UsageError(f"{path}: it is of any size; say num_ranks, the number of hosts to build")
     try:
         plan(wire(network))

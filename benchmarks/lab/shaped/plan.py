@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from collectives.errors import NotSupportedError
 from sim.errors import TopologyError
 from sim.topology import Topology
+from sim.topology.description import NetworkDescription
 from sim.topology.fabric import loses
-from sim.topology.files.network_file import NetworkFile
-from sim.topology.topology import described
 from sim.units import format_time
 
 LARGEST = 16
@@ -99,7 +98,7 @@ class Plan:
         return next(end for end in self.ends() if end.link == link)
 
 
-def wire(network: NetworkFile, num_ranks: int | None = None) -> Topology:
+def wire(network: NetworkDescription, num_ranks: int | None = None) -> Topology:
     """Return the network of a file at the rates of its wires: efficiencies, sharing and fabric are left out.
 
     Raises:
@@ -118,8 +117,7 @@ def wire(network: NetworkFile, num_ranks: int | None = None) -> Topology:
             update[tables] = {name: _plain(table) for name, table in held.items()}
         elif held:
             update[tables] = [_plain(table) for table in held]
-    plain = replace(network, fields=fields.model_copy(update=update))
-    return described(plain, num_ranks)
+    return replace(network, fields=fields.model_copy(update=update)).topology(num_ranks)
 
 
 def plan(topology: Topology) -> Plan:

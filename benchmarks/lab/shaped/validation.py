@@ -21,7 +21,7 @@ from collectives.formats.whole_file import write_whole
 from ddp.profiles.profile import Profile
 from sim import Topology
 from sim.scenario.conditions import LinkChange
-from sim.topology.files.network_file import NetworkFile
+from sim.topology.description import NetworkDescription
 from testbed.calibration.live.calibration import Calibration
 from testbed.output.table import Advance
 
@@ -75,7 +75,7 @@ class Validation:
 
 
 def validate(
-    network: NetworkFile,
+    network: NetworkDescription,
     calibration: Calibration,
     predictions_file: Path,
     advance: Advance,

@@ -8,7 +8,6 @@ with another link, so both are left out where a field is overridden.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -16,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from sim.errors import NetworkFileError
 from sim.files.fields import Fields, nearest
-from sim.topology.files.network_file import NetworkFile
+from sim.topology.files.schema import NetworkFields
 
 _NEVER = frozenset(
     {"schema_version", "kind", "description", "source", "hardware", "measured", "calibration", "sharing"}
@@ -25,45 +24,43 @@ _NEVER = frozenset(
 """Tables, and fields that say what the file is."""
 
 
-def overridable(file: NetworkFile) -> tuple[str, ...]:
-    """Return the names of the fields of *file* that can be overridden."""
-    own = [name for name in type(file.fields).model_fields if _is_plain(name)]
-    classes = getattr(file.fields, "classes", {})
+def overridable(fields: NetworkFields) -> tuple[str, ...]:
+    """Return the names of *fields* that can be overridden."""
+    own = [name for name in type(fields).model_fields if _is_plain(name)]
+    classes = getattr(fields, "classes", {})
     return (*own, *(f"class.{name}.{field}" for name in classes for field in ("bandwidth", "latency")))
 
 
-def overridden(file: NetworkFile, values: Mapping[str, str | int | float]) -> NetworkFile:
-    """Return what *file* says with other *values* of some fields, as they are written in files.
+def overridden(fields: Any, values: Mapping[str, str | int | float], file: str) -> NetworkFields:
+    """Return *fields* of a network with other *values* of some, as they are written in files; of *file*.
 
     Raises:
         NetworkFileError: there is no such field, or it cannot have that value; names the field, what is
             expected and what is nearest.
     """
-    fields: Any = file.fields
     for name, value in values.items():
-        known = overridable(file)
+        known = overridable(fields)
         if name not in known:
             raise NetworkFileError(
-                f"{file.file}: {name}: no field of this network that can be set{nearest(name, known)}; "
+                f"{file}: {name}: no field of this network that can be set{nearest(name, known)}; "
                 f"expected one of {', '.join(known)}"
             )
         if name.startswith("class."):
             _, table, field = name.split(".", 2)
             own = fields.classes[table]
-            changed = own.model_copy(update={field: _read(type(own), field, value, file)})
-            fields = fields.model_copy(update={"classes": {**fields.classes, table: changed}})
+            one = own.model_copy(update={field: _read(type(own), field, value, file)})
+            fields = fields.model_copy(update={"classes": {**fields.classes, table: one}})
         else:
             fields = fields.model_copy(update={name: _read(type(fields), name, value, file)})
-    if values:
-        fields = fields.model_copy(update={"measured": [], "calibration": {}})
-    return replace(file, fields=fields)
+    changed: NetworkFields = fields.model_copy(update={"measured": [], "calibration": {}} if values else {})
+    return changed
 
 
 def _is_plain(name: str) -> bool:
     return name not in _NEVER and not name.endswith("_sharing")
 
 
-def _read(table: type[Fields], name: str, value: str | int | float, file: NetworkFile) -> Any:
+def _read(table: type[Fields], name: str, value: str | int | float, file: str) -> Any:
     """Return *value* as field *name* of *table* holds it."""
     info: FieldInfo = table.model_fields[name]
     declared: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
@@ -71,7 +68,7 @@ def _read(table: type[Fields], name: str, value: str | int | float, file: Networ
         return TypeAdapter(declared).validate_python(_plain(value), strict=True)
     except ValidationError as error:
         message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise NetworkFileError(f"{file.file}: {name} = {value}: {message[:1].lower()}{message[1:]}") from None
+        raise NetworkFileError(f"{file}: {name} = {value}: {message[:1].lower()}{message[1:]}") from None
 
 
 def _plain(value: str | int | float) -> str | int | float | list[int]:

@@ -16,7 +16,7 @@ from benchmarks.lab.shaped.rows import Prediction, Row, by_family, figures
 from benchmarks.lab.shaped.shaping import COMMON, LEAST_BURST, Shaping
 from collectives.errors import NotSupportedError
 from sim import LinkChange, LinkFailure, Topology
-from sim.topology.files.network_file import read_network
+from sim.topology.description import load_network
 from tests.given import nodes, switch
 
 
@@ -92,7 +92,7 @@ def test_wires_have_the_rates_of_the_file_without_its_efficiencies(tmp_path):
         'schema = 1\nkind = "switch"\nnum_ranks = 3\n'
         'bandwidth = "80Mbps"\nefficiency = 0.5\nlatency = "1us"\nfabric = "ethernet-tcp"\n'
     )
-    network = read_network(file)
+    network = load_network(file)
 
     assert set(wire(network).link_bandwidth.tolist()) == {10_000_000}
     assert wire(network).sharing is None
@@ -153,7 +153,7 @@ def test_the_link_that_changes_is_the_one_with_most_routes_for_its_rate():
 def test_there_are_twelve_examples_and_each_can_be_built():
     assert len(EXAMPLES) >= 12
     for path in EXAMPLES:
-        made = plan(wire(read_network(path)))
+        made = plan(wire(load_network(path)))
         assert 3 <= made.num_hosts <= 8
         assert made.unbuilt == ()
 

@@ -18,7 +18,7 @@ from benchmarks.lab.shaped.prediction import Predictor
 from benchmarks.lab.shaped.rows import Row, figures
 from benchmarks.lab.shaped.timing import Call
 from benchmarks.lab.shaped.validation import Cut, Validation
-from sim.topology.files.network_file import read_network
+from sim.topology.description import load_network
 from testbed.calibration.live.calibration import Calibration
 
 RECORDED = Path("tests/data/shaped.json")
@@ -35,7 +35,7 @@ def calibration() -> Calibration:
 
 
 def predictor(network: str) -> Predictor:
-    wires = wire(read_network(Path(f"examples/networks/shaped/{network}.toml")))
+    wires = wire(load_network(Path(f"examples/networks/shaped/{network}.toml")))
     return Predictor(applied_to(wires, calibration()), calibration())
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.timing.formulas.measured import measured_at
-from sim.topology.files.network_file import parse_network, read_network
+from sim.topology.description import load_network, parse_network
 from testbed.calibration.tables.calibration import described_by_measurements, with_measured, without_measured
 from testbed.calibration.tables.fit import LEAST_SPREAD, fit_curve, fit_curves
 from testbed.calibration.tables.rows import MeasuredRow, Said
@@ -158,7 +158,7 @@ def test_a_file_of_nodes_holds_what_was_measured():
 
     network = parse_network(described_by_measurements(curves, None), "mine", "mine.toml")
 
-    assert network.measured == tuple(curves)
+    assert network.topology(4).measured == tuple(curves)
     assert network.fields.source == "rates: the bus bandwidth that was reached"
 
 
@@ -168,6 +168,6 @@ def test_a_preset_keeps_its_links_and_gets_other_measurements():
 
     network = parse_network(text, "mine", "mine.toml")
 
-    assert network.measured == tuple(curves)
-    assert network.layout(4).links == read_network("ethernet-10g").layout(4).links
+    assert network.topology(4).measured == tuple(curves)
+    assert network.layout(4).links == load_network("ethernet-10g").layout(4).links
     assert "[[measured]]" not in without_measured(text)
