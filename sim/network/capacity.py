@@ -51,10 +51,6 @@ class Capacities:
         """Return the link back over the same cable, -1 where there is none or it does not matter."""
         return self._opposite[link] if self._tables is not None else -1
 
-    def table(self, link: int) -> Sharing:
-        """Return the sharing table of *link*."""
-        return WHOLE if self._tables is None else self._tables[link]
-
     def alone(self) -> list[int]:
         """Return what each link carries of one flow while none goes the other way, in units of rates."""
         if self._tables is None:

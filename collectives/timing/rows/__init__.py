@@ -7,5 +7,5 @@ makespan        engine makespan: times of all ranks, without events
 coflow_times    the messages of a row as they move the times of their ranks
 step_completion when ranks complete their steps, by the rule of a transport
 row_execution   engine events: event by event, with the steps of all ranks as rows
-row_messages    a row under way
+row_messages    rows that move: made one by one, and under way
 """

@@ -20,16 +20,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
-from collectives.timing.rows.pattern import Pattern, reduced_nbytes
-from collectives.timing.rows.repeated_rows import SiblingPattern, SizedRow, kept_rows, sized_rows
-from collectives.timing.rows.sizes import MostlyEqual, without_empty
+from collectives.timing.rows.pattern import Pattern
+from collectives.timing.rows.repeated_rows import kept_rows
+from collectives.timing.rows.row_messages import moving_rows
+from collectives.timing.rows.sizes import of_each
 from sim.network.bundles import Bundle, Bundles
 from sim.network.coflow import Coflow
 from sim.scenario.step_overheads import StepOverheads
@@ -101,14 +101,9 @@ class OutOfStep:
         chunking: Chunking,
         overheads: StepOverheads | None,
     ) -> None:
-        self._topology = topology
-        self._hosts = hosts
-        self._chunking = chunking
-        self._overheads = overheads
         self._bundles: Bundles[tuple[_Row, int]] = Bundles(topology)
         self._hinders = _hindering(topology, hosts, algorithm)
-        self._rows = sized_rows(algorithm, len(hosts), chunking, each=True)
-        self._ways: tuple[Pattern | SiblingPattern | None, _Way | None] = None, None
+        self._rows = moving_rows(algorithm, hosts, chunking, overheads, lambda: topology, self._way)
         self._to_do: list[deque[_Row]] = [deque() for _ in range(len(hosts))]
         self._row: list[_Row | None] = [None] * len(hosts)  # at which each rank is
         self._left = [0] * len(hosts)  # messages of it that each rank still awaits
@@ -122,7 +117,7 @@ class OutOfStep:
         *watch* is called again and again with the time reached.
         """
         self._through_ps = start_ps.tolist()
-        self._going_on = list(range(len(self._hosts)))
+        self._going_on = list(range(len(self._to_do)))
         self._go_on()
         while (ended := self._bundles.next_ends()) is not None:
             now, messages = ended
@@ -186,41 +181,21 @@ class OutOfStep:
 
     def _pull(self) -> bool:
         """Make the next row; return whether there was one."""
-        sized = next(self._rows, None)
-        if sized is None:
+        pulled = next(self._rows, None)
+        if pulled is None:
             return False
-        way, nbytes = self._messages(sized)
-        taken = self._taken_ps(way, nbytes)
-        pause = reducing = None
-        if self._overheads is not None:
-            num_ranks = len(self._hosts)
-            pause = _listed(self._overheads.next_row(way.per_rank))
-            reduced = partial(reduced_nbytes, sized.step, num_ranks, self._chunking)
-            reducing = _listed(self._overheads.reduction_row(reduced))
-        row = _Row(way, nbytes, taken, pause, reducing, [-1] * len(nbytes))
+        way, sizes, pause, reducing = pulled
+        nbytes = of_each(sizes, len(way.ends)).tolist()
+        reduces = _listed(reducing)
+        row = _Row(way, nbytes, self._taken_ps(way, nbytes), _listed(pause), reduces, [-1] * len(nbytes))
         for rank in way.of_rank:
             self._to_do[rank].append(row)
-        for rank, reduces_ps in enumerate(reducing or ()):
+        for rank, reduces_ps in enumerate(reduces or ()):
             if reduces_ps and rank not in way.of_rank:
                 self._to_do[rank].append(row)
         return True
 
-    def _messages(self, sized: SizedRow) -> tuple[_Way, list[int]]:
-        """Return the messages of a row that are not empty, and their sizes."""
-        pattern, num_messages = sized.pattern, len(sized.pattern.source)
-        some, sizes = without_empty(sized.nbytes, num_messages)
-        each = sizes.over(num_messages) if isinstance(sizes, MostlyEqual) else sizes
-        if some is not None:
-            return self._way(pattern, some), each.tolist()
-        known, way = self._ways
-        if way is None or known is not pattern:
-            way = self._way(pattern, np.arange(num_messages))
-            self._ways = pattern, way
-        return way, each.tolist()
-
-    def _way(self, pattern: Pattern | SiblingPattern, some: Int64Array) -> _Way:
-        source, destination = pattern.source[some], pattern.destination[some]
-        coflow = _coflow(self._topology, self._hosts, pattern).select(some)
+    def _way(self, coflow: Coflow, source: Int64Array, destination: Int64Array) -> _Way:
         hindered: list[bool] = np.asarray(self._hinders[coflow.links].any(axis=1)).tolist()
         no_link, over = coflow.no_link, self._bundles.over
         bundles = [
@@ -232,7 +207,7 @@ class OutOfStep:
         for number, both in enumerate(ends):
             for rank in both:
                 of_rank.setdefault(rank, []).append(number)
-        per_rank = np.bincount(np.concatenate([source, destination]), minlength=len(self._hosts))
+        per_rank = np.bincount(np.concatenate([source, destination]), minlength=len(self._to_do))
         return _Way(ends, coflow.latency_ps.tolist(), coflow.narrowest.tolist(), bundles, of_rank, per_rank)
 
     def _taken_ps(self, way: _Way, nbytes: list[int]) -> list[int]:
@@ -250,11 +225,6 @@ def _listed(times: Int64Array | None) -> list[int] | None:
     return None if times is None else times.tolist()
 
 
-def _coflow(topology: Topology, hosts: Int64Array, pattern: Pattern | SiblingPattern) -> Coflow:
-    source, destination = hosts[pattern.source], hosts[pattern.destination]
-    return Coflow.between(topology, source, destination, pattern.channel)
-
-
 def _patterns(algorithm: Algorithm, num_ranks: int) -> Iterator[Pattern]:
     """Yield the patterns of the rows, each once as long as it lasts."""
     last = None
@@ -269,11 +239,11 @@ def _hindering(topology: Topology, hosts: Int64Array, algorithm: Algorithm) -> n
     hinders: npt.NDArray[np.bool_] = np.zeros(topology.num_links + 1, dtype=np.bool_)
     owners = np.full((2, topology.num_links + 1), _ANY_RANK, dtype=np.int64)  # ranks of all messages so far
     for pattern in _patterns(algorithm, len(hosts)):
-        links = _coflow(topology, hosts, pattern).links
+        ends = np.stack([pattern.source, pattern.destination])
+        links = Coflow.between(topology, hosts[ends[0]], hosts[ends[1]], pattern.channel).links
         hinders |= np.bincount(links.ravel(), minlength=len(hinders)) > 1
         for column in links.T:
             of_these = owners[:, column]
-            ends = np.stack([pattern.source, pattern.destination])
             remain = (of_these[:, None] == ends).any(axis=1)
             owners[:, column] = np.where(of_these == _ANY_RANK, ends, np.where(remain, of_these, _NO_RANK))
     hinders |= (owners == _NO_RANK).all(axis=0)

@@ -24,12 +24,10 @@ from collectives.execution.transport_model import TransportModel
 from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.program.render import spell_message
-from collectives.timing.rows.pattern import Pattern, reduced_nbytes
-from collectives.timing.rows.repeated_rows import SiblingPattern, sized_rows
-from collectives.timing.rows.row_messages import MANY, ActiveRow, RowMessages
-from collectives.timing.rows.sizes import MostlyEqual, without_empty
+from collectives.timing.rows.row_messages import MANY, ActiveRow, RowMessages, moving_rows
+from collectives.timing.rows.sizes import MostlyEqual, of_each
 from sim.network import Network
-from sim.network.coflow import Attempts, Coflow, CoflowLaunch
+from sim.network.coflow import Attempts, CoflowLaunch
 from sim.scenario.rank_overhead import RankOverhead
 from sim.scenario.step_overheads import StepOverheads
 from sim.units import Int64Array
@@ -74,14 +72,11 @@ class RowExecution:
         self._lasting = lasting
         self._parts: list[int] = []
         self._network = network
-        self._hosts = hosts
         self._algorithm = algorithm
-        self._chunking = chunking
-        self._overheads = overheads
         self._finished = finished
-        self._sized = sized_rows(algorithm, len(hosts), chunking, each=True)
-        self._pattern: Pattern | SiblingPattern | None = None
-        self._whole: RowMessages
+        self._moving = moving_rows(
+            algorithm, hosts, chunking, overheads, lambda: network.topology, partial(RowMessages, len(hosts))
+        )
         self._rows: dict[int, ActiveRow] = {}
         self._num_pulled = 0
         self._rows_of = _RowsByRank()
@@ -184,31 +179,13 @@ class RowExecution:
 
     def _pull(self) -> bool:
         """Make the next row; return whether there was one."""
-        pulled = next(self._sized, None)
+        pulled = next(self._moving, None)
         if pulled is None:
             return False
-        step, pattern, sized, _ = pulled
-        if pattern is not self._pattern:
-            self._pattern = pattern
-            self._whole = self._messages(pattern)
-
-        messages, num_messages = self._whole, len(pattern.source)
-        some, sizes = without_empty(sized, num_messages)
-        if some is not None:
-            ends = pattern.source[some], pattern.destination[some]
-            coflow = self._whole.coflow.select(some)
-            messages = RowMessages(coflow, *ends, len(self._hosts))
-        nbytes: int | Int64Array
-        if isinstance(sizes, MostlyEqual):
-            nbytes = sizes.over(num_messages) if sizes.others else sizes.common
-        else:
-            nbytes = sizes
-
-        pause = reducing = None
-        if self._overheads is not None:
-            pause = self._overheads.next_row(messages.per_rank)
-            reduced = partial(reduced_nbytes, step, len(self._hosts), self._chunking)
-            reducing = self._overheads.reduction_row(reduced)
+        messages, sizes, pause, reducing = pulled
+        nbytes: int | Int64Array = of_each(sizes, len(messages.source))
+        if isinstance(sizes, MostlyEqual) and not sizes.others:
+            nbytes = sizes.common
 
         row = ActiveRow(self._num_pulled, messages, nbytes, pause, reducing)
         if len(row.ranks):
@@ -216,12 +193,6 @@ class RowExecution:
             self._rows_of.add(row)
         self._num_pulled += 1
         return True
-
-    def _messages(self, pattern: Pattern | SiblingPattern) -> RowMessages:
-        topology, hosts = self._network.topology, self._hosts
-        source, destination = pattern.source, pattern.destination
-        coflow = Coflow.between(topology, hosts[source], hosts[destination], pattern.channel)
-        return RowMessages(coflow, source, destination, len(hosts))
 
 
 def rows_follow(transport_model: TransportModel, rank_overhead: RankOverhead | None) -> bool:

@@ -1,17 +1,71 @@
-"""Messages of a row under way: who has come to the row, and who still waits for what."""
+"""Messages of rows that move: made row by row, and under way, who has come and who still waits for what."""
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from collectives.program import Algorithm
+from collectives.program.chunking import Chunking
+from collectives.timing.rows.pattern import reduced_nbytes
+from collectives.timing.rows.repeated_rows import sized_rows
+from collectives.timing.rows.sizes import Sizes, without_empty
 from sim.network.coflow import Coflow
+from sim.scenario.step_overheads import StepOverheads
+from sim.topology import Topology
 from sim.units import Int64Array
 
 MANY = 64
 """Ranks from which on those that take part in a row are not listed one by one."""
+
+
+class Messages(Protocol):
+    """Messages between the same ranks, row after row: *per_rank* is how many each rank sends and receives."""
+
+    per_rank: Int64Array
+
+
+M = TypeVar("M", bound=Messages)
+
+
+def moving_rows(
+    algorithm: Algorithm,
+    hosts: Int64Array,
+    chunking: Chunking,
+    overheads: StepOverheads | None,
+    topology: Callable[[], Topology],
+    messages_of: Callable[[Coflow, Int64Array, Int64Array], M],
+) -> Iterator[tuple[M, Sizes, Int64Array | None, Int64Array | None]]:
+    """Yield of each row the messages that are not empty, their sizes, and what ranks add to their time.
+
+    That is the pause of each rank before it, and how long each reduces at its end, None where nobody does.
+
+    Args:
+        algorithm: the program of every rank; its rows match.
+        hosts: the place of each rank.
+        chunking: how the program divides the buffer.
+        overheads: what ranks add to the time of the network, if anything.
+        topology: returns the network, as routes are when a pattern begins.
+        messages_of: makes messages of a coflow, their sources and their destinations.
+    """
+    num_ranks, pattern = len(hosts), None
+    for sized in sized_rows(algorithm, num_ranks, chunking, each=True):
+        source, destination = sized.pattern.source, sized.pattern.destination
+        if sized.pattern is not pattern:
+            pattern = sized.pattern
+            coflow = Coflow.between(topology(), hosts[source], hosts[destination], pattern.channel)
+            whole = messages_of(coflow, source, destination)
+        messages, (some, nbytes) = whole, without_empty(sized.nbytes, len(source))
+        if some is not None:
+            messages = messages_of(coflow.select(some), source[some], destination[some])
+        pause = reducing = None
+        if overheads is not None:
+            pause = overheads.next_row(messages.per_rank)
+            reducing = overheads.reduction_row(partial(reduced_nbytes, sized.step, num_ranks, chunking))
+        yield messages, nbytes, pause, reducing
 
 
 class RowMessages:
@@ -26,13 +80,7 @@ class RowMessages:
         everybody: whether all ranks take part.
     """
 
-    def __init__(
-        self,
-        coflow: Coflow,
-        source: Int64Array,
-        destination: Int64Array,
-        num_ranks: int,
-    ) -> None:
+    def __init__(self, num_ranks: int, coflow: Coflow, source: Int64Array, destination: Int64Array) -> None:
         self.coflow = coflow
         self.source, self.destination = source, destination
         self.per_rank: Int64Array = np.bincount(np.concatenate([source, destination]), minlength=num_ranks)
