@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import networkx as nx
+
 from collectives.errors import NotSupportedError
 from collectives.formats.msccl_file import MscclFile, parse_msccl, read_msccl_file
 from collectives.formats.msccl_trace import Event, MscclTrace
@@ -119,11 +121,10 @@ def _levels(file: MscclFile, events: list[Event]) -> list[int]:
     """
     levels = [0] * len(events)
     for group in _groups(events):
-        members = set(group)
         earliest = 0
-        for number in group:
+        for number in sorted(group):
             for other, distance in events[number].after:
-                if other.number not in members:
+                if other.number not in group:
                     earliest = max(earliest, levels[other.number] + distance)
                 elif distance:
                     raise NotSupportedError(
@@ -135,41 +136,13 @@ def _levels(file: MscclFile, events: list[Event]) -> list[int]:
     return levels
 
 
-def _groups(events: list[Event]) -> Iterator[list[int]]:
+def _groups(events: list[Event]) -> Iterator[set[int]]:
     """Yield events that come after each other in a circle together, and what they come after first.
 
-    Source: Tarjan, "Depth-first search and linear graph algorithms", SIAM J. Comput. 1(2), 1972.
+    That is the order of Nuutila and Soisalon-Soininen, "On finding the strongly connected components in a
+    directed graph", Information Processing Letters 49(1), 1994.
     """
-    index = [-1] * len(events)
-    low = [0] * len(events)
-    is_open = [False] * len(events)
-    stack: list[int] = []
-    count = 0
-
-    for root in range(len(events)):
-        if index[root] >= 0:
-            continue
-        path = [(root, iter(events[root].after))]
-        while path:
-            number, others = path[-1]
-            if index[number] < 0:
-                index[number] = low[number] = count
-                count += 1
-                stack.append(number)
-                is_open[number] = True
-            for other, _ in others:
-                if index[other.number] < 0:
-                    path.append((other.number, iter(other.after)))
-                    break
-                if is_open[other.number]:
-                    low[number] = min(low[number], index[other.number])
-            else:
-                path.pop()
-                if path:
-                    low[path[-1][0]] = min(low[path[-1][0]], low[number])
-                if low[number] == index[number]:
-                    group: list[int] = []
-                    while not group or group[-1] != number:
-                        group.append(stack.pop())
-                        is_open[group[-1]] = False
-                    yield group
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(range(len(events)))
+    graph.add_edges_from((event.number, other.number) for event in events for other, _ in event.after)
+    yield from nx.strongly_connected_components(graph)

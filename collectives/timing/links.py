@@ -19,12 +19,12 @@ from typing import Any, overload
 import numpy as np
 
 from collectives.errors import NotExactError
-from collectives.program import Send
+from collectives.program import Algorithm, Send
 from collectives.program.chunking import Chunking
 from collectives.timing.job import PlannedJob
 from collectives.timing.rows.pattern import Pattern
 from collectives.timing.rows.repeated_rows import SiblingPattern, SizedRow, sized_rows
-from collectives.timing.rows.sizes import MostlyEqual, of_each
+from collectives.timing.rows.sizes import of_each
 from sim.topology import Topology
 from sim.units import SECOND, Int64Array, to_seconds
 
@@ -125,34 +125,8 @@ class Links(Sequence[LinkUse]):
         return [asdict(use) for use in self]
 
 
-@dataclass(frozen=True)
 class Traffic:
-    """The messages of a collective, all told.
-
-    Attributes:
-        link_bytes: over each link, shape (num_links,).
-        num_messages: that are not empty.
-    """
-
-    link_bytes: Int64Array
-    num_messages: int
-
-    @classmethod
-    def of(cls, planned: PlannedJob) -> Traffic:
-        """Return what *planned* sends, over the routes of its topology, with the links of slow ranks."""
-        algorithm, num_ranks = planned.algorithm, len(planned.hosts)
-        chunking = planned.chunking
-        counter = MessageCounter(planned.scenario.topology, np.array(planned.hosts, dtype=np.int64))
-        try:
-            for row in sized_rows(algorithm, num_ranks, chunking):
-                counter.add(row)
-        except NotExactError:
-            counter = _rank_by_rank(planned, chunking)
-        return cls(counter.link_bytes, counter.num_messages)
-
-
-class MessageCounter:
-    """Adds up messages, and their bytes on the links that they cross.
+    """Messages, and their bytes on the links that they cross, added up.
 
     Args:
         topology: says which links.
@@ -170,6 +144,19 @@ class MessageCounter:
         self._pattern: Pattern | SiblingPattern | None = None
         self._total = np.zeros(0, dtype=np.int64)  # of each message of rows of that pattern
 
+    @classmethod
+    def of(cls, planned: PlannedJob) -> Traffic:
+        """Return what *planned* sends, over the routes of its topology, with the links of slow ranks."""
+        hosts = np.array(planned.hosts, dtype=np.int64)
+        try:
+            traffic = cls(planned.scenario.topology, hosts)
+            for row in sized_rows(planned.algorithm, len(hosts), planned.chunking):
+                traffic.add(row)
+        except NotExactError:
+            traffic = cls(planned.scenario.topology, hosts)
+            traffic.add_rank_by_rank(planned.algorithm, planned.chunking)
+        return traffic
+
     def add(self, row: SizedRow) -> None:
         """Count *row*; links of a pattern that repeats are looked up when another one comes."""
         _, pattern, sizes, count = row
@@ -177,17 +164,24 @@ class MessageCounter:
         if pattern is not self._pattern:
             self._count()
             self._pattern, self._total = pattern, np.zeros(num_messages, dtype=np.int64)
-        if isinstance(sizes, MostlyEqual):
-            others = sizes.others.values()
-            usual = (num_messages - len(others)) * (sizes.common > 0)
-            self.num_messages += count * (usual + sum(size > 0 for size in others))
-            self._total += count * sizes.common
-            for message, size in sizes.others.items():
-                self._total[message] += count * (size - sizes.common)
-        else:
-            each = of_each(sizes, num_messages)
-            self.num_messages += count * int(np.count_nonzero(each))
-            self._total += count * each
+        each = of_each(sizes, num_messages)
+        self.num_messages += count * int(np.count_nonzero(each))
+        self._total += count * each
+
+    def add_rank_by_rank(self, algorithm: Algorithm, chunking: Chunking) -> None:
+        """Count what each rank sends by *algorithm*."""
+        num_ranks = len(self._hosts)
+        for rank in range(num_ranks):
+            to: defaultdict[tuple[int, int], int] = defaultdict(int)
+            for step in algorithm.steps(rank, num_ranks):
+                for operation in step:
+                    if isinstance(operation, Send):
+                        nbytes = chunking.nbytes(operation.chunk, operation.num_chunks)
+                        to[operation.peer, operation.channel] += nbytes
+                        self.num_messages += nbytes > 0
+            peers, channels = np.array([*to], dtype=np.int64).reshape(-1, 2).T
+            sizes = np.array([*to.values()], dtype=np.int64)
+            self.add_messages(np.full_like(peers, rank), peers, channels, sizes)
 
     def add_messages(
         self, source: Int64Array, destination: Int64Array, channel: Int64Array, nbytes: Int64Array
@@ -210,20 +204,3 @@ class MessageCounter:
             pattern = self._pattern
             self.add_messages(pattern.source, pattern.destination, pattern.channel, self._total)
             self._pattern = None
-
-
-def _rank_by_rank(planned: PlannedJob, chunking: Chunking) -> MessageCounter:
-    counter = MessageCounter(planned.scenario.topology, np.array(planned.hosts, dtype=np.int64))
-    num_ranks = len(planned.hosts)
-    for rank in range(num_ranks):
-        to: defaultdict[tuple[int, int], int] = defaultdict(int)
-        for step in planned.algorithm.steps(rank, num_ranks):
-            for operation in step:
-                if isinstance(operation, Send):
-                    nbytes = chunking.nbytes(operation.chunk, operation.num_chunks)
-                    to[operation.peer, operation.channel] += nbytes
-                    counter.num_messages += nbytes > 0
-        peers, channels = np.array([*to], dtype=np.int64).reshape(-1, 2).T
-        sizes = np.array([*to.values()], dtype=np.int64)
-        counter.add_messages(np.full_like(peers, rank), peers, channels, sizes)
-    return counter

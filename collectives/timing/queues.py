@@ -206,7 +206,7 @@ class EventQueue:
 
         execution: Execution
         if self._rank_by_rank or not matches_by_rows(algorithm, num_ranks, chunking):
-            execution = RankByRank(
+            execution = RankByRank.of(
                 self._meeting_point, algorithm, chunking, overheads, number, finished, self._attention
             )
         else:

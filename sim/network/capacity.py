@@ -84,29 +84,17 @@ class LinkCapacities:
 
     Attributes:
         bandwidth: bytes/s of each link; no link is unlimited.
-        tables: the sharing tables that there are.
-        table: which of them each link has, if there is one other than `WHOLE`.
-        opposite: the link back over the same cable, or no link, if there is such a table.
+        sharing: the sharing tables of links, if there are some; flows get all of no link.
     """
 
     bandwidth: Int64Array
-    tables: tuple[Sharing, ...] = (WHOLE,)
-    table: Int64Array | None = None
-    opposite: Int64Array | None = None
+    sharing: LinkSharing | None
 
     @classmethod
     def of(cls, topology: Topology) -> LinkCapacities:
         """Return what the links of *topology* carry."""
         bandwidth = np.append(topology.link_bandwidth, np.iinfo(np.int64).max)
-        sharing = topology.sharing
-        if sharing is None:
-            return cls(bandwidth)
-        tables = (*sharing.tables, WHOLE)
-        table = np.append(sharing.table, len(sharing.tables))
-        if (sharing.opposite < 0).all():
-            return cls(bandwidth, tables, table)
-        opposite = np.where(sharing.opposite < 0, topology.num_links, sharing.opposite)
-        return cls(bandwidth, tables, table, np.append(opposite, topology.num_links))
+        return cls(bandwidth, topology.sharing and topology.sharing.with_whole(1))
 
     @property
     def num_links(self) -> int:
@@ -116,14 +104,22 @@ class LinkCapacities:
     @cached_property
     def alone(self) -> Int64Array:
         """What one message gets of each link while none goes the other way, in bytes/s."""
-        if self.table is None:
+        if self.sharing is None:
             return self.bandwidth
-        alone = LinkSharing(self.tables, self.table, np.full_like(self.table, -1))
-        return alone.bandwidths(self.bandwidth, np.ones_like(self.table))
+        table = self.sharing.table
+        alone = LinkSharing(self.sharing.tables, table, np.full_like(table, -1))
+        return alone.bandwidths(self.bandwidth, np.ones_like(table))
+
+    @cached_property
+    def opposite(self) -> Int64Array | None:
+        """The link back over the same cable, or no link; None where directions do not mind each other."""
+        if self.sharing is None or (self.sharing.opposite < 0).all():
+            return None
+        return np.where(self.sharing.opposite < 0, self.num_links, self.sharing.opposite)
 
     @cached_property
     def cables(self) -> Int64Array | None:
-        """One number for the two links of each cable; None where directions do not mind each other."""
+        """One number for the two links of each cable; None as for `opposite`."""
         return None if self.opposite is None else np.minimum(np.arange(len(self.opposite)), self.opposite)
 
     def are_shared(self, links: Int64Array) -> bool:
@@ -137,6 +133,6 @@ class LinkCapacities:
 
     def tables_of(self, links: Int64Array) -> list[Sharing]:
         """Return the sharing tables of *links*."""
-        if self.table is None:
+        if self.sharing is None:
             return [WHOLE] * len(links)
-        return [self.tables[number] for number in self.table[links].tolist()]
+        return [self.sharing.of_link(link) for link in links.tolist()]

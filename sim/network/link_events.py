@@ -5,31 +5,13 @@ Capacities are constant from one event to the next, so rates, and what is left o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from sim.errors import TopologyError
 from sim.network.flow import Flow, Path, amount
 from sim.network.network import Network
 from sim.topology.routing import Routing
-
-
-@dataclass(frozen=True)
-class BandwidthChange:
-    """From *at_ps* on, *link* carries *bandwidth* bytes/s."""
-
-    at_ps: int
-    link: int
-    bandwidth: int
-
-
-@dataclass(frozen=True)
-class Failure:
-    """From *at_ps* on, *link* carries nothing; with *reroute*, messages find another way."""
-
-    at_ps: int
-    link: int
-    reroute: bool
 
 
 @dataclass(frozen=True)
@@ -54,7 +36,7 @@ class OtherTraffic:
 
 
 class LinkEvents:
-    """What happens to the links of a network.
+    """What happens to the links of a network; of one instant, in the order in which it is told.
 
     Args:
         network: nothing has been sent on it yet.
@@ -67,23 +49,21 @@ class LinkEvents:
         self._avoided: frozenset[int] = frozenset()
         self._streams: list[_BackgroundFlow] = []
 
-    def schedule(
-        self,
-        changes: Iterable[BandwidthChange] = (),
-        failures: Iterable[Failure] = (),
-        traffic: Iterable[OtherTraffic] = (),
-    ) -> None:
-        """Let all of these happen, those of one instant in this order."""
-        for change in changes:
-            self._at(change.at_ps, self._network.set_bandwidth, change.link, change.bandwidth)
-        for failure in failures:
-            self._at(failure.at_ps, self._fail, failure.link, failure.reroute)
-        for other in traffic:
-            stream = _BackgroundFlow(self._network, other, -1 - len(self._streams))
-            self._streams.append(stream)
-            self._at(other.start_ps, stream.begin)
-            if other.stop_ps is not None:
-                self._at(other.stop_ps, stream.stop)
+    def change(self, at_ps: int, link: int, bandwidth: int) -> None:
+        """Let *link* carry *bandwidth* bytes/s from *at_ps* on."""
+        self._at(at_ps, self._network.set_bandwidth, link, bandwidth)
+
+    def fail(self, at_ps: int, link: int, reroute: bool) -> None:
+        """Let *link* carry nothing from *at_ps* on; with *reroute*, messages find another way."""
+        self._at(at_ps, self._fail, link, reroute)
+
+    def add(self, other: OtherTraffic) -> None:
+        """Let there be *other* traffic."""
+        stream = _BackgroundFlow(self._network, other, -1 - len(self._streams))
+        self._streams.append(stream)
+        self._at(other.start_ps, stream.begin)
+        if other.stop_ps is not None:
+            self._at(other.stop_ps, stream.stop)
 
     def _at(self, time_ps: int, action: Callable[..., None], *arguments: int) -> None:
         event = self._network.env.timeout(time_ps - int(self._network.env.now))

@@ -22,7 +22,7 @@ import simpy
 from sim.errors import ConditionError, TopologyError, UnitError
 from sim.network import Network
 from sim.network.coflow import CoflowAccelerator
-from sim.network.link_events import BandwidthChange, Failure, LinkEvents, OtherTraffic
+from sim.network.link_events import LinkEvents, OtherTraffic
 from sim.network.recorder import Recorder
 from sim.scenario.conditions import Background, Condition, Jitter, LinkChange, LinkFailure, Straggler
 from sim.scenario.rank_overhead import RankOverhead
@@ -215,28 +215,26 @@ class Scenario:
         network = Network(env, self.topology, recorder)
         if accelerated:
             network.accelerator = CoflowAccelerator(network)
-        LinkEvents(network, self._without).schedule(self._changes(), self._failures(), self._traffic())
-        return network
-
-    def _failures(self) -> Iterator[Failure]:
-        for one in self._all(LinkFailure):
-            yield Failure(one.at_ps, self._link(one), one.reroute)
-
-    def _traffic(self) -> Iterator[OtherTraffic]:
+        events = LinkEvents(network, self._without)
+        for change in self._changes():
+            events.change(*change)
+        for failure in self._all(LinkFailure):
+            events.fail(failure.at_ps, self._link(failure), failure.reroute)
         for one in self._all(Background):
             ends = int(one.source), int(one.destination)
-            yield OtherTraffic(*ends, one.rate, one.nbytes, one.start_ps, one.stop_ps)
+            events.add(OtherTraffic(*ends, one.rate, one.nbytes, one.start_ps, one.stop_ps))
+        return network
 
-    def _changes(self) -> Iterator[BandwidthChange]:
-        """Yield the changes of links, and with each those of the private links that go with it."""
+    def _changes(self) -> Iterator[tuple[int, int, int]]:
+        """Yield when which link changes to how many bytes/s; with each, the private links that go with it."""
         routing = self._slowed.routing
         ways = routing.ways if isinstance(routing, PrivateLinksRouting) else ()
         for change in self._all(LinkChange):
             link, bandwidth = self._link(change), self._bandwidth(change)
-            yield BandwidthChange(change.at_ps, link, bandwidth)
+            yield change.at_ps, link, bandwidth
             for number, (rank, other, _) in enumerate(ways, self.base.num_links):
                 if other == link:
-                    yield BandwidthChange(change.at_ps, number, _part(bandwidth, 1 / self.factors[rank]))
+                    yield change.at_ps, number, _part(bandwidth, 1 / self.factors[rank])
 
     def _bandwidth(self, condition: LinkChange) -> int:
         return _part(int(self.base.link_bandwidth[self._link(condition)]), condition.exact_factor)
@@ -255,8 +253,8 @@ class Scenario:
     def mean_bandwidth(self, start_ps: int, end_ps: int) -> npt.NDArray[np.float64] | None:
         """Return the mean bandwidth of each link of `topology` in that time; None if none ever changes."""
         changes: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        for change in self._changes():
-            changes[change.link].append((change.at_ps, change.bandwidth))
+        for at_ps, link, bandwidth in self._changes():
+            changes[link].append((at_ps, bandwidth))
         if not changes or start_ps == end_ps:
             return None
         mean = self.topology.link_bandwidth.astype(np.float64)

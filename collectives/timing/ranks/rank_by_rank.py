@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import simpy
 
 from collectives.execution.execute import execute
 from collectives.execution.transport import Execution
@@ -25,17 +26,21 @@ class RankByRank:
     """One collective on the ranks of a group; a `collectives.timing.queues.Execution`.
 
     Args:
-        meeting_point: where the ranks meet.
-        algorithm: the program of every rank.
-        chunking: how it divides the buffer.
-        overheads: what ranks add to the time of the network, if anything.
-        fingerprint: keeps the messages of this collective apart from those of others.
+        env: whose time it is.
+        run: what a rank does.
         finished: called with ranks that are done, once for each.
-        attention: when a rank notices that a step is complete; None: at once.
     """
 
     def __init__(
-        self,
+        self, env: simpy.Environment, run: Callable[[int], Execution], finished: Callable[[Int64Array], None]
+    ) -> None:
+        self._env = env
+        self._run_rank = run
+        self._finished = finished
+
+    @classmethod
+    def of(
+        cls,
         meeting_point: MeetingPoint,
         algorithm: Algorithm,
         chunking: Chunking,
@@ -43,31 +48,29 @@ class RankByRank:
         fingerprint: int,
         finished: Callable[[Int64Array], None],
         attention: Attention | None = None,
-    ) -> None:
-        self._meeting_point = meeting_point
-        self._algorithm = algorithm
-        self._buffer = Buffer(chunking)
-        self._overheads = overheads
-        self._fingerprint = fingerprint
-        self._finished = finished
-        self._attention = attention
+    ) -> RankByRank:
+        """Return *algorithm* on the ranks of *meeting_point*; see `RowExecution`.
+
+        Its *fingerprint* keeps its messages apart from those of others; with *attention*, a rank notices only
+        then that a step is complete.
+        """
+        env, buffer = meeting_point.network.env, Buffer(chunking)
+
+        def run(rank: int) -> Execution:
+            port = SimulatedPort(meeting_point, rank)
+            port.begin(f"{algorithm.collective} by {algorithm}", overheads)
+            for handle in execute(algorithm, buffer, port, fingerprint):
+                yield handle
+                if attention is not None:
+                    yield env.timeout(attention.next_ps(int(env.now)) - int(env.now))
+
+        return cls(env, run, finished)
 
     def begin(self, ranks: Int64Array) -> None:
         """Let *ranks* start now."""
         for rank in ranks.tolist():
-            self._meeting_point.network.env.process(self._run(rank))
+            self._env.process(self._run(rank))
 
     def _run(self, rank: int) -> Execution:
-        port = SimulatedPort(self._meeting_point, rank)
-        port.begin(f"{self._algorithm.collective} by {self._algorithm}", self._overheads)
-        execution = execute(self._algorithm, self._buffer, port, self._fingerprint)
-        yield from execution if self._attention is None else self._when_noticed(execution, self._attention)
+        yield from self._run_rank(rank)
         self._finished(np.array([rank]))
-
-    def _when_noticed(self, execution: Execution, attention: Attention) -> Execution:
-        """Go on after each step when the rank has noticed that it is complete."""
-        env = self._meeting_point.network.env
-        for handle in execution:
-            yield handle
-            now_ps = int(env.now)
-            yield env.timeout(attention.next_ps(now_ps) - now_ps)

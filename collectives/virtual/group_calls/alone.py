@@ -19,7 +19,7 @@ import simpy
 
 from collectives.errors import NotExactError, ProgramError
 from collectives.execution.transport_model import TransportModel
-from collectives.timing.links import MessageCounter
+from collectives.timing.links import Traffic
 from collectives.timing.queues import Execution
 from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.timing.rows.makespan import Makespan
@@ -114,7 +114,7 @@ class CallsAlone:
         if facts.splits is not None or not rows_follow(self.transport_model, overhead):
             raise NotExactError("not row by row")
         topology = self.scenario.topology
-        makespan, counter = Makespan(topology, hosts, overhead), MessageCounter(topology, hosts)
+        makespan, counter = Makespan(topology, hosts, overhead), Traffic(topology, hosts)
         ends = makespan.run_chunked(facts.algorithm, facts.chunking, offsets_ps, num_groups, counter.add)
         return ends, counter.link_bytes
 

@@ -54,7 +54,8 @@ def execution_on(
     """
     fingerprint, num_ranks = facts.call.fingerprint(), len(meeting_point.hosts)
     if facts.splits is not None:
-        return _PartsByRank(meeting_point, facts, overheads, fingerprint, finished, splits)
+        run = _parts_by_rank(meeting_point, facts, overheads, fingerprint, splits)
+        return RankByRank(meeting_point.network.env, run, finished)
 
     algorithm, chunking = facts.algorithm, facts.chunking
     by_rows = (
@@ -65,55 +66,44 @@ def execution_on(
     if by_rows:
         hosts = np.array(meeting_point.hosts)
         return RowExecution(meeting_point.network, hosts, algorithm, chunking, overheads, finished)
-    return RankByRank(meeting_point, algorithm, chunking, overheads, fingerprint, finished)
+    return RankByRank.of(meeting_point, algorithm, chunking, overheads, fingerprint, finished)
 
 
-class _PartsByRank:
-    """An all-to-all of parts of any size, as `collectives.communicators.all_to_all_v`: sizes, then parts."""
+def _parts_by_rank(
+    meeting_point: MeetingPoint,
+    facts: CallFacts,
+    overheads: StepOverheads | None,
+    fingerprint: int,
+    splits_of: Callable[[int], SplitsOfRank | None],
+) -> Callable[[int], Execution]:
+    """Return what a rank does in an all-to-all of parts of any size: sizes, then parts.
 
-    def __init__(
-        self,
-        meeting_point: MeetingPoint,
-        facts: CallFacts,
-        overheads: StepOverheads | None,
-        fingerprint: int,
-        finished: Callable[[Int64Array], None],
-        splits: Callable[[int], SplitsOfRank | None],
-    ) -> None:
-        self._meeting_point = meeting_point
-        self._facts = facts
-        self._overheads = overheads
-        self._fingerprint = fingerprint
-        self._finished = finished
-        self._splits = splits
+    That is as in `collectives.communicators.all_to_all_v`.
+    """
+    num_ranks = len(meeting_point.hosts)
 
-    def begin(self, ranks: Int64Array) -> None:
-        """Let *ranks* start now."""
-        for rank in ranks.tolist():
-            self._meeting_point.network.env.process(self._run(rank))
+    def splits(rank: int) -> SplitsOfRank:
+        known = splits_of(rank)
+        assert known is not None, "sizes arrive from ranks that have begun"
+        return known
 
-    def _run(self, rank: int) -> Execution:
-        num_ranks = len(self._meeting_point.hosts)
-        port = SimulatedPort(self._meeting_point, rank)
-        port.begin(str(self._facts.call), self._overheads)
+    def run(rank: int) -> Execution:
+        port = SimulatedPort(meeting_point, rank)
+        port.begin(str(facts.call), overheads)
         told = Buffer(Chunking.of(direct_all_to_all, num_ranks, 2 * num_ranks, _SIZE_NBYTES))
-        yield from execute(direct_all_to_all, told, port, self._fingerprint)
+        yield from execute(direct_all_to_all, told, port, fingerprint)
 
-        received, sent = self._of(rank)
+        received, sent = splits(rank)
         agreed = [
             peer
             for peer in range(num_ranks)
-            if (received[peer], sent[peer]) == (self._of(peer)[1][rank], self._of(peer)[0][rank])
+            if (received[peer], sent[peer]) == (splits(peer)[1][rank], splits(peer)[0][rank])
         ]
         starts = tuple(accumulate((*sent, *received), initial=0))
-        parts = Buffer(Splits(starts, num_ranks, self._facts.chunking.itemsize))
-        yield from execute(among(agreed), parts, port, self._fingerprint)
-        self._finished(np.array([rank]))
+        parts = Buffer(Splits(starts, num_ranks, facts.chunking.itemsize))
+        yield from execute(among(agreed), parts, port, fingerprint)
 
-    def _of(self, rank: int) -> SplitsOfRank:
-        splits = self._splits(rank)
-        assert splits is not None, "sizes arrive from ranks that have begun"
-        return splits
+    return run
 
 
 class Instance:

@@ -108,8 +108,8 @@ class Classes:
         ways = local[links]
         back = None if capacities.opposite is None else local[capacities.opposite[names]]
         link_class = np.unique(capacities.bandwidth[names], return_inverse=True)[1]
-        if capacities.table is not None:
-            link_class = _refined(link_class, _mixed(capacities.table[names]))
+        if capacities.sharing is not None:
+            link_class = _refined(link_class, _mixed(capacities.sharing.table[names]))
         flow_class = labels
         found = (0, 0)
         while found != (found := (int(flow_class.max()) + 1, int(link_class.max()) + 1)):

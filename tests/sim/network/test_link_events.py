@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sim import Background, LinkFailedError, Network, Topology, TopologyError
 from sim.network.coflow import Coflow, CoflowAccelerator, CoflowLaunch
-from sim.network.link_events import BandwidthChange, Failure, LinkEvents, OtherTraffic
+from sim.network.link_events import LinkEvents, OtherTraffic
 from sim.network.recorder import Recorder
 from sim.units import SECOND, transfer_ps
 from tests.given import switch
@@ -23,14 +23,15 @@ Case = tuple[Topology, list[Message], list[Change], list[Background]]
 
 def network_of(topology: Topology, changes=(), backgrounds=(), recorder: Recorder | None = None) -> Network:
     network = network_on(topology, recorder)
-    LinkEvents(network, lambda links: topology.without_links(links).routing).schedule(
-        changes=[BandwidthChange(*change) for change in changes if change[2]],
-        failures=[Failure(at, link, True) for at, link, bandwidth in changes if not bandwidth],
-        traffic=[
-            OtherTraffic(one.source, one.destination, one.rate, one.nbytes, one.start_ps, one.stop_ps)
-            for one in backgrounds
-        ],
-    )
+    events = LinkEvents(network, lambda links: topology.without_links(links).routing)
+    for at, link, bandwidth in sorted(changes, key=lambda change: not change[2]):
+        if bandwidth:
+            events.change(at, link, bandwidth)
+        else:
+            events.fail(at, link, reroute=True)
+    for one in backgrounds:
+        traffic = OtherTraffic(one.source, one.destination, one.rate, one.nbytes, one.start_ps, one.stop_ps)
+        events.add(traffic)
     return network
 
 
@@ -131,9 +132,7 @@ def test_links_count_the_bytes_of_messages_wherever_these_have_gone(case):
 def test_messages_lost_with_a_link_are_named_and_so_is_the_link():
     ring = Topology.ring(num_ranks=4, bandwidth=10**9, latency="1us")
     network = network_on(ring)
-    LinkEvents(network, lambda links: ring.without_links(links).routing).schedule(
-        failures=[Failure(10**6, 0, False)]
-    )
+    LinkEvents(network, lambda links: ring.without_links(links).routing).fail(10**6, 0, reroute=False)
 
     network.transfer(0, 1, 10**6)
     network.transfer(3, 1, 10**6, lambda: ("all_reduce by hand", "step 7: rank 3 sends to rank 1"))
