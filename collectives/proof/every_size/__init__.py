@@ -5,7 +5,7 @@ reading      a program run on a symbolic rank, step and number of ranks
 rows         what was read: a step of all ranks
 loops        loops over symbols: ranges, and distances that double or halve
 step         what is proved of a step, and what is held after it
-loop_source  loops in the source, which may carry nothing on; function_source has what else is read there
+loop_source  loops in the source, which may carry nothing on
 comparison   what was read, held against the program's own steps
 trees        two binary trees over symbols
 tree_lemmas  that a rule for who is above whom makes a tree, and who works in both

@@ -11,7 +11,7 @@ from typing import Any
 
 import z3
 
-from collectives.proof.every_size.demands import Held
+from collectives.proof.every_size.demands import Contents, Held, of_owner, whole
 from collectives.proof.every_size.powers import CORE, NUM_RANKS, POWER, ROOT, START, level_of
 from collectives.proof.every_size.symbols import modulo
 
@@ -62,7 +62,7 @@ def _gathered(size: Any, p: Any) -> Held:
     def filled(rank: Any, chunk: Any) -> Any:
         return z3.And(stays(rank), _share_block(number_of(chunk), number_of(rank), size))
 
-    return Held(filled, lambda rank, chunk, q, j: z3.And(q == chunk, j == chunk))
+    return Held(filled, of_owner)
 
 
 def _halved(number_of_chunk: Callable[[Any], Any]) -> Invariant:
@@ -86,7 +86,7 @@ def _doubled(size: Any, p: Any) -> Held:
     def filled(rank: Any, chunk: Any) -> Any:
         return z3.And(stays(rank), _share_block(chunk, number_of(rank), size))
 
-    return Held(filled, lambda rank, chunk, q, j: j == chunk)
+    return Held(filled, whole)
 
 
 def leads(rank: Any, size: Any) -> Any:
@@ -94,43 +94,30 @@ def leads(rank: Any, size: Any) -> Any:
     return _block(rank, size) == rank
 
 
-def _handed_down(size: Any, p: Any) -> Held:
-    """The first rank of each block has what the root gave."""
-    return Held(lambda rank, chunk: leads(rank, size), lambda rank, chunk, q, j: z3.And(q == 0, j == chunk))
+def _of_first(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
+    return z3.And(q == 0, j == chunk)
+
+
+def _led(contents: Contents) -> Invariant:
+    """The first rank of each block has *contents*."""
+    return lambda size, p: Held(lambda rank, chunk: leads(rank, size), contents)
 
 
 def _handed_up(size: Any, p: Any) -> Held:
     """The first rank of each block has what its block gave."""
-    return Held(
-        lambda rank, chunk: leads(rank, size),
-        lambda rank, chunk, q, j: z3.And(j == chunk, _block(q, size) == rank),
-    )
+    return _led(lambda rank, chunk, q, j: z3.And(j == chunk, _block(q, size) == rank))(size, p)
 
 
-def _handed_back(size: Any, p: Any) -> Held:
-    """The first rank of each block has the whole."""
-    return Held(lambda rank, chunk: leads(rank, size), lambda rank, chunk, q, j: j == chunk)
-
-
-def _parts_down(size: Any, p: Any) -> Held:
-    """The first rank of each block has the parts for its block."""
-    return Held(
-        lambda rank, chunk: z3.And(leads(rank, size), _share_block(chunk, rank, size)),
-        lambda rank, chunk, q, j: z3.And(q == 0, j == chunk),
-    )
-
-
-def _parts_up(size: Any, p: Any) -> Held:
-    """The first rank of each block has the parts of its block."""
-    return Held(
-        lambda rank, chunk: z3.And(leads(rank, size), _share_block(chunk, rank, size)),
-        lambda rank, chunk, q, j: z3.And(q == chunk, j == chunk),
+def _parts_led(contents: Contents) -> Invariant:
+    """The first rank of each block has *contents* of the parts of its block."""
+    return lambda size, p: Held(
+        lambda rank, chunk: z3.And(leads(rank, size), _share_block(chunk, rank, size)), contents
     )
 
 
 def _nearest_first(size: Any, p: Any) -> Held:
     """The first ranks have what the root gave, as many as the next distance."""
-    return Held(lambda rank, chunk: rank < size, lambda rank, chunk, q, j: z3.And(q == 0, j == chunk))
+    return Held(lambda rank, chunk: rank < size, _of_first)
 
 
 def _by_level(invariant: Invariant) -> Invariant:
@@ -164,11 +151,11 @@ BLOCK_INVARIANTS: Mapping[tuple[str, str], tuple[Invariant, ...]] = {
     ("halving_doubling", "all_reduce"): (_halved(lambda chunk: chunk), _doubled),
     ("halving_doubling", "reduce_scatter"): (_halved(number_of),),
     ("halving_doubling", "all_gather"): (_gathered,),
-    ("tree", "broadcast"): (from_root(_handed_down),),
+    ("tree", "broadcast"): (from_root(_led(_of_first)),),
     ("tree", "reduce"): (from_root(_handed_up),),
-    ("tree", "all_reduce"): (_handed_up, _handed_back),
-    ("tree", "scatter"): (from_root(_parts_down, of_parts=True),),
-    ("tree", "gather"): (from_root(_parts_up, of_parts=True),),
+    ("tree", "all_reduce"): (_handed_up, _led(whole)),
+    ("tree", "scatter"): (from_root(_parts_led(_of_first), of_parts=True),),
+    ("tree", "gather"): (from_root(_parts_led(of_owner), of_parts=True),),
     ("gloo_tree", "broadcast"): (from_root(_nearest_first),),
 }
 """Of each loop of a program, in order."""

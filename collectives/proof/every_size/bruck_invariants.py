@@ -10,7 +10,7 @@ from typing import Any
 
 import z3
 
-from collectives.proof.every_size.demands import Held
+from collectives.proof.every_size.demands import Held, everywhere
 from collectives.proof.every_size.powers import DOUBLED, HALVED, NUM_RANKS, POWER, START, level_of
 from collectives.proof.every_size.symbols import modulo
 
@@ -36,7 +36,7 @@ def _stored(level: Any, next_level: Any) -> Held:
         there = modulo(q + START(distance, level), NUM_RANKS)
         return z3.And(rank == there, place == _place(distance, next_level))
 
-    return Held(lambda rank, place: z3.BoolVal(True), holds)
+    return Held(everywhere, holds)
 
 
 def travelled(size: Any, p: Any) -> Held:

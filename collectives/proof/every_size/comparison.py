@@ -77,7 +77,7 @@ class _Rows:
     """Rows of one loop, or one row, ready to be worked out for numbers."""
 
     def __init__(self, rows: list[Row]) -> None:
-        self.loop = _Turns(rows[0].loop)
+        self.loop = Turns(rows[0].loop)
         self.rows = [[_Operations(family) for family in row.families] for row in rows]
 
     def steps(self, values: Values) -> Iterator[list[Plain]]:
@@ -92,7 +92,7 @@ class _Operations:
 
     def __init__(self, family: Family) -> None:
         self.kind = family.kind.__name__
-        self.over = _Turns(family.variables[0] if family.variables else None)
+        self.over = Turns.of(family)
         self.first, self.chunk, self.length, self.when = map(as_function, family.parts)
 
     def each(self, values: Values) -> Iterator[Plain]:
@@ -102,13 +102,18 @@ class _Operations:
                 yield self.kind, self.first(inside), self.chunk(inside), self.length(inside)
 
 
-class _Turns:
+class Turns:
     """The turns of a loop; without one, one turn."""
 
     def __init__(self, loop: Loop | None) -> None:
         self.loop = loop
         self.name = str(loop.variable) if loop else ""
         self.bounds = [as_function(bound) for bound in loop.bounds] if loop else []
+
+    @classmethod
+    def of(cls, family: Family) -> Turns:
+        """Return those in which a row has an operation of *family*, which has one variable at most."""
+        return cls(family.variables[0] if family.variables else None)
 
     def each(self, values: Values) -> Iterator[Values]:
         """Yield *values* with each value of the variable."""

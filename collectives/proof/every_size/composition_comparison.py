@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -11,7 +11,7 @@ import z3
 
 from collectives.algorithms.shared.embedding import embed, side_by_side
 from collectives.program import Algorithm, Step
-from collectives.proof.every_size.comparison import OF_POWERS, as_function, plain
+from collectives.proof.every_size.comparison import OF_POWERS, Turns, Values, as_function, plain
 from collectives.proof.every_size.composition import part_of
 from collectives.proof.every_size.nodes import COUNT, LAST, SIZE, Nodes
 from collectives.proof.every_size.products import OF_NUMBERS
@@ -21,7 +21,6 @@ from collectives.proof.every_size.symbols import NotProvedError
 COMPARED = 4
 """Up to how many ranks per node and nodes are compared."""
 
-Values = Mapping[str, Any]
 Made = list[tuple[Any, Callable[..., int], tuple[Any, ...]]]
 
 
@@ -89,20 +88,13 @@ class _Read:
 
     def __init__(self, family: Family) -> None:
         self.part = part_of(family)
-        self.loops = [
-            (loop.variable.decl().name(), loop, [as_function(bound) for bound in loop.bounds])
-            for loop in family.variables
-        ]
+        self.over = Turns.of(family)
         terms = (self.part.index, self.part.size, family.first, family.chunk, family.length, family.when)
         self.index, self.size, self.first, self.chunk, self.length, self.when = map(as_function, terms)
 
     def each(self, values: Values, counted: Callable[[Values], int]) -> Iterator[Iterator[Step]]:
-        """Yield the steps of each."""
-        for name, loop, bounds in self.loops:
-            for number in loop.numbers(*(bound(values) for bound in bounds)):
-                yield self.steps({**values, name: number}, counted)
-        if not self.loops:
-            yield self.steps(values, counted)
+        """Return the steps of each."""
+        return (self.steps(inside, counted) for inside in self.over.each(values))
 
     def steps(self, values: Values, counted: Callable[[Values], int]) -> Iterator[Step]:
         """Return the steps of one."""

@@ -82,12 +82,7 @@ class _Composition:
             self.check_demands(row, held, where)
             self.check_stage(row, stage, held, where)
             held = stage.held
-        rank, chunk, q, j, facts = self.world.place()
-        wanted = AFTER[self.collective]
-        facts.append(wanted.filled(rank, chunk))
-        self.world.claim("the end: everything is filled", held.filled(rank, chunk), facts)
-        same = held.holds(rank, chunk, q, j) == wanted.holds(rank, chunk, q, j)
-        self.world.claim("the end: what is held is what is demanded", same, facts)
+        self.world.claim_known("the end: every rank holds what it must", held, AFTER[self.collective], [])
 
     def at(self, family: Family, rank: Any) -> Embedded:
         """Return the part on *rank*, any of the *family*."""

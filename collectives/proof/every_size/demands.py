@@ -35,11 +35,13 @@ def _own(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
     return z3.And(q == rank, j == chunk)
 
 
-def _of_owner(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
+def of_owner(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
+    """Return that it is what the rank whose chunk it is gave."""
     return z3.And(q == chunk, j == chunk)
 
 
-def _whole(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
+def whole(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
+    """Return that it is what any rank gave to this chunk."""
     return j == chunk
 
 
@@ -47,11 +49,13 @@ def _mirrored(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
     return z3.And(q == chunk, j == rank)
 
 
-def _of_root(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
+def of_root(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
+    """Return that it is what the root gave to this chunk."""
     return z3.And(q == ROOT, j == chunk)
 
 
-def _everywhere(rank: Any, chunk: Any) -> Any:
+def everywhere(rank: Any, chunk: Any) -> Any:
+    """Return that all places are filled."""
     return z3.BoolVal(True)
 
 
@@ -63,29 +67,30 @@ def _at_root(rank: Any, chunk: Any) -> Any:
     return rank == ROOT
 
 
-def _where(place: Places, contents: Contents) -> Held:
+def where(place: Places, contents: Contents) -> Held:
+    """Return that places are filled where *place* says so, and hold *contents* there alone."""
     return Held(place, lambda rank, chunk, q, j: z3.And(place(rank, chunk), contents(rank, chunk, q, j)))
 
 
 BEFORE: Mapping[str, Held] = {
-    "all_reduce": _where(_everywhere, _own),
-    "reduce_scatter": _where(_everywhere, _own),
-    "all_gather": _where(_at_owner, _own),
-    "broadcast": _where(_at_root, _own),
-    "reduce": _where(_everywhere, _own),
-    "gather": _where(_at_owner, _own),
-    "scatter": _where(_at_root, _own),
-    "all_to_all": _where(_everywhere, _own),
+    "all_reduce": where(everywhere, _own),
+    "reduce_scatter": where(everywhere, _own),
+    "all_gather": where(_at_owner, _own),
+    "broadcast": where(_at_root, _own),
+    "reduce": where(everywhere, _own),
+    "gather": where(_at_owner, _own),
+    "scatter": where(_at_root, _own),
+    "all_to_all": where(everywhere, _own),
 }
 AFTER: Mapping[str, Held] = {
-    "all_reduce": _where(_everywhere, _whole),
-    "reduce_scatter": _where(_at_owner, _whole),
-    "all_gather": _where(_everywhere, _of_owner),
-    "broadcast": _where(_everywhere, _of_root),
-    "reduce": _where(_at_root, _whole),
-    "gather": _where(_at_root, _of_owner),
-    "scatter": _where(_at_owner, _of_root),
-    "all_to_all": _where(_everywhere, _mirrored),
+    "all_reduce": where(everywhere, whole),
+    "reduce_scatter": where(_at_owner, whole),
+    "all_gather": where(everywhere, of_owner),
+    "broadcast": where(everywhere, of_root),
+    "reduce": where(_at_root, whole),
+    "gather": where(_at_root, of_owner),
+    "scatter": where(_at_owner, of_root),
+    "all_to_all": where(everywhere, _mirrored),
 }
 """What must be held; where it says that nothing is filled, anything may be."""
 

@@ -40,7 +40,7 @@ from collectives.proof.every_size.powers import CORE, NUM_RANKS
 from collectives.proof.every_size.reading import Reader
 from collectives.proof.every_size.rows import Row, turns_of
 from collectives.proof.every_size.sending import hints_for
-from collectives.proof.every_size.step import SymbolicStep, World, Written
+from collectives.proof.every_size.step import SymbolicStep, World
 from collectives.proof.every_size.symbols import BranchError, NotProvedError, term
 from collectives.proof.every_size.trees import known_around
 
@@ -165,7 +165,7 @@ class _Induction:
         if own := world.chunks_per_part:
             world.claim("its parts are equal", world.num_chunks == own * world.num_ranks, [])
             before, after = in_parts(before, own), in_parts(after, own)
-        held = self.at_first(before)
+        held = self.in_buffer(before)
         invariants = list(INVARIANTS.get((self.algorithm.name, collective), ()))
         for number, rows in enumerate(turns_of(self.reader.rows)):
             where, loop = f"row {number}", rows[0].loop
@@ -175,11 +175,11 @@ class _Induction:
                 held = self.through_loop(rows, loop, where, held, invariants.pop(0))
             else:
                 raise NotProvedError(f"no invariant is known of its loop at {where}")
-        self.check_end(held, after)
+        world.claim_known("the end: every rank holds what it must", held, self.in_buffer(after), [])
         self.check_cost()
 
-    def at_first(self, contract: Held) -> Held:
-        """Return what is held at first: what *contract* says of the buffer, and nothing in scratch."""
+    def in_buffer(self, contract: Held) -> Held:
+        """Return what *contract* says of the buffer, and nothing in scratch."""
         there = self.world.num_chunks
         return Held(
             lambda rank, chunk: z3.And(chunk < there, contract.filled(rank, chunk)),
@@ -198,41 +198,19 @@ class _Induction:
             return hint.invariant(loop.seen(state), self.world.num_ranks)
 
         self.world.claim(f"{where}: the loop does not end before it begins", loop.stop >= loop.start, [])
-        self.claim_known(f"{where}: the invariant holds at first", held, held_in(loop.first), [])
+        self.world.claim_known(f"{where}: the invariant holds at first", held, held_in(loop.first), [])
         turn, inside = loop.variable, [loop.holds(loop.variable)]
         now = held_in(loop.before(turn))
         for row, follows in zip(rows[:-1], hint.between, strict=True):
             written = partial(follows.written, loop.seen(turn))
             done = SymbolicStep(self.world, row, where, inside, written).after(now)
             now = follows.held(loop.seen(turn), self.world.num_ranks)
-            self.claim_known(f"{where}: what is known within a turn", done, now, inside, written)
+            self.world.claim_known(f"{where}: what is known within a turn", done, now, inside, written)
         done = SymbolicStep(self.world, rows[-1], where, inside).after(now)
-        self.claim_known(f"{where}: a turn keeps the invariant", done, held_in(loop.after(turn)), inside)
+        self.world.claim_known(
+            f"{where}: a turn keeps the invariant", done, held_in(loop.after(turn)), inside
+        )
         return held_in(loop.last)
-
-    def claim_known(
-        self, what: str, held: Held, known: Held, facts: list[Any], written: Written | None = None
-    ) -> None:
-        """Prove that *held* is as *known*, wherever that knows of something, in both cases *written*."""
-        rank, chunk, q, j, bounds = self.world.place()
-        facts = [*facts, *bounds, known.filled(rank, chunk)]
-        self.world.claim(f"{what} (filled)", held.filled(rank, chunk), facts)
-        same = held.holds(rank, chunk, q, j) == known.holds(rank, chunk, q, j)
-        if written is None:
-            self.world.claim(f"{what} (held)", same, facts)
-            return
-        case, *_ = written(chunk)
-        for so in (z3.BoolVal(True), z3.BoolVal(False)):
-            in_case = z3.substitute(same, (case, so))
-            self.world.claim(f"{what} (held)", in_case, [*facts, case == so])
-
-    def check_end(self, held: Held, wanted: Held) -> None:
-        """Prove that *held* is what is *wanted*, wherever something is."""
-        rank, chunk, q, j, facts = self.world.place()
-        facts += [chunk < self.world.num_chunks, wanted.filled(rank, chunk)]
-        self.world.claim("the end: everything is filled", held.filled(rank, chunk), facts)
-        same = held.holds(rank, chunk, q, j) == wanted.holds(rank, chunk, q, j)
-        self.world.claim("the end: every rank holds what it must", same, facts)
 
     def check_cost(self) -> None:
         """Prove that the rows with messages are as many as the declared steps, and try the declared bytes."""

@@ -14,7 +14,7 @@ import z3
 
 from collectives.proof.every_size.block_invariants import BLOCK_INVARIANTS, from_root
 from collectives.proof.every_size.bruck_invariants import arranged, travelled, written
-from collectives.proof.every_size.demands import Held
+from collectives.proof.every_size.demands import Held, everywhere, of_owner, of_root, where, whole
 from collectives.proof.every_size.pat_invariants import PAT_ENUMERATIONS, PAT_INVARIANTS
 from collectives.proof.every_size.powers import CEILING, FLOOR, ROOT
 from collectives.proof.every_size.symbols import modulo
@@ -49,10 +49,6 @@ class Turn:
     between: tuple[Between, ...] = ()
 
 
-def _always(rank: Any, chunk: Any) -> Any:
-    return z3.BoolVal(True)
-
-
 def _collected(shift: int) -> Invariant:
     """After s steps of a ring a chunk has passed s ranks behind the one where it began."""
 
@@ -62,18 +58,14 @@ def _collected(shift: int) -> Invariant:
             behind = modulo(q - chunk - 1 + shift, p)
             return z3.And(j == chunk, z3.If(passed <= s, behind <= passed, q == rank))
 
-        return Held(_always, holds)
+        return Held(everywhere, holds)
 
     return held
 
 
 def _gathered(s: Any, p: Any) -> Held:
     """After s steps of a ring a chunk is with s ranks after its own."""
-
-    def filled(rank: Any, chunk: Any) -> Any:
-        return modulo(rank - chunk, p) <= s
-
-    return Held(filled, lambda rank, chunk, q, j: z3.And(filled(rank, chunk), q == chunk, j == chunk))
+    return where(lambda rank, chunk: modulo(rank - chunk, p) <= s, of_owner)
 
 
 def _spread(s: Any, p: Any) -> Held:
@@ -83,7 +75,7 @@ def _spread(s: Any, p: Any) -> Held:
         whole = modulo(rank - chunk + 1, p) <= s
         return z3.And(j == chunk, z3.Or(whole, modulo(q - chunk, p) <= modulo(rank - chunk, p)))
 
-    return Held(_always, holds)
+    return Held(everywhere, holds)
 
 
 def _collected_downwards(t: Any, p: Any) -> Held:
@@ -93,14 +85,12 @@ def _collected_downwards(t: Any, p: Any) -> Held:
         passed, behind = (modulo(segment / 2 - 1 - place, p) for place in (rank, q))
         return z3.And(j == segment, z3.If(2 * passed <= t, behind <= passed, q == rank))
 
-    return Held(_always, holds)
+    return Held(everywhere, holds)
 
 
 def _spread_downwards(t: Any, p: Any) -> Held:
     """After t segments, two to a chunk, a whole chunk is with t / 2 ranks below its own."""
-    return Held(
-        lambda rank, segment: 2 * modulo(segment / 2 - rank, p) <= t, lambda rank, segment, q, j: j == segment
-    )
+    return Held(lambda rank, segment: 2 * modulo(segment / 2 - rank, p) <= t, whole)
 
 
 def _gathered_in_halves(s: Any, p: Any) -> Held:
@@ -113,21 +103,20 @@ def _gathered_in_halves(s: Any, p: Any) -> Held:
 
 def _rank_0_collects(other: Any, p: Any) -> Held:
     """Rank 0 has what the ranks before *other* gave; the others still have their own."""
-    return Held(_always, lambda rank, chunk, q, j: z3.And(j == chunk, z3.If(rank == 0, q < other, q == rank)))
+    return Held(
+        everywhere, lambda rank, chunk, q, j: z3.And(j == chunk, z3.If(rank == 0, q < other, q == rank))
+    )
 
 
 def _rank_0_returns(other: Any, p: Any) -> Held:
     """Ranks before *other* have everything; the others still have their own."""
-    return Held(_always, lambda rank, chunk, q, j: z3.And(j == chunk, z3.Or(rank < other, q == rank)))
+    return Held(everywhere, lambda rank, chunk, q, j: z3.And(j == chunk, z3.Or(rank < other, q == rank)))
 
 
 def _down_the_chain(t: Any, p: Any) -> Held:
     """Segment c is with the rank at place k from step k + c on."""
-
-    def filled(rank: Any, chunk: Any) -> Any:
-        return z3.Or(rank == 0, t >= rank + chunk)
-
-    return Held(filled, lambda rank, chunk, q, j: z3.And(filled(rank, chunk), q == 0, j == chunk))
+    from_0 = where(lambda rank, chunk: z3.Or(rank == 0, t >= rank + chunk), whole)
+    return Held(from_0.filled, lambda rank, chunk, q, j: z3.And(from_0.holds(rank, chunk, q, j), q == 0))
 
 
 def _up_the_chain(t: Any, p: Any) -> Held:
@@ -136,7 +125,7 @@ def _up_the_chain(t: Any, p: Any) -> Held:
     def holds(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
         return z3.And(j == chunk, z3.If(t >= chunk + p - 1 - rank, q >= rank, q == rank))
 
-    return Held(_always, holds)
+    return Held(everywhere, holds)
 
 
 def _up_and_down(t: Any, p: Any) -> Held:
@@ -147,16 +136,12 @@ def _up_and_down(t: Any, p: Any) -> Held:
         returned = z3.And(j == chunk, t >= chunk + p - 1 + rank)
         return z3.Or(returned, up.holds(rank, chunk, q, j))
 
-    return Held(_always, holds)
+    return Held(everywhere, holds)
 
 
 def _double(d: Any, p: Any) -> Held:
     """Before the step at distance d a rank has its own part and those of the d - 1 ranks after it."""
-
-    def filled(rank: Any, chunk: Any) -> Any:
-        return modulo(chunk - rank, p) < d
-
-    return Held(filled, lambda rank, chunk, q, j: z3.And(filled(rank, chunk), q == chunk, j == chunk))
+    return where(lambda rank, chunk: modulo(chunk - rank, p) < d, of_owner)
 
 
 def _up_two_trees(t: Any, p: Any) -> Held:
@@ -169,7 +154,7 @@ def _up_two_trees(t: Any, p: Any) -> Held:
 
         return z3.And(j == chunk, _in_its_tree(chunk, in_tree))
 
-    return Held(_always, holds)
+    return Held(everywhere, holds)
 
 
 def _down_two_trees(t: Any, p: Any) -> Held:
@@ -181,7 +166,7 @@ def _down_two_trees(t: Any, p: Any) -> Held:
 
         return _in_its_tree(chunk, in_tree)
 
-    return Held(filled, lambda rank, chunk, q, j: z3.And(filled(rank, chunk), q == ROOT, j == chunk))
+    return where(filled, of_root)
 
 
 def _up_and_down_two_trees(t: Any, p: Any) -> Held:
@@ -194,7 +179,7 @@ def _up_and_down_two_trees(t: Any, p: Any) -> Held:
 
         return z3.And(j == chunk, _in_its_tree(chunk, in_tree))
 
-    return Held(_always, holds)
+    return Held(everywhere, holds)
 
 
 def _in_its_tree(chunk: Any, said: Callable[[SymbolicTree, Any], Any]) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import z3
 
-from collectives.proof.every_size.demands import Held
+from collectives.proof.every_size.demands import Held, everywhere, whole
 from collectives.proof.every_size.products import DIVIDED, REMAINDER, by_choice, simple, times
 
 SIZE, LAST, COUNT = z3.Ints("size last count")
@@ -104,9 +104,6 @@ def _hierarchical(nodes: Nodes) -> tuple[Stage, ...]:
     def within_node(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
         return z3.And(j == chunk, nodes.node(q) == nodes.node(rank))
 
-    def whole(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
-        return j == chunk
-
     def owner(rank: Any, chunk: Any, q: Any) -> Any:
         share = z3.If(nodes.in_last(rank), nodes.last_share, nodes.share)
         return by_choice(DIVIDED, chunk, share)
@@ -118,7 +115,7 @@ def _hierarchical(nodes: Nodes) -> tuple[Stage, ...]:
             lambda rank, chunk, q: nodes.node(q),
             nodes.place_elsewhere,
         ),
-        Stage(Held(lambda rank, chunk: z3.BoolVal(True), whole), owner),
+        Stage(Held(everywhere, whole), owner),
     )
 
 

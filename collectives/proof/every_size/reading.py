@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import count
-from types import FunctionType, SimpleNamespace
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 import z3
@@ -25,7 +25,6 @@ from collectives.program import Algorithm, Local
 from collectives.program.program import as_step
 from collectives.proof.every_size.bit_sums import BIT_SUM, LEVEL, TWIN, BitSum
 from collectives.proof.every_size.comparison import sums_over_powers
-from collectives.proof.every_size.function_source import house_of, names_in
 from collectives.proof.every_size.functions import Numpy, Ratio, common_multiple, maximum, whole
 from collectives.proof.every_size.loop_source import check_loops
 from collectives.proof.every_size.loops import Doublings, Halvings, Loop, Multiples, Strides
@@ -214,12 +213,12 @@ class Reader:
         self._copies[id(value)] = checked
         known = (doublings, halvings, powers_in, each_between)
         replaced: dict[Any, Any] = {function: getattr(self, function.__name__) for function in known}
-        for name in names_in(value.__code__):
+        for name in _names_in(value.__code__):
             found = names.get(name)
             if isinstance(found, FunctionType) and found in replaced:
                 names[name] = replaced[found]
             elif isinstance(found, Algorithm) or (
-                isinstance(found, FunctionType) and house_of(found) == house_of(value)
+                isinstance(found, FunctionType) and _house_of(found) == _house_of(value)
             ):
                 names[name] = self.copy(found)
         names |= {
@@ -296,3 +295,15 @@ class Reader:
 def _prove_trees() -> None:
     """Prove, once in a process, what the rule by which `two_trees` goes makes."""
     prove_trees(Reader().copy(position_above), Reader().copy(position_in_second))
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """Return the names in *code*, and in the code within it, such as comprehensions."""
+    inner = (part for part in code.co_consts if isinstance(part, CodeType))
+    return {*code.co_names}.union(*map(_names_in, inner))
+
+
+def _house_of(function: FunctionType) -> str:
+    """Return to which code *function* belongs: what ships is of one house."""
+    shipped = "collectives.algorithms"
+    return shipped if function.__module__.startswith(shipped) else function.__module__

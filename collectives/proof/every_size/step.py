@@ -56,6 +56,22 @@ class World:
         if not self.implies(claim, facts):
             raise NotProvedError(f"not proved: {what}")
 
+    def claim_known(
+        self, what: str, held: Held, known: Held, facts: list[Any], written: Written | None = None
+    ) -> None:
+        """Prove that *held* is as *known*, wherever that knows of something, in both cases *written*."""
+        rank, chunk, q, j, bounds = self.place()
+        facts = [*facts, *bounds, known.filled(rank, chunk)]
+        self.claim(f"{what} (filled)", held.filled(rank, chunk), facts)
+        same = held.holds(rank, chunk, q, j) == known.holds(rank, chunk, q, j)
+        if written is None:
+            self.claim(f"{what} (held)", same, facts)
+            return
+        case, *_ = written(chunk)
+        for so in (z3.BoolVal(True), z3.BoolVal(False)):
+            in_case = z3.substitute(same, (case, so))
+            self.claim(f"{what} (held)", in_case, [*facts, case == so])
+
     def implies(self, claim: Any, facts: list[Any], work: int = MOST_WORK) -> bool:
         """Return whether *claim* is proved where *facts* hold, with so much *work*."""
         of_sums = self.bit_sum.facts_about([claim, *facts]) if self.bit_sum else []
