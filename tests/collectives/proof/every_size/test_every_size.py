@@ -69,7 +69,7 @@ def steps_one_by_one(world_size: int) -> Cost:
             "not proved: row 0: the invariant holds at first",
         ),
         (right_up_to_seventy, 64, "right_up_to_seventy, all_gather, every size: not proved: "),
-        (always_to_rank_0, 8, "the end: everything is filled"),
+        (always_to_rank_0, 8, "the end: every rank holds what it must"),
         (replace(resolve_algorithm("ring"), program=carrying), None, "a loop carries turns on"),
         (replace(resolve_algorithm("ring"), program=carrying_in_a_branch), None, "a loop carries chunk on"),
         (
