@@ -12,8 +12,10 @@ rank.  A file is data: a program that is read from it is proved, simulated and r
 from __future__ import annotations
 
 import json
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
@@ -22,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from collectives.errors import AlgorithmFileError, NotSupportedError
 from collectives.formats.json_document import read_json_document
-from collectives.program import Algorithm, Copy, Operation, Recv, RecvReduce, Reduce, Send, Step
+from collectives.program import Algorithm, Copy, Local, Operation, Recv, RecvReduce, Reduce, Send, Step
 from collectives.program.contracts import CONTRACTS
 
 MAX_RANKS = 4096
@@ -105,6 +107,35 @@ class Schedule(_Fields):
                 if max(message.source_chunk, message.chunk) + message.num_chunks > room:
                     raise ValueError(f"{where}: expected chunks below {room}, got {message[2:5]}")
         return self
+
+    @classmethod
+    def of(cls, algorithm: Algorithm, world_size: int, network: NetworkOfSchedule) -> Schedule:
+        """Return *algorithm* for *world_size* ranks as data: what all ranks do in a step, side by side.
+
+        Args:
+            algorithm: a program that has been proved, with its parameters.
+            world_size: number of ranks.
+            network: for which it was chosen.
+
+        Raises:
+            NotSupportedError: the ends of a message are in different steps, or it does not run on so many
+                ranks.
+        """
+        of_ranks = [algorithm.steps(rank, world_size) for rank in range(world_size)]
+        return cls(
+            name=algorithm.name,
+            collective=algorithm.collective,
+            ranks=world_size,
+            chunks=algorithm.num_chunks(world_size),
+            scratch=algorithm.num_scratch_chunks(world_size),
+            root=algorithm.parameters.get("root", 0),
+            network=network,
+            made_by=f"{algorithm}, as it ships",
+            steps=tuple(
+                _messages(step, f"{algorithm}, step {number}")
+                for number, step in enumerate(zip_longest(*of_ranks, fillvalue=()))
+            ),
+        )
 
     def algorithm(self, origin: str = "") -> Algorithm:
         """Return the program; *origin* is the file that it is from."""
@@ -204,3 +235,29 @@ def _steps_of_ranks(schedule: Schedule) -> Sequence[Sequence[Step]]:
         for rank, operations in enumerate(taken):
             steps[rank].append(tuple(operations))
     return steps
+
+
+def _messages(step: tuple[Step, ...], where: str) -> tuple[Message, ...]:
+    sent: defaultdict[tuple[int, int], deque[Send]] = defaultdict(deque)
+    for rank, operations in enumerate(step):
+        for operation in operations:
+            if isinstance(operation, Send):
+                sent[rank, operation.peer].append(operation)
+    messages: list[Message] = []
+    for rank, operations in enumerate(step):
+        for operation in operations:
+            if isinstance(operation, Local):
+                source, start = rank, operation.source
+            elif isinstance(operation, Recv | RecvReduce):
+                source = operation.peer
+                if not sent[source, rank]:
+                    raise NotSupportedError(f"{where}: rank {rank} receives what is sent in another step")
+                start = sent[source, rank].popleft().chunk
+            else:
+                continue
+            messages.append(
+                Message(source, rank, start, operation.chunk, operation.num_chunks, operation.reduces)
+            )
+    if any(sent.values()):
+        raise NotSupportedError(f"{where}: what is sent is received in another step")
+    return tuple(messages)

@@ -19,10 +19,9 @@ import numpy as np
 from collectives.formats.schedule_file import Message, NetworkOfSchedule, Schedule
 from collectives.synthesis.demand import Demand, Kind, Tree
 from collectives.synthesis.exchange import exchange_steps
-from collectives.synthesis.messages import messages_of
 from collectives.synthesis.packing import Packing
 from collectives.synthesis.rounding import whole_chunks
-from collectives.synthesis.rounds import PICOSECONDS, Lengths, Rounds, Timetable
+from collectives.synthesis.rounds import PICOSECONDS, Lengths, Rounds, Timetable, messages_of
 from collectives.synthesis.routes import Routes
 from collectives.synthesis.symmetry import no_symmetry, symmetry_of
 from sim.topology import Topology

@@ -8,17 +8,23 @@ part are never full: there messages share them unfairly, and the ranks that wait
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 import numpy as np
 
+from collectives.formats.schedule_file import Message
 from collectives.synthesis.demand import Demand, Tree
 from collectives.synthesis.routes import Float64Array
+from collectives.synthesis.symmetry import Symmetry
 from sim.units import Int64Array
 
 PICOSECONDS = 1e12
+
+Numbering = Callable[[int, int], int]
+"""The chunk of the buffer that a chunk of a first root is under a renumbering: of the two numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,3 +237,33 @@ def _from_root(children: dict[int, list[int]], root: int) -> list[tuple[int, int
 
 def _height(children: dict[int, list[int]], rank: int) -> int:
     return max((_height(children, child) + 1 for child in children.get(rank, ())), default=0)
+
+
+def messages_of(
+    rounds: Rounds, symmetry: Symmetry, chunk_of: Numbering, *, backwards: bool = False
+) -> tuple[tuple[Message, ...], ...]:
+    """Return the messages of each step; *backwards* makes a gather the reduction that is its mirror."""
+    images: Sequence[Sequence[int]] = symmetry.ranks.tolist()
+    steps = [_step(moves, images, chunk_of, backwards) for moves in rounds.moves]
+    return tuple(reversed(steps)) if backwards else tuple(steps)
+
+
+def _step(
+    moves: Iterable[tuple[int, Edge]], images: Sequence[Sequence[int]], chunk_of: Numbering, backwards: bool
+) -> tuple[Message, ...]:
+    chunks: defaultdict[tuple[int, int, bool], list[int]] = defaultdict(list)
+    for chunk, edge in moves:
+        for element, image in enumerate(images):
+            source, destination = image[edge.source], image[edge.destination]
+            if backwards:
+                source, destination = destination, source
+            chunks[source, destination, edge.reduces or backwards].append(chunk_of(chunk, element))
+    messages: list[Message] = []
+    for (source, destination, reduces), moved in chunks.items():
+        moved.sort()
+        start = moved[0]
+        for before, after in zip(moved, [*moved[1:], -1], strict=True):
+            if after != before + 1:
+                messages.append(Message(source, destination, start, start, before + 1 - start, reduces))
+                start = after
+    return tuple(messages)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from collectives.catalogue.admission import admitted
 from collectives.errors import CollectiveError, NotSupportedError
 from collectives.formats.schedule_file import Schedule
-from collectives.formats.schedule_of import schedule_of
 from collectives.program import Algorithm
 from collectives.synthesis.candidates import Candidate, Tell
 from collectives.synthesis.cut import Bound
@@ -111,7 +110,7 @@ class Synthesis:
         """Return that as data, for this number of ranks."""
         if self.shipped is None or not self.shipped_is_faster:
             return self.schedule
-        return schedule_of(self.shipped, self.schedule.ranks, self.schedule.network)
+        return Schedule.of(self.shipped, self.schedule.ranks, self.schedule.network)
 
     @property
     def best_seconds(self) -> float:

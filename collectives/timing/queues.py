@@ -100,11 +100,13 @@ def collective_queue(
     if engine == "makespan":
         makespan = Makespan(topology, hosts, rank_overhead, transport_model, attention, earlier)
         return MakespanQueue(env, makespan, itemsize)
-    rank_by_rank = engine == "ranks" or observer is not None
+    by_rule = attention is not None or not rows_follow(transport_model, rank_overhead)
     network = network or Scenario(topology).network(env)
-    return EventQueue(
-        network, itemsize, hosts, rank_overhead, transport_model, observer, rank_by_rank, attention, lasting
-    )
+    places = None if hosts is None else np.asarray(hosts).tolist()
+    meeting_point = MeetingPoint(network, places, rank_overhead, transport_model=transport_model)
+    meeting_point.observer = observer
+    rank_by_rank = engine == "ranks" or observer is not None or by_rule
+    return EventQueue(meeting_point, itemsize, rank_by_rank, attention, lasting)
 
 
 def goes_out_of_step(planned: PlannedJob) -> bool:
@@ -169,31 +171,25 @@ class MakespanQueue:
 
 
 class EventQueue:
-    """Collectives whose messages travel over *network*; see `collective_queue` for the arguments."""
+    """Collectives whose messages travel over the network of *meeting_point*; see `collective_queue`."""
 
     def __init__(
         self,
-        network: Network,
+        meeting_point: MeetingPoint,
         itemsize: int,
-        hosts: Sequence[int] | Int64Array | None = None,
-        rank_overhead: RankOverhead | None = None,
-        transport_model: TransportModel = IDEAL,
-        observer: Observer | None = None,
-        rank_by_rank: bool = False,
-        attention: Attention | None = None,
-        lasting: bool = True,
+        rank_by_rank: bool,
+        attention: Attention | None,
+        lasting: bool,
     ) -> None:
-        self._lasting = lasting
-        self._network = network
+        self._meeting_point = meeting_point
+        self._network = meeting_point.network
         self._itemsize = itemsize
-        by_rule = attention is not None or not rows_follow(transport_model, rank_overhead)
-        self._rank_by_rank = rank_by_rank or by_rule
+        self._rank_by_rank = rank_by_rank
         self._attention = attention
-        self._hosts = np.arange(network.topology.num_ranks) if hosts is None else np.asarray(hosts)
-        self._rank_overhead = rank_overhead or RankOverhead()
+        self._lasting = lasting
+        self._hosts = np.array(meeting_point.hosts)
+        self._rank_overhead = meeting_point.rank_overhead
         self._delays_ps = self._rank_overhead.delays_of(len(self._hosts))
-        self._meeting_point = MeetingPoint(network, self._hosts.tolist(), transport_model=transport_model)
-        self._meeting_point.observer = observer
         self._calls: list[_Call] = []
         self._num_done = np.zeros(len(self._hosts), dtype=np.int64)  # calls that each rank is through with
 

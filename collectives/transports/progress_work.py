@@ -5,14 +5,40 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from threading import get_ident
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from collectives.errors import CollectiveError
 from collectives.execution.blame import Messages, Report
-from collectives.execution.call import Call
+from collectives.execution.call import Call, Lane, RecentCalls
+from collectives.execution.clock import Clock
 from collectives.execution.transport import Handle
 
-if TYPE_CHECKING:
-    from collectives.transports.progress import ProgressQueue
+
+class Queue(Protocol):
+    """What an execution asks of the queue in which it is: `collectives.transports.progress.ProgressQueue`."""
+
+    timeout: float
+    recent: RecentCalls
+    failure: CollectiveError | None
+
+    @property
+    def clock(self) -> Clock:
+        """Tell the time at which an execution ends."""
+
+    def complete(self, work: ProgressWork, timeout: float | None) -> None:
+        """Wait for *work*, and first for all that was started before it in its lane."""
+
+    def settle(self, lane: Lane) -> None:
+        """Advance everything in flight without waiting."""
+
+    def notify(self) -> None:
+        """Wake threads that wait for what another one has had in hand."""
+
+    def fail(self, report: Report, error: Exception) -> CollectiveError:
+        """Note the failure of all that is in flight, and return it."""
+
+    def raise_failure(self) -> None:
+        """Raise the failure, if there is one."""
 
 
 class ProgressWork:
@@ -24,7 +50,7 @@ class ProgressWork:
         driver: the thread that has it in hand, by number, also while that has given its turn away.
     """
 
-    def __init__(self, queue: ProgressQueue, execution: Generator[Handle, None, None], call: Call) -> None:
+    def __init__(self, queue: Queue, execution: Generator[Handle, None, None], call: Call) -> None:
         self.queue = queue
         self.execution = execution
         self.call = call

@@ -16,8 +16,8 @@ linear       obligations in which products are symbols
 bytes_sent   that the busiest rank sends the bytes that are declared
 sending      hints for that: formulas, and who may be the busiest; sums has the sums in what is declared
 functions    functions that programs call, over symbols
-composition  a program made of others, read with a contract in place of each; composition_proof proves it,
-             composition_steps counts its steps, composition_comparison holds what was read against its own
+composition  a program made of others, read with a contract in place of each; composition_proof proves it
+             and counts its steps, composition_comparison holds what was read against its own
 nodes        ranks divided into nodes, and what they hold
 demands      the contracts of the collectives, over symbols
 invariants   what a loop of a shipped program keeps true; block_invariants, bruck_invariants,

@@ -31,8 +31,7 @@ from collectives.program import Algorithm
 from collectives.proof.every_size.bytes_sent import sends_as_declared
 from collectives.proof.every_size.comparison import compare
 from collectives.proof.every_size.composition import has_parts
-from collectives.proof.every_size.composition_proof import prove_composition
-from collectives.proof.every_size.composition_steps import check_steps_of_part
+from collectives.proof.every_size.composition_proof import check_steps_of_part, prove_composition
 from collectives.proof.every_size.demands import AFTER, BEFORE, EQUAL_PARTS, Held, in_parts
 from collectives.proof.every_size.invariants import ENUMERATIONS, INVARIANTS, Invariant, Turn
 from collectives.proof.every_size.loops import Loop

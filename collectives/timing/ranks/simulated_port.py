@@ -26,10 +26,7 @@ class SimulatedPort:
         self.meeting_point = meeting_point
         self.rank = rank
         self.world_size = len(meeting_point.hosts)
-        self.current: StepInFlight | None = None
-        self.step = -1
-        self.program = self._program()
-        self.progress: Callable[[], str] | None = None
+        self.begin("")
 
     def begin(self, what: str, overheads: StepOverheads | None = None, caller: Caller | None = None) -> None:
         """Number the steps of the next program from 0.
@@ -39,15 +36,11 @@ class SimulatedPort:
             overheads: what ranks add to their time.
             caller: decides when the program goes on; None: it does by itself.
         """
-        self.current, self.step, self.progress = None, -1, None
-        self.program = self._program(what, overheads)
-        self.program.caller = caller
-
-    def _program(self, what: str = "", overheads: StepOverheads | None = None) -> ProgramOnRank:
-        meeting_point = self.meeting_point
-        return ProgramOnRank(
-            meeting_point.network.env, self.rank, meeting_point.transport_model, what, overheads
-        )
+        self.current: StepInFlight | None = None
+        self.step = -1
+        self.progress: Callable[[], str] | None = None
+        env, model = self.meeting_point.network.env, self.meeting_point.transport_model
+        self.program = ProgramOnRank(env, self.rank, model, what, overheads, caller=caller)
 
     @property
     def overheads(self) -> StepOverheads | None:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from collectives import AlgorithmFileError, NotSupportedError, resolve_algorithm, verify
 from collectives.catalogue.admission import is_shipped
 from collectives.catalogue.measured_times import Table, schedules_of
-from collectives.formats.schedule_file import NetworkOfSchedule
-from collectives.formats.schedule_of import schedule_of
+from collectives.formats.schedule_file import NetworkOfSchedule, Schedule
 
 TIMES = {"native": {1024: 10.0, 4096: 20.0, 65536: 300.0}, "ring": {1024: 90.0, 4096: 95.0, 65536: 200.0}}
 
@@ -62,7 +61,7 @@ def test_a_table_of_another_group_is_refused(tmp_path):
 
 def test_a_table_chooses_a_schedule_that_lies_beside_it(tmp_path):
     ring = resolve_algorithm("ring")
-    schedule_of(ring, 4, NETWORK).save(tmp_path / "mine.json")
+    Schedule.of(ring, 4, NETWORK).save(tmp_path / "mine.json")
     table = Table(write(tmp_path / "table.json", {"mine.json": {1024: 1.0}, "tree": {1024: 2.0, 8: 0.5}}), 4)
 
     chosen = table.select("all_reduce", 1024)
@@ -122,7 +121,7 @@ NAMES_OF_FILES = (
 def test_a_file_that_is_no_table_is_refused_by_name_and_runs_nothing(tmp_path, monkeypatch, text, said):
     monkeypatch.chdir(tmp_path)
     Path("evil.py").write_text("raise SystemExit('a table has run code')")
-    schedule_of(resolve_algorithm("ring", "all_gather"), 4, NETWORK).save(tmp_path / "gather.json")
+    Schedule.of(resolve_algorithm("ring", "all_gather"), 4, NETWORK).save(tmp_path / "gather.json")
     if text is not None:
         Path("table.json").write_text(text)
 

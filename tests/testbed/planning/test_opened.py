@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from collectives.catalogue.resolve import resolve_algorithm
-from collectives.formats.schedule_file import NetworkOfSchedule
-from collectives.formats.schedule_of import schedule_of
+from collectives.formats.schedule_file import NetworkOfSchedule, Schedule
 from ddp.profiles import Profile
 from testbed.planning import plan
 from testbed.planning.cache import Cache
@@ -77,7 +76,7 @@ def program(path: Path, is_slow: bool) -> None:
 
 def schedule(path: Path, is_slow: bool) -> None:
     whose = NetworkOfSchedule(name="any", digest="0" * 16)
-    schedule_of(resolve_algorithm("chain" if is_slow else "ring"), 4, whose).save(path)
+    Schedule.of(resolve_algorithm("chain" if is_slow else "ring"), 4, whose).save(path)
 
 
 def config(path: Path, is_slow: bool) -> None:
