@@ -181,7 +181,7 @@ class Topology:
             NetworkFileError: no such file or preset, or it is wrong; names file, line and field.
             TopologyError: another number of ranks than the file states, or none where it states none.
         """
-        from sim.topology.description import load_network
+        from sim import load_network  # which brings pydantic along
 
         return load_network(path).topology(num_ranks)
 
