@@ -13,8 +13,15 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.lab.predicted import attention, experts, products
-from benchmarks.lab.predicted.fitting import Fit, fit_attention, fit_experts, fit_products, fit_steady
+from benchmarks.lab.predicted import attention, experts, products, steps
+from benchmarks.lab.predicted.fitting import (
+    Fit,
+    fit_attention,
+    fit_experts,
+    fit_memory,
+    fit_products,
+    fit_steady,
+)
 from benchmarks.lab.predicted.rows import Row, grouped, read_rows
 from benchmarks.lab.program import program, start
 from testbed.errors import UsageError
@@ -42,18 +49,19 @@ def _attention_family(row: Row) -> str:
 
 Kind = tuple[Sequence[str], Callable[[Row], str], Callable[[Sequence[Row]], Fit]]
 SETS: Mapping[str, Kind] = {
-    "gemm": (products.NEEDED, lambda row: row["dtype"], fit_products),
-    "gemm_sustained": (products.NEEDED, lambda row: row["dtype"], fit_steady),
-    "attention": (attention.NEEDED, _attention_family, fit_attention),
-    "moe": (experts.NEEDED, experts.kernels_of, fit_experts),
+    "gemm": ((*products.NEEDED, "time_us"), lambda row: row["dtype"], fit_products),
+    "gemm_sustained": ((*products.NEEDED, "time_us"), lambda row: row["dtype"], fit_steady),
+    "attention": ((*attention.NEEDED, "time_us"), _attention_family, fit_attention),
+    "moe": ((*experts.NEEDED, "time_us"), experts.kernels_of, fit_experts),
+    "ultrascale": ((*steps.NEEDED, "peak_gb"), lambda row: "memory", fit_memory),
 }
-"""Columns of tables, what of a GPU is fitted by itself, and how."""
+"""Columns of tables, the measured one last, what of a GPU is fitted by itself, and how."""
 
 
 @command
 def fit(
     name: Annotated[str, typer.Argument(metavar="SET", help=f"One of {', '.join(SETS)}.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows as CSV, with time_us.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows as CSV, with what was measured.")],
     gpu: Annotated[str | None, typer.Option(metavar="NAME", help="Only this GPU's rows.")] = None,
 ) -> Result:
     """Fit the constants of device files to a table of measurements, and judge them on what is kept back.
@@ -66,10 +74,10 @@ def fit(
     needed, kind, fitted = SETS[name]
     rows = [
         row
-        for row in read_rows(file, (*needed, "time_us"))
-        if row.get("reference") != "0" and gpu in (None, row["gpu"])
+        for row in read_rows(file, needed)
+        if row.get("reference") != "0" and gpu in (None, row.get("gpu")) and row[needed[-1]]
     ]
-    groups = grouped(rows, lambda row: f"{row['gpu']} {kind(row)}")
+    groups = grouped(rows, lambda row: f"{row.get('gpu', '')} {kind(row)}")
     fits = []
     with progress(len(groups)) as advance:
         for number, (title, own) in enumerate(groups.items()):

@@ -14,13 +14,14 @@ from math import log
 
 import numpy as np
 
-from benchmarks.lab.predicted import attention, experts, products
+from benchmarks.lab.predicted import attention, experts, products, steps
 from benchmarks.lab.predicted.devices import device_of
 from benchmarks.lab.predicted.rows import Errors, Row, is_kept_back
 from collectives.virtual.computation.cuda.experts import layer_ps
 from collectives.virtual.computation.cuda.products import product_ps
 from sim.hardware import AttentionRates, Clocks, Device, ExpertConstants, ProductConstants
 from sim.units import SECOND
+from testbed.planning.layouts.framework import Memory, peak_bytes
 
 TYPES = {"bfloat16": "bfloat16", "fp8": "float8", "fp8_block": "float8_block", "nvfp4": "float4"}
 """Types of device files by those of tables."""
@@ -82,6 +83,14 @@ EXPERTS = Family(
     (1.2, 300, 3000, 300, 1.2, 20, 5),
 )
 
+MEMORY = Family(
+    ("hidden", "logit", "gathered", "sharded", "beside_gb"),
+    (24, 10, 30, 1, 0.4),
+    (0, 0, 0, 0, 0),
+    (100, 30, 300, 10, 2),
+    0.05,
+)
+
 
 def fitted(
     name: str,
@@ -90,16 +99,19 @@ def fitted(
     family: Family,
     model: Model,
     chosen: Callable[[Row], bool],
+    column: str = "time_us",
 ) -> Fit:
     """Return the constants of *family* with which *model* is nearest to those of *rows* that are seen."""
     from scipy.optimize import least_squares
 
     seen = [row for row in rows if not is_kept_back(row, shape)]
     kept = [row for row in rows if is_kept_back(row, shape)]
-    measured = [float(row["time_us"]) for row in seen]
+    measured = [float(row[column]) for row in seen]
 
     def off(constants: Sequence[float]) -> np.ndarray:
-        return np.array([log(model(constants, row) / us) for row, us in zip(seen, measured, strict=True)])
+        return np.array(
+            [log(model(constants, row) / value) for row, value in zip(seen, measured, strict=True)]
+        )
 
     start = np.array(family.start, dtype=float)
     found = least_squares(
@@ -114,7 +126,7 @@ def fitted(
     ).x
 
     def errors(own: Sequence[Row]) -> Errors | None:
-        return Errors.of(model(found, row) / float(row["time_us"]) - 1 for row in own)
+        return Errors.of(model(found, row) / float(row[column]) - 1 for row in own)
 
     constants = dict(zip(family.names, map(float, found), strict=True))
     return Fit(name, constants, errors(seen), errors(kept), errors([row for row in kept if chosen(row)]))
@@ -205,3 +217,17 @@ def fit_experts(rows: Sequence[Row]) -> Fit:
 
     name = f"{rows[0]['gpu']} {experts.kernels_of(rows[0])}"
     return fitted(name, rows, experts.SHAPE, EXPERTS, model, lambda row: row["distribution"] == "balanced")
+
+
+def fit_memory(rows: Sequence[Row]) -> Fit:
+    """Return what steps hold of memory besides what is counted by name."""
+    trainings = {id(row): steps.training_of(row) for row in rows}
+
+    def model(constants: Sequence[float], row: Row) -> float:
+        hidden, logit, gathered, sharded, beside_gb = constants
+        own = Memory(hidden, logit, gathered, sharded, beside_gb * 2**30)
+        return peak_bytes(trainings[id(row)], own) / 2**30
+
+    return fitted(
+        "nanotron memory", rows, steps.NEEDED, MEMORY, model, lambda row: row["pp"] != "1", "peak_gb"
+    )

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.lab.predicted.devices import device_of
 from benchmarks.lab.predicted.rows import Row
 from sim import load_network
-from testbed.planning.layouts.framework import FRAMEWORKS, peak_bytes
+from testbed.planning.layouts.framework import FRAMEWORKS, fullest_bytes, peak_bytes
 from testbed.planning.layouts.layout import Layout, Training
 from testbed.planning.layouts.machine import Kernels, Machine, Messages
 from testbed.planning.layouts.step import COMPUTATION, lost, step_seconds
@@ -46,12 +46,13 @@ def machine(gpus: int) -> Machine:
 
 
 def predicted(row: Row) -> Mapping[str, Any]:
-    """Return tokens a second and GPU, empty where it does not run, whether it does, and the peak in GiB."""
+    """Return tokens a second and GPU, empty where it does not run, whether it does, and rank 0's peak."""
     training, gpus = training_of(row), int(row["gpus"])
     memory = device_of(GPU).memory_bytes
     assert memory is not None
     peak = peak_bytes(training, FRAMEWORK.memory)
-    fits = peak <= FRAMEWORK.memory.usable * memory and not training.leaves_stages_empty
+    fullest = fullest_bytes(training, FRAMEWORK.memory)
+    fits = fullest <= FRAMEWORK.memory.usable * memory and not training.leaves_stages_empty
     speed = training.tokens / step_seconds(training, machine(gpus)) / gpus if fits else None
     return {"predicted": speed, "predicted_fits": int(fits), "predicted_peak_gb": peak / 2**30}
 

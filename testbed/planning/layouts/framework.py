@@ -8,14 +8,16 @@ quarters of the steps of 1B and 8B on 8, 32 and 128 GPUs in Hugging Face's Ultra
 nothing beside what their model says.
 
 Memory is that of parameters, gradients and activations.  Of a parameter: 2 bytes of weight, 4 of gradient, 12
-of master copy and Adam's moments (divided with ZeRO 1), 2 of DDP's buckets without, and what lies about of
-gradients and unused blocks.  ZeRO 2 divides gradients, ZeRO 3 weights, too; a layer's gradients, and two
-layers' weights, are then whole for a while.  Of a layer and token, what backward passes need: inputs and
-results of norms, queries, keys and values, results of attention, halves of the gated layer; of a layer that
-is computed again its input, and one layer's all.  Micro-batches in flight are as many as stages follow.  Of a
-logit, on the last stage: copies in both types, and gradients.  What is not counted by its name (`Memory`) was
-fitted to peaks of steps that calibrate; the layer's comes out above what is kept by name, as blocks lie
-unused.
+of master copy and Adam's moments (divided with ZeRO 1), 2 of DDP's buckets without.  ZeRO 2 divides
+gradients, ZeRO 3 weights, too; a layer's gradients, and two layers' weights, are then whole for a while.  Of
+a layer and token, what backward passes need: of the gated layer both halves, the activated one and their
+product, 8 bytes for each of its width; of the token's width inputs and results of norms, queries, keys and
+values, results of attention; of a layer that is computed again its input, and one layer's all.  Micro-batches
+in flight are as many as stages follow.  Of a logit, on the last stage: copies in both types, and gradients.
+Where no message between stages holds the host up, it frees tensors that ranks of tensor parallelism have
+gathered before their messages are over, and their memory waits.  What is not counted by its name (`Memory`)
+was fitted to peaks of steps that calibrate (``python -m benchmarks.lab.fit ultrascale``); blocks that lie
+unused are in it.
 """
 
 from __future__ import annotations
@@ -71,20 +73,18 @@ class Memory:
 
     Attributes:
         hidden: of a layer and token by its width, divided over ranks of tensor parallelism.
-        inner: likewise by the width of the feed-forward layer, where that is gated.
-        input: of a token in flight on a stage, by its width, on each rank.
         logit: of a logit.
-        logit_beside: of a logit, where gradients are there already.
-        parameter: of a parameter.
+        gathered: of a token by its width, with tensor parallelism, one stage and several micro-batches.
+        sharded: of a parameter where ranks divide what is kept of it.
+        beside: on every rank.
         usable: the part of a device's memory that this count may reach.
     """
 
-    hidden: float = 16.0
-    inner: float = 11.0
-    input: float = 17.4
-    logit: float = 9.2
-    logit_beside: float = 3.9
-    parameter: float = 1.7
+    hidden: float = 30.6
+    logit: float = 9.6
+    gathered: float = 70.3
+    sharded: float = 1.03
+    beside: float = 0.385 * 2**30
     usable: float = 69 / 80
 
 
@@ -117,8 +117,9 @@ def peak_bytes(training: Training, memory: Memory, position: int = 0) -> float:
     model, layout = training.model, training.layout
     held = _activations(training, memory, position)
     if position == layout.pp - 1:
-        logit = memory.logit + (memory.logit_beside if training.micro_batches > 1 else 0)
-        held += training.rows * model.vocabulary / layout.tp * logit
+        held += training.rows * model.vocabulary / layout.tp * memory.logit
+    if layout.tp > layout.pp == 1 < training.micro_batches:
+        held += training.rows * model.hidden * memory.gathered
     return _states(training, memory, position) + held
 
 
@@ -134,15 +135,16 @@ def fullest_bytes(training: Training, memory: Memory) -> float:
 
 
 def _states(training: Training, memory: Memory, position: int) -> float:
-    """Return the bytes of parameters, gradients and the optimizer."""
+    """Return the bytes of parameters, gradients, the optimizer, and what all ranks have besides."""
     layout, model = training.layout, training.model
-    states = 0.0
+    states = memory.beside
     for parameters, copies in training.held(position):
         divided = copies if layout.zero else 1
         of_gradients = copies if layout.zero >= 2 else 1
         of_weights = copies if layout.zero >= 3 else 1
         buckets = 2 if copies > 1 and not layout.zero else 0
-        weight = (2 + memory.parameter) / of_weights + 4 / of_gradients
+        sharded = memory.sharded if divided > 1 else 0
+        weight = (2 + sharded) / of_weights + 4 / of_gradients
         states += parameters * (weight + 12 / divided + buckets)
     whole = {0: 0, 1: 0, 2: 6, 3: 10}[layout.zero] if layout.shards > 1 else 0
     return states + whole * (model.layer_params + model.expert_params / layout.ep) / layout.tp
@@ -153,11 +155,9 @@ def _activations(training: Training, memory: Memory, position: int) -> float:
     model, layout, rows = training.model, training.layout, training.rows
     chunks, behind = CHUNKS[layout.schedule], layout.pp - position
     in_flight = min(behind + (layout.pp - 1) * (chunks - 1) / chunks, training.micro_batches)
-    inner = memory.inner * (1 if model.gated else 2 / 3) * model.ffn * max(1, model.experts_per_token)
-    inner *= training.busiest
+    inner = (8 if model.gated else 6) * model.ffn * max(1, model.experts_per_token) * training.busiest
     of_layer = rows * (memory.hidden * model.hidden + inner) / layout.tp
     layers = training.stages[position]
     if layout.recompute == "full":
-        kept = in_flight * layers * 2 * rows * model.hidden / layout.tp + of_layer
-        return kept + in_flight * rows * model.hidden * memory.input
-    return in_flight * (layers * of_layer + rows * model.hidden * memory.input)
+        return in_flight * layers * 2 * rows * model.hidden / layout.tp + of_layer
+    return in_flight * layers * of_layer

@@ -195,31 +195,30 @@ class Training:
         return self.seq * self.sequences
 
     @cached_property
-    def _cut(self) -> tuple[tuple[int, ...], int]:
-        """Layers of each stage, and the stage of the head, cut greedily at equal parts of their cost."""
+    def stages(self) -> tuple[int, ...]:
+        """Layers of each stage: cut at equal parts of the cost, of interleaved schedules equally many.
+
+        The layer that fills a stage's part is its last; the head is on the last stage.
+        """
         model, pp = self.model, self.layout.pp
         if self.layout.schedule != "1f1b":
-            return (model.layers // pp,) * pp, pp - 1
+            return (model.layers // pp,) * pp
         layer = 4 * model.hidden**2 + model.ffn_params * max(1, model.experts_per_token)
-        costs = [layer] * model.layers + [model.vocabulary * model.hidden]
-        counts, stage, so_far = [0] * pp, 0, 0
-        for number, cost in enumerate(costs):
-            so_far += cost
-            if stage < pp - 1 and so_far * pp > sum(costs) * (stage + 1):
+        whole = model.layers * layer + model.vocabulary * model.hidden
+        counts, stage = [0] * pp, 0
+        for number in range(1, model.layers + 1):
+            counts[stage] += 1
+            if number * layer * pp >= whole * (stage + 1):
                 stage += 1
-            if number < model.layers:
-                counts[stage] += 1
-        return tuple(counts), stage
-
-    @property
-    def stages(self) -> tuple[int, ...]:
-        """Layers of each stage: cut at equal parts of the cost, of interleaved schedules equally many."""
-        return self._cut[0]
+        return tuple(counts)
 
     @property
     def leaves_stages_empty(self) -> bool:
-        """Whether the last stages have nothing to compute, with which such steps do not run."""
-        return self._cut[1] < self.layout.pp - 1
+        """Whether stages have no layer, or too few micro-batches to begin with: such steps do not run.
+
+        Behind the last layer the final norm can have a stage, and the head has one.
+        """
+        return 0 in self.stages[:-2] or self.micro_batches < self.layout.pp - 1
 
     def stage_params(self, position: int) -> int:
         """Return the parameters of a stage, experts left out, of all ranks that divide its layers."""

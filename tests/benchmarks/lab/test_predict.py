@@ -10,12 +10,14 @@ import pytest
 
 from benchmarks.lab.fit import fit
 from benchmarks.lab.predict import SETS, predict
+from benchmarks.lab.predicted import steps
 from benchmarks.lab.predicted.products import product_us
 from benchmarks.lab.predicted.rows import is_kept_back
 from benchmarks.lab.predicted.steps import training_of
 from benchmarks.lab.regret import regret
 from benchmarks.lab.truth import truth
 from testbed.errors import UsageError
+from testbed.planning.layouts.framework import peak_bytes
 
 LLAMA = {
     "model": "1B", "layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 32, "ffn": 8192, "vocab": 131072,
@@ -107,13 +109,17 @@ def test_anybodys_rows_are_judged_by_family_limit_and_parallelism_and_foretold_b
 
 
 def test_a_step_that_does_not_fit_or_leaves_stages_empty_has_no_speed(tmp_path):
-    rows = [{**LLAMA, "mbs": 16, "ga": 2}, {**LLAMA, "dp": 1, "pp": 16, "ga": 256, "gpus": 16, "nodes": 2}]
+    rows = [
+        {**LLAMA, "mbs": 16, "ga": 2},
+        {**LLAMA, "dp": 1, "pp": 16, "ga": 256, "gpus": 16, "nodes": 2},
+        {**LLAMA, "dp": 2, "pp": 4, "ga": 2},  # fewer micro-batches than stages behind the first
+    ]
 
     predict(name="ultrascale", file=table(tmp_path / "rows.csv", rows), output=tmp_path / "out.csv")
 
     assert [(row["predicted"], row["predicted_fits"]) for row in written(tmp_path / "out.csv")] == [
         ("", "0")
-    ] * 2
+    ] * 3
 
 
 def test_stages_are_cut_at_equal_parts_of_the_cost_and_hold_all_layers():
@@ -122,7 +128,7 @@ def test_stages_are_cut_at_equal_parts_of_the_cost_and_hold_all_layers():
 
         assert sum(training.stages) == 16
         assert not training.leaves_stages_empty
-    assert training.stages == (2, 3, 2, 3, 2, 3, 1, 0)  # the head costs as much as four layers
+    assert training.stages == (3, 2, 3, 2, 3, 2, 1, 0)  # the head costs as much as four layers
 
 
 def test_where_steps_take_what_is_predicted_the_planned_layout_is_the_best(tmp_path):
@@ -157,3 +163,40 @@ def test_a_fit_finds_constants_that_say_what_rows_have_measured_and_never_sees_a
     assert one["kept_back"]["count"] == kept
     assert one["seen"]["count"] == len(rows) - kept
     assert one["kept_back"]["median"] < 0.02
+
+
+def test_a_fit_finds_what_steps_hold_of_memory(tmp_path):
+    layouts = [
+        (8, 1, 1),
+        (4, 2, 1),
+        (2, 4, 1),
+        (4, 1, 2),
+        (2, 2, 2),
+        (2, 1, 4),
+        (1, 8, 1),
+        (1, 4, 2),
+        (1, 2, 4),
+    ]
+    rows = [
+        {
+            **LLAMA,
+            "dp": dp,
+            "tp": tp,
+            "pp": pp,
+            "mbs": mbs,
+            "ga": 256 // dp // mbs,
+            "zero": zero,
+            "peak_gb": 0.0,
+        }
+        for dp, tp, pp in layouts
+        for mbs in (1, 2)
+        for zero in (0, 1)
+    ]
+    for row in rows:
+        own = {name: str(value) for name, value in row.items()}
+        row["peak_gb"] = peak_bytes(training_of(own), steps.FRAMEWORK.memory) / 2**30
+
+    [one] = fit(name="ultrascale", file=table(tmp_path / "rows.csv", rows)).rows
+
+    assert one["kept_back"]["median"] < 0.02
+    assert one["constants"]["hidden"] == pytest.approx(steps.FRAMEWORK.memory.hidden, rel=0.1)
