@@ -160,13 +160,21 @@ class ExpertTable(Fields):
     edge: Amount = 0.0
     memory: Annotated[float, Field(gt=0)] = 1.0
     activations: Amount = 1.0
+    elsewhere: Amount = 0.0
     each: Time = 0
     floor: Time = 0
 
     def constants(self) -> ExpertConstants:
         """Return them."""
         return ExpertConstants(
-            self.rate, self.small, self.edge, self.memory, self.activations, self.each, self.floor
+            self.rate,
+            self.small,
+            self.edge,
+            self.memory,
+            self.activations,
+            self.each,
+            self.floor,
+            self.elsewhere,
         )
 
 

@@ -23,6 +23,7 @@ class ExpertConstants:
             inputs, halves and outputs.
         each_ps: for each expert that has rows, in picoseconds.
         floor_ps: of the layer, in picoseconds.
+        elsewhere: part of what a row crosses the memory for that one routed to another rank's expert does.
     """
 
     rate: float
@@ -32,3 +33,4 @@ class ExpertConstants:
     activations: float = 1.0
     each_ps: int = 0
     floor_ps: int = 0
+    elsewhere: float = 0.0

@@ -5,6 +5,8 @@ A row with a power law is the busiest rank's, of experts drawn from it.
 
 from __future__ import annotations
 
+from math import ceil
+
 from benchmarks.lab.predicted.devices import device_of
 from benchmarks.lab.predicted.rows import Row
 from collectives.virtual.computation.cuda.experts import ExpertLayer, layer_ps, rows_of_experts
@@ -35,19 +37,23 @@ _LIBRARIES = (
 """Libraries by what the names of their kernels contain."""
 
 
-_OF_ALL_TOKENS = "0.5.10"
-"""The version of SGLang whose rows of several ranks have all tokens routed to the experts of one."""
+_TO_THE_FIRST = "0.5.10"
+"""The version of SGLang in whose rows the tokens of a rank, those with an expert there, have it computed for
+all their experts: those of other ranks as the rank's first."""
 
 
 def kernels_of(row: Row) -> str:
     """Return whose kernels a row ran, by framework, library and type: a table ``[experts.NAME]``."""
-    library = next((name for part, name in _LIBRARIES if part in row["kernel"]), "cutlass")
     framework = "" if row["framework"] == "trtllm" else f"{row['framework']}_"
-    return f"{framework}{library}_{row['dtype']}"
+    return f"{framework}{_library(row)}_{row['dtype']}"
+
+
+def _library(row: Row) -> str:
+    return next((name for part, name in _LIBRARIES if part in row["kernel"]), "cutlass")
 
 
 def table_of(row: Row, device: Device) -> str:
-    """Return the table of a row, or the nearest that the device's file has.
+    """Return the table of a row, or the nearest that the device's file has: of its library, in its type.
 
     Raises:
         UsageError: it has none at all.
@@ -55,11 +61,18 @@ def table_of(row: Row, device: Device) -> str:
     wanted = kernels_of(row)
     if wanted in device.experts:
         return wanted
-    bytes_each = BYTES[row["dtype"]]
 
-    def distance(name: str) -> tuple[float, bool, str]:
+    def distance(name: str) -> tuple[bool, bool, float, bool, str]:
         dtype = next(kind for kind in sorted(BYTES, key=len, reverse=True) if name.endswith(kind))
-        return abs(BYTES[dtype] - bytes_each), row["framework"] not in name, name
+        computes_alike = COMPUTES_IN[dtype] == COMPUTES_IN[row["dtype"]]
+        further_bytes = abs(BYTES[dtype] - BYTES[row["dtype"]])
+        return (
+            _library(row) not in name,
+            not computes_alike,
+            further_bytes,
+            row["framework"] not in name,
+            name,
+        )
 
     if not device.experts:
         raise UsageError(f"{device.name}: its file has no kernels of experts")
@@ -82,11 +95,13 @@ def layer_of(row: Row) -> ExpertLayer:
             f"{distribution}, {row['dtype']}: expected balanced or power_law_EXPONENT, and a type of "
             f"{', '.join(BYTES)}"
         ) from error
-    if row["framework"] == "sglang" and row.get("version", "").startswith(_OF_ALL_TOKENS):
-        rows = rows_of_experts(tokens, experts // ep, topk, 1, exponent)
-    else:
-        rows = rows_of_experts(tokens, experts, topk, ep, exponent)
-    return ExpertLayer(tokens, hidden, inter // tp, rows, "nongated" not in row["kernel"], bytes_each)
+    rows = rows_of_experts(tokens, experts, topk, ep, exponent)
+    elsewhere = tokens * topk - sum(rows)
+    if row["framework"] == "sglang" and row.get("version", "").startswith(_TO_THE_FIRST):
+        tokens = min(tokens, ceil(sum(rows)))
+        rows, elsewhere = (rows[0] + tokens * topk - sum(rows), *rows[1:]), 0.0
+    gated = "nongated" not in row["kernel"]
+    return ExpertLayer(tokens, hidden, inter // tp, rows, gated, bytes_each, elsewhere)
 
 
 def layer_us(row: Row) -> float:

@@ -77,10 +77,10 @@ PRODUCTS = Family(
 )
 STEADY = Family(("steady",), (0.65,), (0.2,), (1.0,), 0.05)
 EXPERTS = Family(
-    ("rate", "small", "edge", "floor_us", "memory", "activations", "each_us"),
-    (0.5, 20, 100, 25, 0.7, 1, 0.05),
-    (0.02, 0, 0, 1, 0.1, 0, 0),
-    (1.2, 300, 3000, 300, 1.2, 20, 5),
+    ("rate", "small", "edge", "floor_us", "memory", "activations", "each_us", "elsewhere"),
+    (0.5, 20, 100, 25, 0.7, 1, 0.05, 0.3),
+    (0.02, 0, 0, 1, 0.1, 0, 0, 0),
+    (1.2, 300, 3000, 300, 1.2, 20, 5, 3),
 )
 
 MEMORY = Family(
@@ -209,10 +209,9 @@ def fit_experts(rows: Sequence[Row]) -> Fit:
     layers = {id(row): experts.layer_of(row) for row in rows}
 
     def model(constants: Sequence[float], row: Row) -> float:
-        rate, small, edge, floor_us, memory, activations, each_us = constants
-        own = ExpertConstants(
-            rate, small, edge, memory, activations, round(each_us * 1e6), round(floor_us * 1e6)
-        )
+        rate, small, edge, floor_us, memory, activations, each_us, elsewhere = constants
+        each_ps, floor_ps = round(each_us * 1e6), round(floor_us * 1e6)
+        own = ExpertConstants(rate, small, edge, memory, activations, each_ps, floor_ps, elsewhere)
         return layer_ps(layers[id(row)], own, device, dtype) / SECOND * 1e6
 
     name = f"{rows[0]['gpu']} {experts.kernels_of(rows[0])}"

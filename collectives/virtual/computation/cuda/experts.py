@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, exp
+from math import ceil
 from random import Random
 
 from collectives.virtual.computation.cuda.products import tile_part, together
@@ -37,6 +37,7 @@ class ExpertLayer:
         rows: of each expert of this rank, of tokens that are routed to it.
         gated: its first product is twice as wide (SwiGLU).
         bytes_each: of a weight.
+        elsewhere: rows of those tokens that are routed to experts of other ranks.
     """
 
     tokens: int
@@ -45,6 +46,7 @@ class ExpertLayer:
     rows: tuple[float, ...]
     gated: bool = True
     bytes_each: float = 2.0
+    elsewhere: float = 0.0
 
 
 def layer_ps(layer: ExpertLayer, constants: ExpertConstants, device: Device, dtype: str) -> int:
@@ -59,7 +61,8 @@ def layer_ps(layer: ExpertLayer, constants: ExpertConstants, device: Device, dty
     bandwidth = device.peak_memory_bandwidth
     weights = (gates + 1) * layer.hidden * layer.inner * layer.bytes_each * busy
     routed = sum(layer.rows)
-    moved = routed * (6 * layer.hidden + 2 * (gates + 1) * layer.inner)
+    carried = routed + constants.elsewhere * layer.elsewhere
+    moved = carried * (6 * layer.hidden + 2 * (gates + 1) * layer.inner)
     moved += 4 * min(layer.tokens, routed) * layer.hidden
     seconds = together(computing, weights / (constants.memory * bandwidth))
     seconds += constants.activations * moved / bandwidth
@@ -104,11 +107,8 @@ def _tiled_seconds(
 
 
 def _busy(rows: Sequence[float]) -> float:
-    """Return how many experts have rows: of equal parts as many as can, else as chance has it."""
-    total = sum(rows)
-    if max(rows) == min(rows):
-        return min(float(len(rows)), total)
-    return max(sum(1 - exp(-own) for own in rows), min(1.0, total))
+    """Return how many experts have rows, where less than one stands for how often there is one."""
+    return sum(min(1.0, own) for own in rows)
 
 
 @lru_cache(maxsize=4096)
@@ -129,10 +129,25 @@ def rows_of_experts(
     random, held = Random(0), experts // ranks
     sums = [0.0] * held
     for _ in range(_DRAWS):
-        drawn = drawn_rows(random, tokens, experts, chosen, exponent)
+        drawn = _whole(drawn_rows(random, tokens, experts, chosen, exponent), tokens * chosen)
         parts = [sorted(drawn[begin : begin + held]) for begin in range(0, experts, held)]
         sums = [own + more for own, more in zip(sums, max(parts, key=sum), strict=True)]
     return tuple(own / _DRAWS for own in sums)
+
+
+def _whole(drawn: Sequence[float], total: int) -> list[float]:
+    """Return *drawn* rows as whole ones, of which the experts with fewest have what is left of *total*."""
+    rounded = [float(round(own)) for own in drawn]
+    left = total - sum(rounded)
+    if left <= 0:
+        return [own * total / (total - left) for own in rounded]
+    level, ordered = 0.0, sorted(rounded)
+    for count, own in enumerate(ordered, 1):
+        left += own
+        level = left / count
+        if count == len(ordered) or level <= ordered[count]:
+            break
+    return [max(own, level) for own in rounded]
 
 
 def drawn_rows(random: Random, tokens: int, experts: int, chosen: int, exponent: float) -> list[float]:

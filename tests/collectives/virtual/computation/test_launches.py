@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from collectives.errors import NotSupportedError
+from collectives.virtual.computation.cuda.experts import ExpertLayer, layer_ps, rows_of_experts
 from collectives.virtual.computation.cuda.products import product_ps
 from collectives.virtual.computation.launches import HOST_BANDWIDTH, Launches
 from sim import Device, load_device
@@ -169,6 +170,33 @@ def test_a_grouped_product_has_equal_groups_which_share_the_waves(rows, groups):
     assert product.duration_ps == pytest.approx(
         2 * height * 128 * 64 * 10 * SECOND / 10e12 + 5 * tiles, rel=1e-3
     )
+
+
+@given(
+    tokens=st.integers(1, 300),
+    chosen=st.integers(1, 8),
+    ranks=st.sampled_from([1, 2, 4, 8]),
+    exponent=st.sampled_from([0.0, 0.6, 1.2]),
+)
+def test_rows_of_experts_are_all_there_are_and_those_routed_elsewhere_cost_as_the_file_says(
+    tokens, chosen, ranks, exponent
+):
+    rows, everyone = (rows_of_experts(tokens, 32, chosen, own, exponent) for own in (ranks, 1))
+    layer = ExpertLayer(tokens, 64, 128, rows, elsewhere=tokens * chosen - sum(rows))
+    free, alike = (
+        layer_ps(
+            layer,
+            ExpertConstants(0.5, elsewhere=part),
+            replace(GPU, peak_memory_bandwidth=SECOND),
+            "bfloat16",
+        )
+        for part in (0, 1)
+    )
+
+    assert sum(everyone) == pytest.approx(tokens * chosen)
+    assert len(rows) == 32 // ranks
+    assert sum(everyone) / ranks - 1e-6 <= sum(rows) <= sum(everyone) + 1e-6
+    assert alike - free == pytest.approx(layer.elsewhere * (6 * 64 + 6 * 128), abs=2)
 
 
 def test_a_product_is_no_faster_than_its_operands_cross_the_memory():
