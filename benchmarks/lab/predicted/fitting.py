@@ -75,6 +75,7 @@ PRODUCTS = Family(
     (1.0, 80, 600, 20, 1.0, 0.8, 1),
     0.05,
 )
+PRODUCTS_FLOAT4 = replace(PRODUCTS, high=(1.0, 400, 3000, 20, 1.0, 0.8, 1))
 STEADY = Family(("steady",), (0.65,), (0.2,), (1.0,), 0.05)
 EXPERTS = Family(
     ("rate", "small", "edge", "floor_us", "memory", "activations", "each_us", "elsewhere"),
@@ -153,7 +154,8 @@ def fit_products(rows: Sequence[Row]) -> Fit:
         return _product_us(row, own, device, "burst")
 
     name = f"{rows[0]['gpu']} {dtype}"
-    return fitted(name, rows, products.SHAPE, PRODUCTS, model, products.is_of_training)
+    family = PRODUCTS_FLOAT4 if dtype == "nvfp4" else PRODUCTS
+    return fitted(name, rows, products.SHAPE, family, model, products.is_of_training)
 
 
 def fit_steady(rows: Sequence[Row]) -> Fit:
@@ -176,7 +178,9 @@ def _product_us(row: Row, constants: ProductConstants, device: Device, clocks: C
     uncached = product_ps.__wrapped__
     whole_ps = uncached((m, n, k), 1, nbytes, constants, device.multiprocessors or 1, clocks)
     if row["dtype"] != "bfloat16":
-        whole_ps += device.launch_ps + int((2 + each) * m * k) * SECOND // device.memory_bandwidth
+        by_tensor = products.finds_one_scale(row)
+        moved = int((2 + each + 2 * by_tensor) * m * k)
+        whole_ps += (1 + 3 * by_tensor) * device.launch_ps + moved * SECOND // device.memory_bandwidth
     return float(whole_ps / SECOND * 1e6)
 
 

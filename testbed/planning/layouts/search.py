@@ -119,7 +119,7 @@ class Search:
             if not self._lies_evenly(layout):
                 excluded["groups with unequal parts on nodes"] += 1
             elif training.leaves_stages_empty:
-                excluded["stages without layers, or too few micro-batches"] += 1
+                excluded["stages left empty"] += 1
             elif fullest_bytes(training, memory) > usable:
                 excluded["memory"] += 1
             else:

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.lab.fit import fit
 from benchmarks.lab.predict import SETS, predict
 from benchmarks.lab.predicted import steps
+from benchmarks.lab.predicted.devices import device_of
 from benchmarks.lab.predicted.products import product_us
 from benchmarks.lab.predicted.rows import is_kept_back
 from benchmarks.lab.predicted.steps import training_of
@@ -129,6 +130,18 @@ def test_stages_are_cut_at_equal_parts_of_the_cost_and_hold_all_layers():
         assert sum(training.stages) == 16
         assert not training.leaves_stages_empty
     assert training.stages == (3, 2, 3, 2, 3, 2, 1, 0)  # the head costs as much as four layers
+
+
+def test_products_take_what_their_framework_does_besides():
+    def us(**changes: str) -> float:
+        row = {"gpu": "h200_sxm", "dtype": "fp8", "m": "64", "n": "64", "k": "64", **changes}
+        return product_us(row, "burst")
+
+    launch_us = device_of("h200_sxm").launch_ps / 1e6
+    assert us(framework="trtllm") == pytest.approx(us(framework="sglang") + 3 * launch_us, rel=0.01)
+    assert us(framework="vllm", dtype="fp8_block") > 10 * us(framework="sglang", dtype="fp8_block")
+    large = {"dtype": "fp8_block", "m": "16384", "n": "16384", "k": "16384"}
+    assert us(framework="vllm", **large) == us(framework="sglang", **large)
 
 
 def test_where_steps_take_what_is_predicted_the_planned_layout_is_the_best(tmp_path):
