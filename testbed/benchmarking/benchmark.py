@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from collectives import NotExactError, Send, simulate
@@ -75,17 +75,9 @@ def simulate_rows(
                 yield Refusal(candidate.name, _too_long(candidate))
                 continue
             wrong = _wrong_in_virtual_time(request, candidate, count, topology) if payload else None
-            timed = row(
-                request.collective,
-                candidate.name,
-                count,
-                request.dtype,
-                request.num_ranks,
-                run.seconds,
-                wrong,
-            )
+            more = {"engine": run.engine, "floor_us": run.floor_seconds * 1e6}
             chosen = run.algorithm if candidate.algorithm is None else None
-            yield replace(timed, engine=run.engine, floor_us=run.floor_seconds * 1e6, chosen=chosen)
+            yield row(request, candidate.name, count, run.seconds, wrong, chosen=chosen, **more)
 
 
 def _simulate(candidate: Candidate, request: BenchRequest, nbytes: int, topology: Topology) -> Run | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -91,15 +91,10 @@ class Sample:
 
 
 def row(
-    collective: str,
-    algorithm: str,
-    count: int,
-    dtype: str,
-    world_size: int,
-    seconds: float,
-    wrong: int | None,
+    request: BenchRequest, algorithm: str, count: int, seconds: float, wrong: int | None, **more: Any
 ) -> Row:
-    """Return the row of a call that took *seconds*."""
+    """Return the row of a call of *algorithm* that took *seconds*; *more*: further columns."""
+    collective, dtype, world_size = request.collective, request.dtype, request.num_ranks
     nbytes = size_of(count, dtype, collective, world_size)
     return Row(
         collective=collective,
@@ -114,6 +109,7 @@ def row(
         busbw_gbs=busbw(collective, nbytes, seconds, world_size) / 1e9,
         wrong=wrong,
         seconds=seconds,
+        **more,
     )
 
 
@@ -237,8 +233,5 @@ def combine(
         turns = zip(*(own.seconds for own in alike), strict=True)
         wrong = sum(own.wrong for own in alike)
         taken = median(map(max, turns))
-        timed = row(
-            request.collective, first.algorithm, first.count, request.dtype, len(of_ranks), taken, wrong
-        )
-        rows.append(replace(timed, chosen=alike[0].chosen))
+        rows.append(row(request, first.algorithm, first.count, taken, wrong, chosen=alike[0].chosen))
     return rows, refusals

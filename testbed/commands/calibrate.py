@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -85,11 +84,10 @@ def calibrate(
         request = LiveRequest(table.ranks, seconds or DEFAULT_SECONDS, port, transport)
         return _of_network(request, output)
     from testbed.calibration.tables.calibration import calibrations_from
-    from testbed.calibration.tables.rows import Said
     from testbed.calibration.tables.tables import read_table
     from testbed.report.calibration import curves_result
 
-    rows = read_table(table_file, Said(**asdict(table)))
+    rows = read_table(table_file, table)
     with progress() as advance:
         found = calibrations_from(rows, table_file, select=select, network=network, advance=advance)
     return curves_result(table_file, found, _write(found, output))

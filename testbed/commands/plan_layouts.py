@@ -15,6 +15,8 @@ import typer
 from testbed.errors import UsageError
 from testbed.options.arguments import parse_limit
 from testbed.options.groups import refuse
+from testbed.output.table import progress, seconds
+from testbed.tasks.bounds import bounded
 
 if TYPE_CHECKING:
     from testbed.options.planning import QuestionOptions, SweepOptions
@@ -96,11 +98,9 @@ def layouts_of(
     Raises:
         UsageError: something is not said, or cannot be read.
     """
-    from testbed.output.table import progress
     from testbed.planning.layouts.belief import Belief, believed, read_measured
     from testbed.planning.layouts.search import Found, run
-    from testbed.report.layouts import Asked, layouts_result
-    from testbed.tasks.bounds import bounded
+    from testbed.report.layouts import layouts_result
 
     if model is not None and model.suffix == ".py":
         return _of_script(model, arguments, asked, options, sweeps, time_limit)
@@ -110,7 +110,7 @@ def layouts_of(
         raise UsageError(f"--confirm: {model} is a model, which nothing runs in full; give its script")
     if arguments:
         raise UsageError(f"{model} {' '.join(arguments)}: expected the model's file alone")
-    name, search = _search(model, asked, options)
+    search = _search(model, asked, options)
     excluded = Counter[str]()
     layouts = list(search.layouts(excluded))
     measured = read_measured(options.measured, search) if options.measured is not None else {}
@@ -118,14 +118,15 @@ def layouts_of(
         reasons = ", ".join(f"{count} for {reason}" for reason, count in excluded.items())
         which = "no layout that --only leaves" if search.only else "no layout"
         raise UsageError(
-            f"{name}: {which} fits {search.ranks} ranks of {search.network}: {reasons or 'none divides'}"
+            f"{search.name}: {which} fits {search.ranks} ranks of {search.network}: "
+            f"{reasons or 'none divides'}"
         )
     found: list[Found] = []
     with bounded(parse_limit(time_limit)) as stop, progress(len(layouts)) as advance:
         run(search, layouts, advance, found, workers=sweeps.workers, scheduler=sweeps.scheduler)
     stop.check(found, len(layouts), "layout")
     belief = believed(Belief.before(), found, measured)
-    return stop.ended(layouts_result(Asked(name, search, dict(excluded)), found, belief, measured))
+    return stop.ended(layouts_result(search, excluded, found, belief, measured))
 
 
 def _of_script(
@@ -143,12 +144,10 @@ def _of_script(
     """
     from sim import load_network
     from sim.files.device_file import load_device
-    from testbed.output.table import progress, seconds
     from testbed.planning.layouts.composition import Found, composed, confirm, evaluate, parts_of
     from testbed.planning.layouts.script import Part, ScriptLayout, Step, script_layouts
     from testbed.planning.layouts.search import device_of
     from testbed.report.script_layouts import script_layouts_result
-    from testbed.tasks.bounds import bounded
     from testbed.tasks.spread import cores, results
 
     given = {"--only": options.only, "--measured": options.measured, "--imbalance": options.imbalance}
@@ -193,8 +192,8 @@ def _of_script(
     return stop.ended(script_layouts_result(str(script), network, tokens, memory, found, full))
 
 
-def _search(model: Path, asked: QuestionOptions, options: LayoutOptions) -> tuple[str, Search]:
-    """Return the name of the model, and the question.
+def _search(model: Path, asked: QuestionOptions, options: LayoutOptions) -> Search:
+    """Return the question.
 
     Raises:
         UsageError: something is not said, or does not divide.
@@ -211,10 +210,11 @@ def _search(model: Path, asked: QuestionOptions, options: LayoutOptions) -> tupl
         framework=options.framework.value,
         only=tuple(_held(options.only or ()).items()),
         imbalance=EVEN if options.imbalance is None else Imbalance.parse(options.imbalance),
+        name=name,
     )
     if options.imbalance is not None and not transformer.experts:
         raise UsageError(f"--imbalance is of experts, and {name} has none: leave it out")
-    return name, search
+    return search
 
 
 def _held(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:

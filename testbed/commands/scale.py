@@ -71,7 +71,7 @@ def scale(
     """
     from collectives.catalogue.selectors import NATIVE, check_choice
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
-    from testbed.planning.scaling import points_of_scaling, scaled
+    from testbed.planning.plan import points_of_scaling, scaled
     from testbed.report.scaling import scaling_result
 
     if not 0 < bucket_cap_mb < float("inf"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,11 +60,10 @@ def validate(
         )
     from sim import load_network
     from testbed.calibration.judge.judging import judge
-    from testbed.calibration.tables.rows import Said
     from testbed.calibration.tables.tables import read_table
     from testbed.report.validation import table_result
 
-    rows = read_table(table_file, Said(**asdict(table)))
+    rows = read_table(table_file, table)
     described = load_network(network)
     with progress(len(rows)) as advance:
         judged, refused = judge(rows, described, advance)

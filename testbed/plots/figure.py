@@ -157,6 +157,15 @@ class Lines:
 
 
 @dataclass(frozen=True)
+class Kind:
+    """What pieces of one look are: *name* in the legend, where empty not there."""
+
+    name: str
+    colour: str
+    hatched: bool = False
+
+
+@dataclass(frozen=True)
 class Shares:
     """Bars of pieces: a bar for each case, the first on top.
 
@@ -173,20 +182,20 @@ class Shares:
     parts: Sequence[tuple[str, Sequence[float]]]
     within: Sequence[tuple[float, float]] = ()
 
-    def pieces(self) -> list[tuple[str, str, bool, list[tuple[float, float]]]]:
-        """Return of each part its name, colour, whether it is hatched, and from where to where it goes."""
+    def pieces(self) -> list[tuple[Kind, list[tuple[float, float]]]]:
+        """Return the kind of each part, and from where to where it goes in each bar."""
         left = [0.0] * len(self.cases)
         found = []
         for number, (name, shares) in enumerate(self.parts):
             right = [start + max(share, 0.0) for start, share in zip(left, shares, strict=True)]
-            bars = list(zip(left, right, strict=True))
-            found.append((name, COLOURS[number % len(COLOURS)], number >= len(COLOURS), bars))
+            kind = Kind(name, COLOURS[number % len(COLOURS)], number >= len(COLOURS))
+            found.append((kind, list(zip(left, right, strict=True))))
             left = right
         return found
 
     def longest(self) -> float:
         """Return how far the longest bar goes, with its band; 1 where all are empty."""
-        ends = [end for *_, bars in self.pieces() for _, end in bars]
+        ends = [end for _, bars in self.pieces() for _, end in bars]
         return max([*ends, *(high for _, high in self.within)], default=0.0) or 1.0
 
 

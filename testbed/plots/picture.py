@@ -13,9 +13,9 @@ from sim.topology.routing import Wiring
 from testbed.errors import UsageError
 from testbed.output.figure import DASHES, FAINT, INK, QUIET, annotate, check_plot, dress, new_figure, save
 from testbed.plots.drawn_network import JOINED, DrawnNetwork, LinkClass
-from testbed.plots.figure import Axis, Drawing, Line, Lines, Panel, Shares
+from testbed.plots.figure import Axis, Drawing, Kind, Line, Lines, Panel, Shares
 from testbed.plots.network_layout import Positions
-from testbed.plots.timeline import Kind, Lane, Timeline, Window, kind_of, merged
+from testbed.plots.timeline import Lane, Timeline, Window, kind_of, merged
 
 CHARACTERS_PER_INCH = 16
 """Of the note below."""
@@ -168,18 +168,16 @@ def draw_shares(shares: Shares) -> Any:
     figure = new_figure(10.5, 1.6 + 0.36 * len(shares.cases))
     panel = figure.subplots()
     parts = shares.pieces()
-    for name, colour, is_hatched, bars in parts:
+    for kind, bars in parts:
         for row, (left, right) in enumerate(bars):
-            panel.broken_barh(
-                [(left, right - left)], (row + 0.15, 0.7), **_look(Kind(name, colour, is_hatched))
-            )
+            panel.broken_barh([(left, right - left)], (row + 0.15, 0.7), **_look(kind))
     for row, band in enumerate(shares.within):
         panel.plot(band, (row + 0.5, row + 0.5), color=INK, linewidth=1.0)
     panel.set_ylim(len(shares.cases), 0)
     panel.set_xlim(0, 1.02 * shares.longest())
     _name_bars(panel, [(row + 0.5, case) for row, case in enumerate(shares.cases)])
     panel.set_xlabel(shares.axis.quantity, color=INK, fontsize=9)
-    _add_legend(panel, [Kind(name, colour, is_hatched) for name, colour, is_hatched, _ in parts])
+    _add_legend(panel, [kind for kind, _ in parts])
     return figure
 
 

@@ -16,7 +16,7 @@ from sim import Trace
 from sim.trace import Span
 from testbed.output.figure import COLOURS
 from testbed.output.table import counted, percent, seconds, spans
-from testbed.plots.figure import NoFigure
+from testbed.plots.figure import Kind, NoFigure
 
 if TYPE_CHECKING:
     from collectives.virtual import VirtualReport
@@ -38,15 +38,6 @@ MANY_CALLS, FEW_CALLS = 60, 7
 """Collectives on one lane from which on a part is drawn larger, and how many that part shows."""
 _PS = 10**12
 _HEIGHTS, _LANE, _BETWEEN = {COMPUTE: 1.0, HOST: 0.45}, 0.65, 0.35
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What pieces of one look are: *name* in the legend, where empty not there."""
-
-    name: str
-    colour: str
-    hatched: bool = False
 
 
 KINDS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple
 from functools import partial
 from typing import Any
 
@@ -45,31 +45,18 @@ MODEL = (
 )
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A search, and what it left out.
-
-    Attributes:
-        name: of the model.
-        search: the question.
-        excluded: layouts that were left out, by what is against them.
-    """
-
-    name: str
-    search: Search
-    excluded: Mapping[str, int]
-
-
-def layouts_result(of: Asked, layouts: Sequence[Found], belief: Belief, measured: Measured) -> Result:
+def layouts_result(
+    search: Search, excluded: Mapping[str, int], layouts: Sequence[Found], belief: Belief, measured: Measured
+) -> Result:
     """Return the best of *layouts*, by what is believed of their steps.
 
     Args:
-        of: what was asked.
+        search: what was asked.
+        excluded: layouts that were left out, by what is against them.
         layouts: those that divide and fit, with their steps.
         belief: how sure these are, after what was measured.
         measured: steps that were.
     """
-    search = of.search
 
     def took(one: Found) -> float:
         return measured.get(one.layout, belief.seconds(one))
@@ -99,9 +86,9 @@ def layouts_result(of: Asked, layouts: Sequence[Found], belief: Belief, measured
         }
         for name, one in families.items()
     ]
-    answer = _answer(of, ordered[0], rows[0], of_families)
+    answer = _answer(ordered[0], rows[0], of_families)
     return Result(
-        question=f"Which layout trains {of.name} fastest on {search.ranks} ranks of {search.network}?",
+        question=f"Which layout trains {search.name} fastest on {search.ranks} ranks of {search.network}?",
         answer=answer,
         method="simulated",
         model=MODEL,
@@ -116,16 +103,16 @@ def layouts_result(of: Asked, layouts: Sequence[Found], belief: Belief, measured
         rows=Rows(COLUMNS, rows),
         tables={"families": Rows(OF_FAMILIES, of_families), "measure": Rows(OF_MEASURING, to_measure)},
         body={
-            "model_name": of.name,
+            "model_name": search.name,
             "network": search.network,
             "ranks": search.ranks,
             "params": search.model.params,
             "layouts": len(layouts),
-            "excluded": dict(of.excluded),
+            "excluded": dict(excluded),
             "best": [asdict(one.layout) for one in ordered[:BEST]],
         },
         topologies={f"{search.network} x {search.ranks}": search.topology.digest()},
-        parts=list(_parts(of, answer, ordered, rows, of_families, first, to_measure)),
+        parts=list(_parts(search, excluded, answer, ordered, rows, of_families, first, to_measure)),
     )
 
 
@@ -151,7 +138,7 @@ def _row(search: Search, one: Found, belief: Belief, measured: Measured) -> dict
     }
 
 
-def _answer(of: Asked, best: Found, row: Mapping[str, Any], families: Sequence[Mapping[str, Any]]) -> str:
+def _answer(best: Found, row: Mapping[str, Any], families: Sequence[Mapping[str, Any]]) -> str:
     """Return the best layout, and why it is."""
     lost = {cause: own for cause, own in row["lost_to"].items() if cause != COMPUTATION}
     most = max(lost, key=lambda cause: lost[cause])
@@ -177,7 +164,8 @@ def _words(cause: str) -> str:
 
 
 def _parts(
-    of: Asked,
+    search: Search,
+    excluded: Mapping[str, int],
     answer: str,
     ordered: Sequence[Found],
     rows: Sequence[Mapping[str, Any]],
@@ -185,7 +173,7 @@ def _parts(
     first: Sequence[Found],
     to_measure: Sequence[Mapping[str, Any]],
 ) -> Iterator[Part]:
-    search, shown = of.search, rows[:BEST]
+    shown = rows[:BEST]
     yield Text([answer], wrap=True)
     note = "The best layout of each family. Thin lines: within these nine of ten measurements are expected."
     yield Plot(partial(_of_families, rows), "Where a step goes", note)
@@ -237,9 +225,9 @@ def _parts(
                 for one, row in zip(first, to_measure, strict=True)
             ],
         )
-    if of.excluded:
+    if excluded:
         yield Facts(
-            {reason: f"{count:,}" for reason, count in of.excluded.items()}, title="Left out for", width=30
+            {reason: f"{count:,}" for reason, count in excluded.items()}, title="Left out for", width=30
         )
     uneven = f"experts' imbalance {search.imbalance}, " if search.model.experts else ""
     yield quiet(

@@ -16,9 +16,9 @@ from testbed.output.figure import COLOURS
 from testbed.output.table import counted, percent, seconds
 from testbed.planning.answers.figures import seconds_of
 from testbed.planning.evaluation import topology_at
+from testbed.planning.plan import algorithm_in, assumed_on, carriers_in, in_words
 from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
-from testbed.planning.scaling import algorithm_in, assumed_on, carriers_in, in_words
 from testbed.plots.figure import NUM_DASHES, Axis, Line, Lines, NoFigure, Panel, spell_time
 from testbed.result import Grid, Part, Plot, Result, Rows, asked, found, found_by, quiet, warning
 from testbed.studies.carriers import Carrier, carrier_rows, carrier_table, faster_lines
@@ -47,7 +47,7 @@ def scaling_result(rows: Sequence[Row], networks: Sequence[str], wanted: Mapping
     """Return what was predicted of steps.
 
     Args:
-        rows: of `testbed.planning.scaling`.
+        rows: of `testbed.planning.plan`.
         networks: by the names under which they were asked for.
         wanted: assumptions that were asked for, by name.
     """

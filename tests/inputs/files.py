@@ -34,9 +34,10 @@ from sim.topology.description import parse_network
 from sim.topology.files.schema import model
 from sim.topology.kinds import KINDS
 from testbed.calibration.live.calibration import Calibration
-from testbed.calibration.tables.rows import MeasuredRow, Said, read_systems
+from testbed.calibration.tables.rows import MeasuredRow, read_systems
 from testbed.calibration.tables.tables import read_table
 from testbed.errors import UsageError, exit_code_of
+from testbed.options.arguments import TableOptions
 from tests.collectives.formats.msccl_files import fused_ring
 from tests.inputs.mutators import any_value, as_json, as_toml, mutated_bytes, mutated_value, shuffled_keys
 from tests.inputs.target import Target, same, text_of
@@ -360,7 +361,7 @@ def _profile(content: bytes) -> Profile:
 
 
 def _measured(content: bytes) -> list[MeasuredRow]:
-    return _in_a_file(content, ".csv", lambda path: read_table(path, Said("all_reduce", 8, 2)))
+    return _in_a_file(content, ".csv", lambda path: read_table(path, TableOptions("all_reduce", 8, 2)))
 
 
 def _from_json(read: Callable[[Path], Any]) -> Callable[[bytes], Any]:

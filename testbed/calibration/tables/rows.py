@@ -18,6 +18,7 @@ from collectives.catalogue.measured_times import MAX_RANKS
 from collectives.formats.json_document import parse_json, problems, read_bytes, spell
 from collectives.program.contracts import CONTRACTS
 from testbed.errors import UsageError
+from testbed.options.arguments import TableOptions
 
 NAMES = ("systems.json", "systems.toml", "systems.yaml", "systems.yml")
 _Count: TypeAlias = Annotated[int, Field(ge=1, le=2**20)]
@@ -183,21 +184,6 @@ def _content(path: Path) -> Any:
         raise UsageError(f"{path}: {error}") from None
 
 
-@dataclass(frozen=True)
-class Said:
-    """What options say of a table that does not say it itself.
-
-    Attributes:
-        collective: what was carried out.
-        ranks: how many took part.
-        nodes: on how many nodes.
-    """
-
-    collective: str | None = None
-    ranks: int | None = None
-    nodes: int | None = None
-
-
 def _collective(name: str) -> str:
     if (collective := collective_named(name)) is None:
         raise ValueError(f"expected one of {', '.join(CONTRACTS)}, got {name[:40]!r}")
@@ -237,7 +223,7 @@ class Table:
     """
 
     path: Path
-    said: Said
+    said: TableOptions
     systems: Mapping[str, System] = field(default_factory=dict)
     least_ranks: int = 1
 

@@ -29,8 +29,9 @@ from pydantic import BaseModel, Field, ValidationError
 
 from collectives.catalogue.measured_times import TimesDocument
 from collectives.formats.json_document import parse_json, parse_json_document, problems, read_bytes
-from testbed.calibration.tables.rows import MICRO, MeasuredRow, Said, Table, collective_named, systems_beside
+from testbed.calibration.tables.rows import MICRO, MeasuredRow, Table, collective_named, systems_beside
 from testbed.errors import UsageError
+from testbed.options.arguments import TableOptions
 
 _TEST = re.compile(r"\b(\w+)_perf\b")
 _OTHERS = frozenset(("alltoallv", "bisection", "hypercube", "sendrecv"))
@@ -239,7 +240,7 @@ _NAMES = {
 _UNITS = {"time_us": 1e-6, "time_ms": 1e-3, "time_s": 1.0, "seconds": 1.0, "measured_seconds": 1.0}
 
 
-def read_table(path: Path, said: Said | None = None) -> list[MeasuredRow]:
+def read_table(path: Path, said: TableOptions | None = None) -> list[MeasuredRow]:
     """Return the rows of the table at *path*, whatever its format; those of 0 bytes moved nothing.
 
     Raises:
@@ -250,13 +251,13 @@ def read_table(path: Path, said: Said | None = None) -> list[MeasuredRow]:
         text = read_bytes(path, UsageError).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: expected text in UTF-8: {error}") from None
-    rows = [row for row in _rows(path, text, said or Said()) if row.nbytes]
+    rows = [row for row in _rows(path, text, said or TableOptions()) if row.nbytes]
     if not rows:
         raise UsageError(f"{path}: expected rows out of place with a size above 0 bytes, found none")
     return rows
 
 
-def _rows(path: Path, text: str, said: Said) -> Iterator[MeasuredRow]:
+def _rows(path: Path, text: str, said: TableOptions) -> Iterator[MeasuredRow]:
     own, of_nccl = Table(path, said), Table(path, said, least_ranks=2)
     if text.lstrip().startswith(("{", "[{")):
         content = parse_json(text.encode(), str(path), UsageError)

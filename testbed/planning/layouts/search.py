@@ -57,6 +57,7 @@ class Search:
         framework: one of `FRAMEWORKS`.
         only: axes with the values to which they are held.
         imbalance: of experts.
+        name: of the model.
     """
 
     model: Transformer
@@ -69,6 +70,7 @@ class Search:
     framework: str = "nanotron"
     only: tuple[tuple[str, tuple[str, ...]], ...] = ()
     imbalance: Imbalance = EVEN
+    name: str = ""
 
     @cached_property
     def topology(self) -> Topology:

@@ -108,7 +108,9 @@ def test_a_row_takes_the_median_call_of_the_slowest_rank_and_adds_up_what_is_wro
 def test_a_row_counts_as_nccl_tests_does(
     collective: str, size: int, busbw: float, redop: str, root: int | None
 ) -> None:
-    measured = row(collective, "ring", 250_000_000, "float32", world_size=4, seconds=0.5, wrong=0)
+    request = BenchRequest(TransportName.SIM, 4, collective, (), (250_000_000,), "float32", 1, 0, 1.0)
+
+    measured = row(request, "ring", 250_000_000, seconds=0.5, wrong=0)
 
     assert (measured.size_bytes, measured.busbw_gbs) == (size, busbw)
     assert (measured.redop, measured.root) == (redop, root)

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from typer.testing import CliRunner
 from collectives import algorithm_names
 from collectives.program.contracts import CONTRACTS
 from testbed.benchmarking import benchmark
+from testbed.benchmarking.candidates import BenchRequest
 from testbed.benchmarking.measure import Row, row
 from testbed.cli import app
 from testbed.commands import bench
@@ -178,9 +178,9 @@ def test_whoever_comes_out_wrong_is_named_and_never_wins(wrong: str) -> None:
 def test_what_was_simulated_when_it_is_interrupted_is_printed(
     monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    def interrupted(*_: Any) -> Iterator[Row]:
+    def interrupted(request: BenchRequest, *_: Any) -> Iterator[Row]:
         for name in ("ring", "tree"):
-            yield replace(row("all_reduce", name, 256, "float32", 4, 1e-6, None), engine="makespan")
+            yield row(request, name, 256, 1e-6, None, engine="makespan")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(bench, "simulate_rows", interrupted)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from testbed.benchmarking.candidates import BenchRequest, TransportName
 from testbed.benchmarking.measure import Row, row
 from testbed.output.table import spell_size
 from testbed.plots.figure import NoFigure, over_sizes
@@ -25,8 +26,9 @@ def rendered(*parts: Part, width: int = 100) -> str:
 
 def rows_of(times: dict[str, list[float]], wrong: int = 0) -> list[Row]:
     """Return rows of 4 KiB, 8 KiB and so on, with these microseconds."""
+    request = BenchRequest(TransportName.SIM, 4, "all_reduce", (), (), "float32", 1, 0, 1.0)
     return [
-        row("all_reduce", name, 1024 << number, "float32", 4, microseconds / 1e6, wrong)
+        row(request, name, 1024 << number, microseconds / 1e6, wrong)
         for name, line in times.items()
         for number, microseconds in enumerate(line)
     ]

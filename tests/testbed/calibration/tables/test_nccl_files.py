@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.calibration.tables.rows import MeasuredRow, Said
+from testbed.calibration.tables.rows import MeasuredRow
 from testbed.calibration.tables.tables import read_table
 from testbed.errors import UsageError
+from testbed.options.arguments import TableOptions
 
 TESTS = {"all_reduce": "all_reduce_perf", "all_gather": "all_gather_perf", "all_to_all": "alltoall_perf"}
 
@@ -143,10 +144,10 @@ def test_what_a_log_does_not_say_options_do(file):
     )
 
     with pytest.raises(UsageError, match=r"line 4: nothing says the collective .* --collective"):
-        read_table(file, Said(nodes=2))
+        read_table(file, TableOptions(nodes=2))
     with pytest.raises(UsageError, match=r"on how many nodes: give --nodes"):
-        read_table(file, Said("all_reduce", 16))
-    (row,) = read_table(file, Said("all_reduce", 16, 2))
+        read_table(file, TableOptions("all_reduce", 16))
+    (row,) = read_table(file, TableOptions("all_reduce", 16, 2))
     assert (row.collective, row.num_ranks, row.num_nodes) == ("all_reduce", 16, 2)
 
 

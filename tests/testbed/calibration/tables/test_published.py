@@ -13,9 +13,10 @@ from collectives.timing.formulas.measured import measured_at
 from sim.topology.description import load_network, parse_network
 from testbed.calibration.tables.calibration import described_by_measurements, with_measured, without_measured
 from testbed.calibration.tables.fit import LEAST_SPREAD, fit_curve, fit_curves
-from testbed.calibration.tables.rows import MeasuredRow, Said
+from testbed.calibration.tables.rows import MeasuredRow
 from testbed.calibration.tables.tables import read_table
 from testbed.errors import UsageError
+from testbed.options.arguments import TableOptions
 
 
 @pytest.fixture
@@ -49,12 +50,12 @@ BENCH_ROW = {"collective": "all_reduce", "algorithm": "ring", "size_bytes": 1024
     [
         (
             "collective,nbytes,ranks,nodes,seconds\nall-reduce,1024,8,1,1e-5\n",
-            Said(),
+            TableOptions(),
             MeasuredRow("mine", "all_reduce", 1024, 1, 8, 1e-5, line=2),
         ),
         (
             json.dumps({**BENCH, "rows": [BENCH_ROW]}),
-            Said(nodes=2),
+            TableOptions(nodes=2),
             MeasuredRow("mine", "all_reduce", 1024, 2, 4, pytest.approx(7e-6), "ring", 1),
         ),
     ],
