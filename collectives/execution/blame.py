@@ -9,6 +9,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import TypeVar
 
 from collectives.errors import CollectiveError, CollectiveTimeoutError, MismatchError
 from collectives.execution.call import Call, Lane
@@ -225,6 +226,17 @@ def _difference(calls: Mapping[int, Call]) -> str:
     return "the ranks called different things: " + ", ".join(
         f"{spell_ranks(callers)} {call}" for call, callers in ranks.items()
     )
+
+
+K = TypeVar("K")
+
+
+def ranks_by(kinds: Mapping[int, K]) -> dict[K, list[int]]:
+    """Return the ranks of each kind, given that of each rank."""
+    ranks: dict[K, list[int]] = {}
+    for rank, kind in kinds.items():
+        ranks.setdefault(kind, []).append(rank)
+    return ranks
 
 
 def spell_ranks(ranks: Collection[int]) -> str:

@@ -22,7 +22,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from collectives.virtual.streams.account import Cause, PlayedMark
 from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.gpus import Gpus
-from sim.cluster import Cluster, RankThread, Surroundings, current_rank_thread
+from sim.cluster import Cluster, RankThread, current_rank_thread
+from sim.cluster.surroundings import OfCluster
 from sim.hardware import NOTHING, Issued
 
 
@@ -50,7 +51,7 @@ class End:
         return cls(mark.device_ps, mark.busy_ps, mark.host_idle_ps, mark.exposed, mark.issued)
 
 
-class Iterations:
+class Iterations(OfCluster):
     """Counts the iterations of the rank threads of one run.
 
     Attributes:
@@ -66,12 +67,6 @@ class Iterations:
         self._steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
         self._listeners: list[Callable[[RankThread, int], None]] = []
         self._before_end: list[Callable[[RankThread, int], None]] = []
-
-    @staticmethod
-    def of(cluster: Surroundings) -> Iterations:
-        """Return those of *cluster*, where `collectives.virtual.run` has put them."""
-        iterations: Iterations = cluster.shared[Iterations]
-        return iterations
 
     def on_end(self, listener: Callable[[RankThread, int], None]) -> None:
         """Call ``listener(rank_thread, finished)`` on its thread when a rank has finished an iteration."""

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from collectives.execution.blame import spell_ranks
-from sim.cluster import Surroundings
 from sim.cluster.rank_thread import current_rank_thread
+from sim.cluster.surroundings import OfCluster
 
 
-class Notices:
+class Notices(OfCluster):
     """The notices of a run, in the order in which they were first given."""
 
     def __init__(self) -> None:
@@ -18,12 +18,6 @@ class Notices:
         self._mistakes: dict[str, None] = {}
         self._last_reads: dict[int, str] = {}
         self._sources: list[Callable[[], Iterable[str]]] = []
-
-    @staticmethod
-    def of(cluster: Surroundings) -> Notices:
-        """Return those of *cluster*, which has none at first."""
-        notices: Notices = cluster.shared.setdefault(Notices, Notices())
-        return notices
 
     def add(self, text: str, item: str | None = None) -> None:
         """Give a notice, unless it has been given before; those of one text list their items."""

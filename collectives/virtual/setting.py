@@ -39,7 +39,6 @@ from collectives.virtual.notices import Notices
 from collectives.virtual.report import VirtualReport
 from collectives.virtual.script_clock import ScriptClock, clock_of_script
 from collectives.virtual.streams.cpu_streams import streams_of_torch
-from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.gpus import Gpus, gpu_of
 from collectives.virtual.task import FunctionOrScript, Globals, Task, graphs_dropped_after
 from collectives.virtual.world import VirtualWorld
@@ -162,7 +161,8 @@ class Setting:
             self.faults.are_calm,
         )
         world.group_calls.siblings = world.partitions.partition
-        world.classes.on_merge.append(Exchanges.of(cluster).representatives_changed)
+        exchanges = cluster.shared[Exchanges] = Exchanges(cluster.env)
+        world.classes.on_merge.append(exchanges.representatives_changed)
         iterations = cluster.shared[Iterations] = Iterations(topology.num_ranks)
         if self.watch is not None:
             iterations.on_end(_watched_by(self.watch))
@@ -183,9 +183,9 @@ class Setting:
             devices.there(),
             streams_of_torch() if is_gpu else nullcontext(),
             clock_of_script(self.clock, self.stands_still),
-            regions_of_torch(_is_rank),
-            branches_of_torch(_is_rank),
-            parameters_compared(_is_charged_on_cpu) if is_roofline else nullcontext(),
+            regions_of_torch(),
+            branches_of_torch(),
+            parameters_compared() if is_roofline else nullcontext(),
             mistakes_noticed(cluster),
             memories.followed() if is_gpu else nullcontext(),
             self._recorded(iterations),
@@ -246,17 +246,6 @@ class Setting:
         for text in (*VirtualWorld.of(cluster).group_calls.notices(), *routed):
             Notices.of(cluster).add(text)
         return VirtualReport.of(cluster, self.algorithm, self.model, self.conditions, has_ended)
-
-
-def _is_charged_on_cpu() -> bool:
-    """Return whether this thread is a rank's whose tensors of the CPU are charged, or stand for its GPU's."""
-    gpu = current_gpu()
-    return _is_rank() and (gpu is None or not gpu.in_use)
-
-
-def _is_rank() -> bool:
-    """Return whether this thread is a rank's."""
-    return Cluster.current() is not None
 
 
 def _watched_by(watch: Callable[[int, int], None]) -> Callable[[RankThread, int], None]:

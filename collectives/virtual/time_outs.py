@@ -20,7 +20,7 @@ from datetime import timedelta
 from collectives.errors import CollectiveTimeoutError
 from collectives.execution.call import Call
 from collectives.virtual.diagnosis.places import current_place
-from sim.cluster import Surroundings
+from sim.cluster.surroundings import OfCluster
 from sim.units import SECOND, format_time
 
 NCCL_DEFAULT = timedelta(minutes=10)
@@ -97,17 +97,11 @@ class TimeOut:
         return too_late(call.at(self._hosts), first, last, late_ps, self._limit_ps, remark)
 
 
-class Pauses:
+class Pauses(OfCluster):
     """The latest long pause of each rank, in words, for reports."""
 
     def __init__(self) -> None:
         self._of_rank: dict[int, str] = {}
-
-    @staticmethod
-    def of(cluster: Surroundings) -> Pauses:
-        """Return those of *cluster*, which has none at first."""
-        pauses: Pauses = cluster.shared.setdefault(Pauses, Pauses())
-        return pauses
 
     def note(self, rank: int, duration_ps: int) -> None:
         """Note that *rank*, whose thread this is, sleeps, if that is long."""

@@ -153,7 +153,10 @@ def run(
         OSError, ModuleNotFoundError, SyntaxError: the script cannot be read, or is no Python.
     """
     topology = topology_of(DEFAULT_NETWORK if network is None else network, ranks)
-    model = compute if isinstance(compute, ComputeModel) else _charges(compute)
+    if compute is None:
+        model: ComputeModel = Charges(name="none but what the script charges")
+    else:
+        model = compute if isinstance(compute, ComputeModel) else Charges(compute)
     is_gpu = gpu_of(model) is not None
     named = None if isinstance(network, Topology) else network
     assumed = Assumptions.on(topology, named, assumptions, counted, on_gpu=is_gpu)
@@ -280,10 +283,6 @@ def _check_model(assumed: Assumptions, topology: Topology) -> None:
             "the library's own time has its protocol and software in it; leave out protocol, overheads and "
             "reduction, or take model='links'"
         )
-
-
-def _charges(compute: Mapping[str, int] | None) -> Charges:
-    return Charges(name="none but what the script charges") if compute is None else Charges(compute)
 
 
 def _folding(

@@ -21,7 +21,7 @@ from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.library_calls import LibraryCalls
 from collectives.virtual.progress import RankProgress
 from collectives.virtual.time_outs import TimeOut
-from sim.cluster import Surroundings
+from sim.cluster.surroundings import OfCluster
 from sim.scenario.rank_overhead import RankOverhead
 from sim.trace import Trace
 
@@ -83,7 +83,7 @@ class Noted:
 
 
 @dataclass
-class VirtualWorld:
+class VirtualWorld(OfCluster):
     """What the ranks of one virtual run share: where they meet.
 
     Attributes:
@@ -131,12 +131,6 @@ class VirtualWorld:
     carried: dict[tuple[str, int, str], Carried] = field(default_factory=dict)
     library: LibraryCalls | None = None
     group_calls: GroupCalls = field(init=False)
-
-    @staticmethod
-    def of(cluster: Surroundings) -> VirtualWorld:
-        """Return the world of *cluster*, in which `collectives.virtual.run` put it."""
-        world: VirtualWorld = cluster.shared[VirtualWorld]
-        return world
 
     @property
     def partitions(self) -> Partitions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import simpy
 
@@ -35,6 +35,18 @@ class Surroundings(Protocol):
 
     @property
     def choices(self) -> Choices | None: ...  # noqa: D102
+
+
+class OfCluster:
+    """What the ranks of one cluster share: one of each class that derives from this."""
+
+    @classmethod
+    def of(cls, cluster: Surroundings) -> Self:
+        """Return that of *cluster*; a new one where none has been put into `Surroundings.shared`."""
+        if cls not in cluster.shared:
+            cluster.shared[cls] = cls()
+        shared: Self = cluster.shared[cls]
+        return shared
 
 
 class ProcessFailures:

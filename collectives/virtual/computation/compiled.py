@@ -39,8 +39,9 @@ from collectives.errors import NotSupportedError
 from collectives.virtual.computation.launches import Launches
 from collectives.virtual.computation.operations import LIKENESSES, nbytes_of, operation_of, tensors_in
 from collectives.virtual.computation.totals import Totals
-from collectives.virtual.isolation.patching import replaced
+from collectives.virtual.isolation.patching import on_ranks, replaced
 from collectives.virtual.streams.gpu import Gpu, current_gpu
+from sim.cluster import RankThread
 from sim.units import SECOND
 
 _FUSED = {
@@ -257,7 +258,7 @@ def _fused(name: str) -> Iterator[None]:
         yield
 
 
-def regions_of_torch(is_rank: Callable[[], bool]) -> AbstractContextManager[None]:
+def regions_of_torch() -> AbstractContextManager[None]:
     """Return a context in which ``torch.compile`` makes regions on ranks, where code runs as it is.
 
     Torch's compiler does not look below modes, by which tensors are on virtual devices, and what it keeps of
@@ -265,15 +266,13 @@ def regions_of_torch(is_rank: Callable[[], bool]) -> AbstractContextManager[None
     """
     original = torch.compile
 
-    @functools.wraps(original)
-    def compiled(model: Any = None, **options: Any) -> Any:
-        if not is_rank():
-            return original(model, **options)
+    def compiled(rank_thread: RankThread, model: Any = None, **options: Any) -> Any:
         if model is None:
-            return lambda function: compiled(function, **options)
+            return lambda function: compiled(rank_thread, function, **options)
         if (
             options.get("disable")
-            or _fuses_nothing(options.get("backend"))
+            or options.get("backend") in _UNFUSED
+            or callable(options.get("backend"))  # as torch's eager one is
             or os.environ.get("TORCHDYNAMO_DISABLE") == "1"
         ):
             return model  # as torch's own does
@@ -285,18 +284,13 @@ def regions_of_torch(is_rank: Callable[[], bool]) -> AbstractContextManager[None
             return optimized
         return _in_region(model, _uses_graphs(options))
 
-    return replaced([(torch, "compile", compiled)])
+    return replaced([(torch, "compile", on_ranks(original, compiled))])
 
 
 @functools.cache
 def _without_warning(kind: type) -> type:
     """Return the class of compiled modules without its warning of hooks of all modules, which are ours."""
     return type(kind.__name__, (kind,), {"__call__": torch.nn.Module.__call__, "__module__": kind.__module__})
-
-
-def _fuses_nothing(backend: Any) -> bool:
-    """Return whether a *backend* of the compiler is one of these, or a function, as torch's eager one is."""
-    return backend in _UNFUSED or callable(backend)
 
 
 def _uses_graphs(options: Mapping[str, Any]) -> bool:
@@ -309,15 +303,12 @@ def _uses_graphs(options: Mapping[str, Any]) -> bool:
 def _in_region(function: Callable[..., Any], is_graph: bool) -> Callable[..., Any]:
     """Return *function*, compiled on ranks with a GPU."""
 
-    @functools.wraps(function)
-    def called(*args: Any, **options: Any) -> Any:
-        gpu = current_gpu()
-        if gpu is None:
-            return function(*args, **options)
+    def called(gpu: Gpu, *args: Any, **options: Any) -> Any:
         with Regions.of(gpu).inside(is_graph=is_graph):
             return function(*args, **options)
 
-    return called
+    in_region: Callable[..., Any] = on_ranks(function, called, here=current_gpu)
+    return in_region
 
 
 @functools.cache

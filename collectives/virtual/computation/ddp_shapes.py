@@ -19,21 +19,24 @@ import torch.nn.parallel.distributed as stock
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from collectives.virtual.isolation.patching import replaced
+from collectives.virtual.isolation.patching import on_ranks, replaced
+from collectives.virtual.streams.gpu import current_gpu
+from sim.cluster import RankThread
 
 
-def parameters_compared(is_charged: Callable[[], bool]) -> AbstractContextManager[None]:
-    """Return a context in which ranks compare their parameters in linear time."""
+def parameters_compared() -> AbstractContextManager[None]:
+    """Return a context in which ranks compare their parameters in linear time, where that is charged."""
     name = "_verify_param_shape_across_processes"
     original: Callable[..., None] = getattr(stock, name)
 
-    def verify(process_group: Any, tensors: Sequence[Tensor], logger: Any = None) -> None:
-        if logger is None and is_charged():
+    def verify(_: RankThread, process_group: Any, tensors: Sequence[Tensor], logger: Any = None) -> None:
+        gpu = current_gpu()
+        if logger is None and (gpu is None or not gpu.in_use):  # tensors of the CPU are charged
             _verify(process_group, tensors)
         else:
             original(process_group, tensors, logger)
 
-    return replaced([(stock, name, verify)])
+    return replaced([(stock, name, on_ranks(original, verify))])
 
 
 def _verify(process_group: Any, tensors: Sequence[Tensor]) -> None:

@@ -239,9 +239,6 @@ class Launches:
         name: str = func.overloadpacket.__name__
         return KernelLaunch(name, duration_ps, stated.flops, moved, rate if stated.flops else "")
 
-    def _moving_ps(self, nbytes: int) -> int:
-        return -(-nbytes * SECOND // self.device.memory_bandwidth)
-
     def _of_many(self, name: str, args: Sequence[Any], result: Any, nbytes: int) -> Sequence[KernelLaunch]:
         """Return the kernels of an operation on lists of tensors, each with its share of the bytes."""
         values = (*args, result) if isinstance(result, (list, tuple)) else args
@@ -260,9 +257,8 @@ class Launches:
             kernels = bytes_moved.packed(sizes, len(alike))
         total = max(1, sum(sizes))
         shares = [nbytes * elements // total for elements in kernels]
-        return [
-            KernelLaunch(name, self._moving_ps(share) + self.device.launch_ps, 0, share) for share in shares
-        ]
+        rate, launch_ps = self.device.memory_bandwidth, self.device.launch_ps
+        return [KernelLaunch(name, -(-share * SECOND // rate) + launch_ps, 0, share) for share in shares]
 
     def rate_name(self, dtype: torch.dtype, tf32: bool) -> str:
         """Return the type in which the device computes on tensors of *dtype*."""

@@ -78,7 +78,9 @@ class _ModelOfRank:
         parameters = dict(module.named_parameters())
         if parameters.keys() != self.profile.parameters:
             self.others.add(module)
-            self.nearest = max(self.nearest, set(parameters), key=self._likeness)
+            self.nearest = min(
+                self.nearest, set(parameters), key=lambda names: len(self.profile.parameters ^ names)
+            )
             return
         self.found = True
         self.models.add(module)
@@ -105,9 +107,6 @@ class _ModelOfRank:
             f"called no module with just these; the nearest differs in {', '.join(others)}. Use a profile of "
             "this model, or a roofline of the device"
         )
-
-    def _likeness(self, names: set[str]) -> int:
-        return -len(self.profile.parameters ^ names)
 
     def _charging(self, name: str) -> Callable[[torch.Tensor], None]:
         def charge(_: torch.Tensor) -> None:

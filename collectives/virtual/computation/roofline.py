@@ -40,6 +40,7 @@ from collectives.virtual.computation.launches import Launches
 from collectives.virtual.computation.operations import Operation, first_tensor, operation_of
 from collectives.virtual.computation.passes import current_pass
 from collectives.virtual.computation.totals import Totals
+from collectives.virtual.diagnosis.places import frames_from
 from collectives.virtual.notices import Notices
 from sim.cluster import RankThread, Surroundings
 from sim.files.device_file import load_device
@@ -243,12 +244,7 @@ class _Charging(TorchDispatchMode):
 
 def _looks_for_shapes() -> bool:
     """Return whether it is torch that computes without data, to know shapes: DTensor, stages, compilers."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None:
-        if frame.f_code.co_filename.startswith(_FIND_SHAPES):
-            return True
-        frame = frame.f_back
-    return False
+    return any(one.f_code.co_filename.startswith(_FIND_SHAPES) for one in frames_from(sys._getframe(1)))
 
 
 def _size(value: Any) -> Any:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from functools import cache
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 from typing import NamedTuple
 
 from torch import Tensor
 
-from collectives.virtual.diagnosis.places import is_users
+from collectives.virtual.diagnosis.places import users_frames
 
 Place = tuple[CodeType, int] | None
 """Code of the user's, and the line in it."""
@@ -68,18 +67,8 @@ def overlap(one: Access, other: Access) -> bool:
 
 def place_here() -> Place:
     """Return the line of the user's code that has led here."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        code = frame.f_code
-        if _is_users(code):
-            return code, frame.f_lineno
-        frame = frame.f_back
-    return None
-
-
-@cache
-def _is_users(code: CodeType) -> bool:
-    return is_users(code.co_filename)
+    frame = next(users_frames(sys._getframe(2)), None)
+    return None if frame is None else (frame.f_code, frame.f_lineno)
 
 
 def spell_place(place: Place) -> str:

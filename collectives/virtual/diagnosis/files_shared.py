@@ -26,7 +26,7 @@ import torch
 from collectives.execution.blame import spell_ranks
 from collectives.torch_backend.group import TestbedProcessGroup
 from collectives.torch_backend.work import CollectiveWork
-from collectives.virtual.diagnosis.places import current_place, is_users
+from collectives.virtual.diagnosis.places import current_place, frames_from, is_users
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
 from collectives.virtual.isolation.patching import observed, replaced
 from collectives.virtual.store import VirtualStore
@@ -164,7 +164,5 @@ class FilesShared:
 
 def _is_opened_by_user() -> bool:
     """Return whether the user's code opens a file, by `open` or by a path."""
-    frame = sys._getframe(3)
-    while frame is not None and frame.f_code.co_filename in _ON_THE_WAY:
-        frame = frame.f_back  # type: ignore[assignment]
-    return frame is not None and is_users(frame.f_code.co_filename)
+    paths = (one.f_code.co_filename for one in frames_from(sys._getframe(3)))
+    return is_users(next((path for path in paths if path not in _ON_THE_WAY), "<"))

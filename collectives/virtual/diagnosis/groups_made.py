@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from collectives.execution.blame import spell_ranks
+from collectives.execution.blame import ranks_by, spell_ranks
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
 from collectives.virtual.isolation.patching import observed, replaced
@@ -50,9 +50,7 @@ class GroupsMade:
     def mistakes(self) -> Iterator[str]:
         """Yield where ranks have first made different groups."""
         for number in range(min(map(len, self._made.values()), default=0)):
-            ranks: defaultdict[tuple[int, ...] | None, list[int]] = defaultdict(list)
-            for rank, made in self._made.items():
-                ranks[made[number][0]].append(rank)
+            ranks = ranks_by({rank: made[number][0] for rank, made in self._made.items()})
             if len(ranks) > 1:
                 parts = [
                     f"{spell_ranks(own)} one of {_spell(members)} ({self._made[own[0]][number][1]})"

@@ -49,12 +49,7 @@ def place_of(rank_thread: RankThread) -> str:
 
 def is_under_rank_condition(frame: FrameType | None) -> bool:
     """Return whether a line of the user's that leads to *frame* is under a condition on ranks."""
-    return any(_conditions_at(one.f_code.co_filename, one.f_lineno) for one in users_frames(frame))
-
-
-@cache
-def _conditions_at(path: str, line: int) -> tuple[str, ...]:
-    return tuple(_conditions_around(path, line))
+    return any(_conditions_around(one.f_code.co_filename, one.f_lineno) for one in users_frames(frame))
 
 
 def current_place() -> str:
@@ -68,12 +63,16 @@ def place_above(frame: FrameType | None) -> str:
     return "" if users is None else f"{Path(users.f_code.co_filename).name}:{users.f_lineno}"
 
 
-def users_frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield the frames of the user's code, from *frame* outwards."""
+def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield *frame* and those that have called it, outwards."""
     while frame is not None:
-        if is_users(frame.f_code.co_filename):
-            yield frame
+        yield frame
         frame = frame.f_back
+
+
+def users_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """Return the frames of the user's code, from *frame* outwards."""
+    return (one for one in frames_from(frame) if is_users(one.f_code.co_filename))
 
 
 def spell_frame(frame: FrameType) -> str:
@@ -91,12 +90,13 @@ def is_users(path: str) -> bool:
     return not path.startswith(("<", *_NOT_THE_USERS)) and LIBRARY_FOLDERS.isdisjoint(Path(path).parts)
 
 
-def _conditions_around(path: str, line: int) -> list[str]:
+@cache
+def _conditions_around(path: str, line: int) -> tuple[str, ...]:
     """Return the conditions that speak of ranks under which *line* is in its function; outer ones first."""
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
     except SyntaxError:
-        return []
+        return ()
     found: list[str] = []
     node: ast.AST | None = tree
     while node is not None:
@@ -107,7 +107,7 @@ def _conditions_around(path: str, line: int) -> list[str]:
             branch = "" if inner in node.body else "the else of "
             found.append(f'{branch}"if {ast.unparse(node.test)}" of line {node.lineno}')
         node = inner
-    return found
+    return tuple(found)
 
 
 def _covers(node: ast.AST, line: int) -> bool:

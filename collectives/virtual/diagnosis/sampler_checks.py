@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.utils.data import DistributedSampler, Subset
 
-from collectives.execution.blame import spell_ranks
+from collectives.execution.blame import ranks_by, spell_ranks
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.isolation.patching import observed, on_ranks, replaced
 from collectives.virtual.notices import Notices
@@ -169,7 +169,5 @@ def _overlap(passes: list[_Pass], num_padded: int) -> str:
 
 
 def _spell_values(values: dict[int, Any]) -> str:
-    ranks: defaultdict[Any, list[int]] = defaultdict(list)
-    for rank, value in sorted(values.items()):
-        ranks[value].append(rank)
+    ranks = ranks_by(dict(sorted(values.items())))
     return ", ".join(f"{value} on {spell_ranks(own)}" for value, own in ranks.items())

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TextIO
 
-from collectives.virtual.diagnosis.places import spell_frame, users_frames
+from collectives.virtual.diagnosis.places import frames_from, spell_frame, users_frames
 from collectives.virtual.isolation.turns import OwnThreads
 from sim.cluster import Cluster, RankThread
 
@@ -79,11 +79,7 @@ def _threads_of(cluster: Cluster, rank_thread: RankThread) -> Iterator[tuple[str
 
 
 def _is_debugged(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_globals.get("__name__") in _DEBUGGERS:
-            return True
-        frame = frame.f_back
-    return False
+    return any(one.f_globals.get("__name__") in _DEBUGGERS for one in frames_from(frame))
 
 
 def _spell(frame: FrameType) -> str:

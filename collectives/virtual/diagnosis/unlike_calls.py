@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from collectives.execution.blame import spell_ranks
+from collectives.execution.blame import ranks_by, spell_ranks
 from collectives.virtual.computation.operations import tensors_in
 from collectives.virtual.diagnosis.places import is_under_rank_condition
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
@@ -156,9 +156,7 @@ class UnlikeCalls:
             self._compare_order(before, now)
 
     def _compare_shapes(self, now: dict[int, _Seen]) -> None:
-        ranks: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
-        for rank, one in now.items():
-            ranks[one.shape].append(rank)
+        ranks = ranks_by({rank: one.shape for rank, one in now.items()})
         if len(ranks) < 2 or min(map(len, ranks)) < 2 or len({math.prod(shape) for shape in ranks}) > 1:
             return
         usual, *others = sorted(ranks, key=lambda shape: -len(ranks[shape]))

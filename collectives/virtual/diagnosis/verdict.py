@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
-from collectives.execution.blame import spell_ranks
+from collectives.execution.blame import ranks_by, spell_ranks
 from collectives.execution.call import Call
 from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.virtual.diagnosis.places import place_of
@@ -37,10 +37,7 @@ class Diagnosis:
 
     def places(self) -> Iterator[str]:
         """Yield which ranks wait at which line of the user's code."""
-        ranks_at: defaultdict[str, list[int]] = defaultdict(list)
-        for rank_thread in self.cluster.ranks:
-            if not rank_thread.has_finished:
-                ranks_at[place_of(rank_thread)].append(rank_thread.rank)
+        ranks_at = ranks_by({own.rank: place_of(own) for own in self.cluster.ranks if not own.has_finished})
         ranks_at.pop("", None)
         for place, ranks in ranks_at.items():
             yield f"{spell_ranks(ranks)} at {place}"

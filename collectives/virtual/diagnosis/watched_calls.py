@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,7 +25,7 @@ import collectives
 from collectives.torch_backend.group import TestbedProcessGroup
 from collectives.torch_backend.work import CollectiveWork
 from collectives.virtual.computation.operations import tensors_in
-from collectives.virtual.diagnosis.places import is_users, place_above
+from collectives.virtual.diagnosis.places import frames_from, is_users, place_above
 from collectives.virtual.isolation.patching import Replacement, replaced
 from sim.cluster import RankThread, current_rank_thread
 
@@ -240,15 +241,10 @@ def _tensors_of(
 
 def _is_batched(frame: FrameType | None, caller: FrameType) -> bool:
     """Return whether `batch_isend_irecv` is between *frame* and *caller*."""
-    while frame is not None and frame is not caller:
-        if frame.f_code is _BATCH:
-            return True
-        frame = frame.f_back
-    return False
+    between = takewhile(lambda one: one is not caller, frames_from(frame))
+    return any(one.f_code is _BATCH for one in between)
 
 
 def _caller(frame: FrameType | None) -> FrameType | None:
     """Return the frame that calls a collective, outwards from *frame*."""
-    while frame is not None and frame.f_code.co_filename.startswith(_BETWEEN):
-        frame = frame.f_back
-    return frame
+    return next((one for one in frames_from(frame) if not one.f_code.co_filename.startswith(_BETWEEN)), None)

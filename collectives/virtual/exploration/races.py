@@ -119,15 +119,11 @@ class _Causes:
         first = set()
         for number in [*apart, later]:
             rank = self._turns[number].rank
-            needed = self.before[number] if number != later else self._needed(later, earlier)
+            needed = self.before[number] if number != later else self.before[later] & ~(1 << earlier)
             if rank not in begun and not needed & among:
                 first.add(rank)
             begun.add(rank)
         return frozenset(first)
-
-    def _needed(self, later: int, earlier: int) -> int:
-        """Return what comes before *later*, but for *earlier* itself."""
-        return self.before[later] & ~(1 << earlier)
 
 
 def _instants(turns: Sequence[Turn]) -> list[int]:

@@ -97,7 +97,8 @@ class RunChoices:
                     "without a seed"
                 )
         else:
-            node = self._new_turn(options, now_ps) if what == "turn" else _new_source(options)
+            source = Node("source", options, options[0], set(options))
+            node = self._new_turn(options, now_ps) if what == "turn" else source
             self._nodes.append(node)
         if what == "turn":
             self._begin_turn(Turn(node.chosen, now_ps, options, number))
@@ -152,10 +153,6 @@ class RunChoices:
             for rank, touches in {**before.asleep, **before.tried}.items()
             if rank != last.rank and rank in options and not hinders(last.touches, touches)
         }
-
-
-def _new_source(options: tuple[int, ...]) -> Node:
-    return Node("source", options, options[0], set(options))
 
 
 T = TypeVar("T")

@@ -188,7 +188,7 @@ class Classes:
         Raises:
             MembersDiffer: one has another number, so that it sends to another peer.
         """
-        self._check(hosts, ordinal, rank, "messages", _number)
+        self._check(hosts, ordinal, rank, "messages", lambda partition, own: partition.number_of.get(own))
 
     def is_alone(self, hosts: Hosts, ordinal: int) -> bool:
         """Return whether no group was made together with that of *hosts*."""
@@ -214,7 +214,8 @@ class Classes:
         Raises:
             MembersDiffer: some are and others are not.
         """
-        self._check(hosts, ordinal, rank, f"rank {root} is the root", partial(_is_number, number=root))
+        what = f"rank {root} is the root"
+        self._check(hosts, ordinal, rank, what, lambda partition, own: partition.number_of.get(own) == root)
 
     def _check(
         self,
@@ -246,13 +247,3 @@ class Classes:
             places = tuple(nodes.setdefault(host // self._ranks_per_node, len(nodes)) for host in own)
             self._place_of[id(own)] = self._places.setdefault(places, len(self._places))
         return self._place_of[id(own)]
-
-
-def _number(partition: Partition, rank: int) -> int | None:
-    """Return the number of *rank* within its group; None if it is in none."""
-    return partition.number_of.get(rank)
-
-
-def _is_number(partition: Partition, rank: int, number: int) -> bool:
-    """Return whether *rank* has *number* within its group."""
-    return partition.number_of.get(rank) == number

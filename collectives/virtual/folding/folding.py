@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from itertools import pairwise
 
 from collectives.errors import NotSupportedError
+from collectives.execution.blame import ranks_by
 from collectives.virtual.folding.classes import Classes, MembersDiffer, RankClass
 from collectives.virtual.folding.probes import Alike, cuts_of, key_of, probes_of
 from collectives.virtual.folding.signature import Signature, alike_in
@@ -166,7 +167,4 @@ def _without(ranks: Sequence[int], alone: Collection[int]) -> list[tuple[int, ..
 
 def _by(key: Callable[[int], Hashable], ranks: Sequence[int]) -> list[tuple[int, ...]]:
     """Return *ranks* by what tells them apart."""
-    parts: dict[Hashable, list[int]] = {}
-    for rank in ranks:
-        parts.setdefault(key(rank), []).append(rank)
-    return [tuple(part) for part in parts.values()]
+    return [tuple(part) for part in ranks_by({rank: key(rank) for rank in ranks}).values()]

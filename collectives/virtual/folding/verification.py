@@ -109,7 +109,8 @@ class Verification:
         merged = self._leaving[rank] = self._cluster.env.event()
         self._come(own, rank)
         if rank in own.probes:
-            rank_thread.wait(merged, lambda: f"{_those_awaited(own)} to come to their second iteration")
+            awaited = spell_ranks([own.first, *own.probes])
+            rank_thread.wait(merged, lambda: f"{awaited} to come to their second iteration")
         rank_thread.leave()
 
     def finish(self, rank: int) -> None:
@@ -196,7 +197,3 @@ def _difference(
             "(fold=False, --fold off)"
         )
     return MembersDiffer(f"{both} give other objects to {one[number][2]}", lambda rank: rank)
-
-
-def _those_awaited(own: RankClass) -> str:
-    return spell_ranks([own.first, *own.probes])

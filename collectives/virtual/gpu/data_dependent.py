@@ -16,9 +16,7 @@ zeros.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
@@ -31,8 +29,9 @@ from torch.utils._pytree import tree_leaves
 from collectives.errors import NotSupportedError
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.gpu.values import value_of
-from collectives.virtual.isolation.patching import replaced
+from collectives.virtual.isolation.patching import on_ranks, replaced
 from collectives.virtual.notices import Notices
+from sim.cluster import RankThread
 
 NO_NUMBERS = "without data numbers read from the device are NaN"
 NO_TRUTH = "without data truth values read from the device are False"
@@ -125,20 +124,19 @@ def refuse_if_sparse(func: Any, args: Any, kwargs: Any, error: Exception) -> Non
         ) from None
 
 
-def branches_of_torch(is_rank: Callable[[], bool]) -> AbstractContextManager[None]:
+def branches_of_torch() -> AbstractContextManager[None]:
     """Return a context in which ``torch.cond`` takes branches on ranks."""
     original = torch.cond
 
-    @functools.wraps(original)
-    def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
-        if not isinstance(pred, Tensor) or not is_rank() or torch.compiler.is_compiling():
+    def cond(_: RankThread, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+        if not isinstance(pred, Tensor) or torch.compiler.is_compiling():
             return original(pred, true_fn, false_fn, operands)
         _check(pred, true_fn, false_fn, operands)
         if isinstance(pred, FakeTensor) and value_of(pred) is None:
             refuse("the branch that torch.cond takes")
         return true_fn(*operands) if pred else false_fn(*operands)
 
-    return replaced([(torch, "cond", cond)])
+    return replaced([(torch, "cond", on_ranks(original, cond))])
 
 
 def _check(pred: Tensor, true_fn: Any, false_fn: Any, operands: Any) -> None:

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 
 import torch
 
-from collectives.errors import NotSupportedError
 from collectives.virtual.gpu import graphs
 from collectives.virtual.gpu.accelerator import CudaDevices, is_torch
 from collectives.virtual.isolation.patching import Replacement, class_in_place
@@ -37,16 +36,6 @@ def _tensor(name: str) -> Callable[..., Any]:
     return lambda own, *args, **options: getattr(torch, name)(*args, **options).cuda()
 
 
-def _refusal(name: str) -> Callable[..., Any]:
-    def refuse(own: CudaDevices, *args: Any, **options: Any) -> Any:
-        raise NotSupportedError(
-            f"{name} means nothing on virtual CUDA devices; leave it out, or run the script for real: "
-            "testbed run --processes N"
-        )
-
-    return refuse
-
-
 def _of_memory(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda own, *args, **options: function(own.asked_for_memory(), *args, **options)
 
@@ -56,7 +45,11 @@ Functions: TypeAlias = Mapping[str, Callable[..., Any]]
 
 CUDA: Functions = {
     **dict.fromkeys(_NOTHING, CudaDevices.nothing),
-    **{name: _refusal(f"torch.cuda.{name}") for name in _REFUSED},
+    **memory.refusals(
+        _REFUSED,
+        "means nothing on virtual CUDA devices; leave it out, or run the script for real: "
+        "testbed run --processes N",
+    ),
     **{f"{name}Tensor": _tensor(f"{name}Tensor") for name in _TENSORS},
     **dict.fromkeys(("manual_seed", "manual_seed_all"), lambda own, seed: own.random.seed(seed)),
     **dict.fromkeys(("stream", "StreamContext"), CudaDevices.on_stream),

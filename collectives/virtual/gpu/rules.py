@@ -135,16 +135,6 @@ def _is_set_to(execution: Execution, func: Any, types: Any, args: Any, kwargs: A
     return bool(places[0] == places[1])
 
 
-def _nothing(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-    """Do nothing with the first argument."""
-    return args[0]
-
-
-def _is_not_pinned(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
-    """Return False: memory of the device is not the host's."""
-    return False
-
-
 def _compared(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
     """Return how two tensors compare; the host waits."""
     execution.transfer(1, "DtoH", waits=True)
@@ -196,8 +186,8 @@ RULES: Mapping[Any, Callable[..., Any]] = {
     _aten.allclose.default: _compared,
     _aten._amp_foreach_non_finite_check_and_unscale_.default: _check_finite,
     _aten.topk.default: _topk,
-    _aten._pin_memory.default: _nothing,
-    _aten.is_pinned.default: _is_not_pinned,
+    _aten._pin_memory.default: lambda execution, func, types, args, kwargs: args[0],
+    _aten.is_pinned.default: lambda *_: False,  # memory of the device is not the host's
     **dict.fromkeys(
         (
             _aten.empty_like.default, _aten.zeros_like.default, _aten.ones_like.default,

@@ -33,7 +33,7 @@ from collectives.virtual.group_calls.results import (
 )
 from collectives.virtual.group_calls.untimed import carry_out_together
 from sim.cluster import RankThread
-from sim.cluster.surroundings import Surroundings
+from sim.cluster.surroundings import OfCluster
 
 
 @dataclass(eq=False)
@@ -76,7 +76,7 @@ class _Meeting:
     waiting: dict[Hosts, None] = field(default_factory=dict)
 
 
-class Exchanges:
+class Exchanges(OfCluster):
     """The data of all calls in one run."""
 
     def __init__(self, env: simpy.Environment) -> None:
@@ -85,14 +85,6 @@ class Exchanges:
         self._meetings: dict[tuple[Hashable, int], _Meeting] = {}
         self._members: dict[Hosts, _Members] = {}
         self._first_siblings: dict[tuple[Hosts, int], Hosts] = {}
-
-    @staticmethod
-    def of(cluster: Surroundings) -> Exchanges:
-        """Return that of *cluster*."""
-        exchanges: Exchanges | None = cluster.shared.get(Exchanges)
-        if exchanges is None:
-            exchanges = cluster.shared[Exchanges] = Exchanges(cluster.env)
-        return exchanges
 
     def join(
         self, hosts: Hosts, ordinal: Ordinal, rank: int, request: Request, call: Call, selector: Selector
@@ -205,7 +197,8 @@ def _put_in_place(members: _Members, meeting: _Meeting) -> None:
         if host in members.place
     }
     try:
-        with torch.inference_mode(any(_is_inference(contribution.request) for contribution in own.values())):
+        outputs = [contribution.request.output for contribution in own.values()]
+        with torch.inference_mode(any(one is not None and one.is_inference() for one in outputs)):
             if meeting.call.lane is None:
                 _carry_out(members, meeting, own)
             else:
@@ -279,10 +272,6 @@ def _given(call: Call, members: _Members, requests: Mapping[int, Request]) -> di
             )
         given[host] = tensor
     return given
-
-
-def _is_inference(request: Request) -> bool:
-    return request.output is not None and request.output.is_inference()
 
 
 def _finish(request: Request, result: torch.Tensor | None, world_size: int) -> None:

@@ -135,7 +135,8 @@ class StreamLauncher:
         contribution = self._exchanges.join(
             group.hosts, group.ordinal, self.rank, request, call, self.selector
         )
-        lane, on_host = (group.hosts, group.ordinal, call.lane), self._is_hosts()
+        lane = group.hosts, group.ordinal, call.lane
+        on_host = group.device_type == "cpu" and self._gpu.in_use
         label, track = f"{call.collective} {format_size(_given_bytes(request))}", ""
         if call.lane is not None:
             label, track = str(call), "messages {} > {}".format(*call.lane)
@@ -169,10 +170,6 @@ class StreamLauncher:
     def poll(self) -> None:
         """Do nothing: what is on a stream goes on by itself."""
 
-    def _is_hosts(self) -> bool:
-        """Return whether tensors are the host's: of the CPU, on a rank that uses its device by itself."""
-        return self.group.device_type == "cpu" and self._gpu.in_use
-
     def _facts(self, request: Request, call: Call, algorithm: Algorithm) -> CallFacts:
         itemsize = request.dtype.itemsize
         if request.splits is not None:
@@ -200,28 +197,18 @@ class StreamLauncher:
         del waiting[self.rank]
 
 
+@dataclass(eq=False)
 class StreamWork:
     """A call on a communication stream; a `collectives.execution.work.Work`."""
 
-    def __init__(
-        self,
-        launcher: StreamLauncher,
-        gpu: Gpu,
-        call: Call,
-        end: DeviceEvent,
-        contribution: Contribution,
-        waits_for_data: bool,
-        on_host: bool,
-        at_door: Sequence[Pair],
-    ) -> None:
-        self._launcher = launcher
-        self._gpu = gpu
-        self._call = call
-        self._end = end
-        self._contribution = contribution
-        self._waits_for_data = waits_for_data
-        self._on_host = on_host
-        self._at_door = at_door
+    _launcher: StreamLauncher
+    _gpu: Gpu
+    _call: Call
+    _end: DeviceEvent
+    _contribution: Contribution
+    _waits_for_data: bool
+    _on_host: bool
+    _at_door: Sequence[Pair]
 
     @property
     def is_known(self) -> bool:

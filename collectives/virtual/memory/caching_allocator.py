@@ -254,13 +254,8 @@ class CachingAllocator:
         if self.expandable:
             return
         number, nbytes = self.statistics.inactive_split, self.statistics.inactive_split_bytes
-        is_small = block.pool.is_small
-        if sign > 0:
-            number.rise(is_small, 1)
-            nbytes.rise(is_small, block.size)
-        else:
-            number.fall(is_small, 1)
-            nbytes.fall(is_small, block.size)
+        for quantity, amount in ((number, 1), (nbytes, block.size)):
+            (quantity.rise if sign > 0 else quantity.fall)(block.pool.is_small, amount)
 
     def _change_reserved(self, pool: Pool, segments: int, nbytes: int) -> None:
         statistics = self.statistics

@@ -7,7 +7,7 @@ and ``max_memory_allocated``, stays torch's own; here is what asks the allocator
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from collectives.errors import NotSupportedError
@@ -17,12 +17,8 @@ MemoryFunctions: TypeAlias = Mapping[str, Callable[..., Any]]
 """What stands for functions of a module of torch, by name; the first argument is the rank's `Memory`."""
 
 
-def _statistics(memory: Memory, device: Any = None) -> dict[str, Any]:
-    return memory.allocator.statistics.to_json()
-
-
-def _flat(memory: Memory, device: Any = None) -> OrderedDict[str, Any]:
-    return OrderedDict(sorted(_flattened("", _statistics(memory)).items()))
+def _flat(memory: Memory) -> OrderedDict[str, Any]:
+    return OrderedDict(sorted(_flattened("", memory.allocator.statistics.to_json()).items()))
 
 
 def _flattened(prefix: str, value: Any) -> dict[str, Any]:
@@ -34,7 +30,7 @@ def _flattened(prefix: str, value: Any) -> dict[str, Any]:
     return result
 
 
-def _info(memory: Memory, device: Any = None) -> tuple[int, int]:
+def _info(memory: Memory) -> tuple[int, int]:
     """Return free and total bytes of the device."""
     if memory.capacity is None:
         raise NotSupportedError(
@@ -44,38 +40,29 @@ def _info(memory: Memory, device: Any = None) -> tuple[int, int]:
     return max(0, memory.capacity - memory.allocator.reserved), memory.capacity
 
 
-def _empty_cache(memory: Memory) -> None:
-    memory.allocator.release_cached()
-
-
-def _reset_peaks(memory: Memory, device: Any = None) -> None:
-    memory.allocator.statistics.reset_peaks()
-
-
-def _reset_sums(memory: Memory, device: Any = None) -> None:
-    memory.allocator.statistics.reset_sums()
+def _of(act: Callable[[Memory], Any]) -> Callable[..., Any]:
+    """Return *act* as a function that may be told of a device, which changes nothing."""
+    return lambda memory, device=None: act(memory)
 
 
 def _current(name: str) -> Callable[..., int]:
-    return lambda memory, device=None: getattr(memory.allocator.statistics, name).total.current
+    return _of(lambda memory: getattr(memory.allocator.statistics, name).total.current)
 
 
 def _peak(name: str) -> Callable[..., int]:
-    return lambda memory, device=None: getattr(memory.allocator.statistics, name).total.peak
+    return _of(lambda memory: getattr(memory.allocator.statistics, name).total.peak)
 
 
-def _refusal(name: str) -> Callable[..., Any]:
-    def refuse(memory: Memory, *args: Any, **options: Any) -> Any:
-        raise NotSupportedError(
-            f"{name} means nothing for a virtual GPU, whose tensors have no addresses; leave it out.  "
-            "torch.cuda.memory_stats and memory_summary answer, and so does the report of the run"
-        )
+def refusals(names: Iterable[str], why: str) -> dict[str, Callable[..., Any]]:
+    """Return what stands for functions of ``torch.cuda`` that are refused, and *why*."""
 
-    return refuse
+    def refusal(name: str) -> Callable[..., Any]:
+        def refuse(*args: Any, **options: Any) -> Any:
+            raise NotSupportedError(f"torch.cuda.{name} {why}")
 
+        return refuse
 
-def _nothing(memory: Memory, *args: Any, **options: Any) -> None:
-    """Do nothing: a recording of what the device allocates has nobody to read it."""
+    return {name: refusal(name) for name in names}
 
 
 def _set_fraction(memory: Memory, fraction: float, device: Any = None) -> None:
@@ -83,35 +70,38 @@ def _set_fraction(memory: Memory, fraction: float, device: Any = None) -> None:
         memory.allocator.limit = int(memory.capacity * fraction)
 
 
+_RESET_PEAKS = _of(lambda memory: memory.allocator.statistics.reset_peaks())
+
 COMMON: MemoryFunctions = {
-    "empty_cache": _empty_cache,
-    "memory_stats": _flat,
+    "empty_cache": _of(lambda memory: memory.allocator.release_cached()),
+    "memory_stats": _of(_flat),
     "memory_allocated": _current("allocated_bytes"),
     "max_memory_allocated": _peak("allocated_bytes"),
     "memory_reserved": _current("reserved_bytes"),
     "max_memory_reserved": _peak("reserved_bytes"),
-    "reset_peak_memory_stats": _reset_peaks,
-    "reset_accumulated_memory_stats": _reset_sums,
+    "reset_peak_memory_stats": _RESET_PEAKS,
+    "reset_accumulated_memory_stats": _of(lambda memory: memory.allocator.statistics.reset_sums()),
 }
 """Of ``torch.accelerator`` and of ``torch.cuda`` alike."""
 
-ACCELERATOR: MemoryFunctions = {**COMMON, "get_memory_info": _info}
+ACCELERATOR: MemoryFunctions = {**COMMON, "get_memory_info": _of(_info)}
 """Of ``torch.accelerator`` and ``torch.accelerator.memory``."""
 
 CUDA: MemoryFunctions = {
     **COMMON,
-    "memory_stats_as_nested_dict": _statistics,
+    "memory_stats_as_nested_dict": _of(lambda memory: memory.allocator.statistics.to_json()),
     "memory_cached": _current("reserved_bytes"),
     "max_memory_cached": _peak("reserved_bytes"),
-    "reset_max_memory_allocated": _reset_peaks,
-    "reset_max_memory_cached": _reset_peaks,
-    "mem_get_info": _info,
+    "reset_max_memory_allocated": _RESET_PEAKS,
+    "reset_max_memory_cached": _RESET_PEAKS,
+    "mem_get_info": _of(_info),
     "device_memory_used": _current("reserved_bytes"),
     "set_per_process_memory_fraction": _set_fraction,
-    "_record_memory_history": _nothing,
-    **{
-        name: _refusal(f"torch.cuda.{name}")
-        for name in ("memory_snapshot", "_snapshot", "_dump_snapshot", "caching_allocator_alloc")
-    },
+    "_record_memory_history": lambda memory, *args, **options: None,  # nobody would read it
+    **refusals(
+        ("memory_snapshot", "_snapshot", "_dump_snapshot", "caching_allocator_alloc"),
+        "means nothing for a virtual GPU, whose tensors have no addresses; leave it out.  "
+        "torch.cuda.memory_stats and memory_summary answer, and so does the report of the run",
+    ),
 }
 """Of ``torch.cuda`` and ``torch.cuda.memory``."""

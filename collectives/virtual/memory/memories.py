@@ -20,7 +20,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from collectives.virtual.isolation.patching import observed, replaced
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.memory.tracker import Memory
-from sim.cluster import RankThread, Surroundings, current_rank_thread
+from sim.cluster import RankThread, current_rank_thread
+from sim.cluster.surroundings import OfCluster
 from sim.units import Quantity, parse_size
 
 _GIB = 2**30
@@ -93,7 +94,7 @@ MemoryLimit: TypeAlias = Quantity | Literal["off"] | None
 _VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 
-class Memories:
+class Memories(OfCluster):
     """The memories of the ranks' devices.
 
     Attributes:
@@ -106,12 +107,6 @@ class Memories:
     def __init__(self, limit: MemoryLimit = None) -> None:
         self.of_ranks: dict[int, Memory] = {}
         self._limit = limit if limit is None or limit == "off" else parse_size(limit, "memory_limit")
-
-    @staticmethod
-    def of(cluster: Surroundings) -> Memories:
-        """Return those of *cluster*, where `collectives.virtual.run` has put them."""
-        memories: Memories = cluster.shared[Memories]
-        return memories
 
     def make(
         self,

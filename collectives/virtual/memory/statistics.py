@@ -2,49 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 ALL, SMALL, LARGE = "all", "small_pool", "large_pool"
 
 
+@dataclass(slots=True)
 class Statistic:
     """A quantity that rises and falls: its value, its peak, and all rises and all falls added up."""
 
-    __slots__ = ("allocated", "current", "freed", "peak")
+    current: int = 0
+    peak: int = 0
+    allocated: int = 0
+    freed: int = 0
+
+
+class ByPool(dict[str, Statistic]):
+    """A quantity of the small pool, of the large pool, and of both, which is also `total`."""
 
     def __init__(self) -> None:
-        self.current = self.peak = self.allocated = self.freed = 0
-
-    def reset_peak(self) -> None:
-        """Begin the peak again from the value."""
-        self.peak = self.current
-
-    def reset_sums(self) -> None:
-        """Begin the sums of rises and falls again."""
-        self.allocated = self.freed = 0
-
-    def to_json(self) -> dict[str, int]:
-        """Return the four numbers by torch's names."""
-        return {
-            "current": self.current,
-            "peak": self.peak,
-            "allocated": self.allocated,
-            "freed": self.freed,
-        }
-
-
-class ByPool(Mapping[str, Statistic]):
-    """A quantity of the small pool, of the large pool and of both."""
-
-    __slots__ = ("_both", "_large", "_small")
-
-    def __init__(self) -> None:
-        self._both, self._small, self._large = Statistic(), Statistic(), Statistic()
+        super().__init__({name: Statistic() for name in (ALL, SMALL, LARGE)})
+        self.total = self[ALL]
 
     def rise(self, is_small: bool, amount: int) -> None:
         """Add *amount* to a pool, and to both."""
-        for statistic in (self._both, self._small if is_small else self._large):
+        for statistic in (self.total, self[SMALL if is_small else LARGE]):
             statistic.current += amount
             statistic.allocated += amount
             if statistic.current > statistic.peak:
@@ -52,23 +35,9 @@ class ByPool(Mapping[str, Statistic]):
 
     def fall(self, is_small: bool, amount: int) -> None:
         """Take *amount* from a pool, and from both."""
-        for statistic in (self._both, self._small if is_small else self._large):
+        for statistic in (self.total, self[SMALL if is_small else LARGE]):
             statistic.current -= amount
             statistic.freed += amount
-
-    @property
-    def total(self) -> Statistic:
-        """That of both pools."""
-        return self._both
-
-    def __getitem__(self, name: str) -> Statistic:
-        return {ALL: self._both, SMALL: self._small, LARGE: self._large}[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter((ALL, SMALL, LARGE))
-
-    def __len__(self) -> int:
-        return 3
 
 
 class Statistics:
@@ -96,21 +65,21 @@ class Statistics:
         """Begin all peaks again."""
         for by_pool in self._by_pool().values():
             for statistic in by_pool.values():
-                statistic.reset_peak()
+                statistic.peak = statistic.current
 
     def reset_sums(self) -> None:
         """Begin all sums and counts again."""
         for by_pool in self._by_pool().values():
             for statistic in by_pool.values():
-                statistic.reset_sums()
+                statistic.allocated = statistic.freed = 0
         self.num_alloc_retries = self.num_ooms = self.num_device_alloc = self.num_device_free = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return what ``torch.cuda.memory_stats_as_nested_dict`` returns; what is not modelled is 0."""
-        nothing = Statistic().to_json()
+        nothing = asdict(Statistic())
         return {
             **{
-                name: {pool: statistic.to_json() for pool, statistic in by_pool.items()}
+                name: {pool: asdict(statistic) for pool, statistic in by_pool.items()}
                 for name, by_pool in self._by_pool().items()
             },
             "num_alloc_retries": self.num_alloc_retries,

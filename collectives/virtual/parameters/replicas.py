@@ -19,7 +19,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from collectives.execution.blame import spell_ranks
+from collectives.execution.blame import ranks_by, spell_ranks
 from collectives.virtual.parameters.held import Held
 from collectives.virtual.parameters.record import ModelKey, ParameterRecord, Snapshots
 from collectives.virtual.parameters.state import StateName
@@ -121,10 +121,7 @@ def _replicas(by_rank: Mapping[int, Snapshots]) -> Iterator[tuple[tuple[str, ...
 
 def _alike(kinds: Mapping[int, Hashable]) -> Iterator[tuple[int, ...]]:
     """Yield the ranks that are of one kind, where there are several."""
-    ranks_of: defaultdict[Hashable, list[int]] = defaultdict(list)
-    for rank, kind in kinds.items():
-        ranks_of[kind].append(rank)
-    yield from (tuple(ranks) for ranks in ranks_of.values() if len(ranks) > 1)
+    yield from (tuple(ranks) for ranks in ranks_by(kinds).values() if len(ranks) > 1)
 
 
 def _began_differently(key: ModelKey, by_rank: Mapping[int, Snapshots]) -> list[str]:
@@ -299,10 +296,7 @@ def _differing(there: Mapping[int, Mapping[Any, Held]], names: Iterable[Any]) ->
 
 
 def _ranks_by_digest(there: Mapping[int, Mapping[Any, Held]], name: Any) -> list[list[int]]:
-    parts: defaultdict[bytes, list[int]] = defaultdict(list)
-    for rank, own in there.items():
-        if name in own:
-            parts[own[name].digest].append(rank)
+    parts = ranks_by({rank: own[name].digest for rank, own in there.items() if name in own})
     return sorted(parts.values(), key=lambda ranks: (-len(ranks), ranks))
 
 

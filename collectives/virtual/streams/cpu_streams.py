@@ -40,7 +40,7 @@ def replacements() -> Iterator[Replacement]:
     yield cpu, "current_stream", _on_gpus(cpu.current_stream, lambda gpu, device=None: gpu.current)
     yield cpu, "synchronize", _on_gpus(cpu.synchronize, lambda gpu, device=None: gpu.synchronize())
     for name in ("stream", "StreamContext"):
-        yield cpu, name, _on_gpus(getattr(cpu, name), lambda gpu, stream: _entered(stream))
+        yield cpu, name, _on_gpus(getattr(cpu, name), lambda gpu, stream: stream or contextlib.nullcontext())
     name = "_get_foreach_kernels_supported_devices"
     devices = getattr(optimizer, name)
     yield optimizer, name, _on_gpus(devices, lambda gpu: [*devices(), "cpu"])
@@ -49,10 +49,6 @@ def replacements() -> Iterator[Replacement]:
 def streams_of_torch() -> AbstractContextManager[None]:
     """Return a context in which the streams of ``torch.cpu`` are those of a rank's GPU, if it has one."""
     return replaced(replacements())
-
-
-def _entered(stream: DeviceStream | None) -> AbstractContextManager[Any]:
-    return contextlib.nullcontext() if stream is None else stream
 
 
 def _class_on_gpus(original: Any, own: Callable[..., Any], made: type) -> type:

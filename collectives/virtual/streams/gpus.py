@@ -10,12 +10,13 @@ from collectives.virtual.notices import Notices
 from collectives.virtual.streams.account import Played
 from collectives.virtual.streams.gpu import Gpu
 from collectives.virtual.world import VirtualWorld
-from sim.cluster import Cluster, RankThread, Surroundings
+from sim.cluster import Cluster, RankThread
+from sim.cluster.surroundings import OfCluster
 from sim.hardware import Device
 from sim.units import format_time
 
 
-class Gpus:
+class Gpus(OfCluster):
     """The GPUs of one run.
 
     Attributes:
@@ -24,12 +25,6 @@ class Gpus:
 
     def __init__(self) -> None:
         self.of_rank: dict[int, Gpu] = {}
-
-    @staticmethod
-    def of(cluster: Surroundings) -> Gpus:
-        """Return those of *cluster*, which has none at first."""
-        gpus: Gpus = cluster.shared.setdefault(Gpus, Gpus())
-        return gpus
 
     @property
     def are_in_use(self) -> bool:

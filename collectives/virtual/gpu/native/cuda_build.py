@@ -55,14 +55,12 @@ class _Guard:
         without_data = registry[_CUDA]
         assert without_data is not None
 
-        table = Table(without_data, order, {"getDevice": _device(lambda this: self._packed())})
+        # A `c10::Device` lies in a register: its type, then its index.
+        packed = _device(lambda this: _CUDA | (self.current() & 0xFF) << 8)
+        table = Table(without_data, order, {"getDevice": packed})
         self._table = table
         self._instance = (ctypes.c_void_p * 2)(table.address, 0)
         registry[_CUDA] = ctypes.addressof(self._instance)
-
-    def _packed(self) -> int:
-        """Return the current device as `c10::Device` lies in a register: its type, then its index."""
-        return _CUDA | (self.current() & 0xFF) << 8
 
 
 _guards: list[_Guard] = []
