@@ -193,7 +193,6 @@ class RankThreads:
             device.type != "cpu" or self._is_nccl(device.type),
         )
         exchanges = Exchanges.of(self.rank_thread.cluster)
-        exchanges.classes = self.world.classes
         return StreamLauncher(gpu, group, selector, self.world.group_calls, exchanges, library)
 
     def _is_nccl(self, device_type: str) -> bool:

@@ -160,8 +160,8 @@ class Setting:
             self.faults.delay_ps,
             self.faults.are_calm,
         )
-        world.group_calls.siblings = world.partitions.partition
-        exchanges = cluster.shared[Exchanges] = Exchanges(cluster.env)
+        world.group_calls.siblings = lambda hosts, ordinal: world.partitions.of(hosts, ordinal).groups
+        exchanges = cluster.shared[Exchanges] = Exchanges(cluster.env, attempt.classes)
         world.classes.on_merge.append(exchanges.representatives_changed)
         iterations = cluster.shared[Iterations] = Iterations(topology.num_ranks)
         if self.watch is not None:

@@ -52,30 +52,8 @@ class DeadRank:
 
 
 @dataclass(frozen=True)
-class MessageDelay:
-    """Every message sets out late by a random time, uniform from 0 to twice the mean.
-
-    Messages are those of all collectives and of send and recv. The delays of those from one rank to another
-    come from the seed and the two ranks alone, so a run repeats exactly. They change times, never results.
-
-    Attributes:
-        mean: of the delay, ``"50us"`` or seconds.
-        seed: of the generators.
-    """
-
-    mean: Quantity
-    seed: int = 0
-    mean_ps: int = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        _settle_random_time(self, "delay of messages")
-
-
-@dataclass(frozen=True)
-class SlowStore:
-    """Every call of the store, as for a rendezvous, takes a random time, uniform from 0 to twice the mean.
-
-    The times of a rank come from the seed and the rank alone.
+class _RandomTime:
+    """Something that takes a random time, uniform from 0 to twice the mean.
 
     Attributes:
         mean: of the time, ``"50us"`` or seconds.
@@ -87,7 +65,27 @@ class SlowStore:
     mean_ps: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        _settle_random_time(self, "time of a slow store")
+        object.__setattr__(self, "mean_ps", parse_time(self.mean, _WORDS[type(self)]))
+        if self.seed < 0:
+            raise ConditionError(f"{self}: seed: expected a number from 0, got {self.seed}")
+
+
+class MessageDelay(_RandomTime):
+    """Every message sets out late by a random time, uniform from 0 to twice the mean.
+
+    Messages are those of all collectives and of send and recv. The delays of those from one rank to another
+    come from the seed and the two ranks alone, so a run repeats exactly. They change times, never results.
+    """
+
+
+class SlowStore(_RandomTime):
+    """Every call of the store, as for a rendezvous, takes a random time, uniform from 0 to twice the mean.
+
+    The times of a rank come from the seed and the rank alone.
+    """
+
+
+_WORDS: dict[type, str] = {MessageDelay: "delay of messages", SlowStore: "time of a slow store"}
 
 
 @dataclass(frozen=True)
@@ -158,13 +156,6 @@ RankFault: TypeAlias = FailingCode | AbortedGroup | CrossedGroups | ClockJump
 
 VirtualCondition: TypeAlias = Condition | DeadRank | MessageDelay | SlowStore | RankFault
 """Condition of a virtual cluster: one of its network and ranks, or a fault."""
-
-
-def _settle_random_time(fault: MessageDelay | SlowStore, what: str) -> None:
-    """Set the mean of *fault*, called *what* in an error, in picoseconds, and check its seed."""
-    object.__setattr__(fault, "mean_ps", parse_time(fault.mean, what))
-    if fault.seed < 0:
-        raise ConditionError(f"{fault}: seed: expected a number from 0, got {fault.seed}")
 
 
 def _check_iteration(fault: object, iteration: object) -> None:

@@ -78,10 +78,6 @@ class Partitions:
         """
         return self._of[hosts, ordinal]
 
-    def partition(self, hosts: Hosts, ordinal: int) -> tuple[Hosts, ...]:
-        """Return the groups that were made together with that of *hosts*, and itself, in that order."""
-        return tuple(self.of(hosts, ordinal).groups)
-
     def of_size(self, size: int) -> Iterator[Partition]:
         """Yield each partition into groups of *size*."""
         for (own_size, _), alike in self._alike.items():

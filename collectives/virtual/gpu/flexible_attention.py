@@ -13,10 +13,9 @@ and at its last, which a notice says: parts of blocks that lie between are then 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +25,6 @@ from torch._higher_order_ops.flex_attention import (
     flex_attention_backward_fake_tensor_mode,
     flex_attention_fake_impl,
 )
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention.flex_attention import _vmap_for_bhqkv
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -34,6 +32,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from collectives.virtual.computation.cuda.attention import AttentionShape
 from collectives.virtual.computation.operations import nbytes_of
 from collectives.virtual.computation.passes import current_pass
+from collectives.virtual.gpu.rules import Execution
 from collectives.virtual.gpu.values import UnknownValueError, fake_tensors, set_value, value_of, with_values
 from collectives.virtual.notices import Notices
 
@@ -46,28 +45,6 @@ _DENSE = torch._C.DispatchKey.CompositeExplicitAutograd
 _ALL_PAIRS = 1 << 26
 _AT_ONCE = 1 << 22
 """Pairs of one step of an evaluation, which bound its memory."""
-
-
-class Execution(Protocol):
-    """What this needs of `collectives.virtual.gpu.charged_execution.ChargedExecution`."""
-
-    fake: FakeTensorMode
-    has_data: bool
-    notices: Notices
-
-    def bear(self, tensor: Tensor, func: Any) -> None:
-        """Note a new tensor of the device."""
-
-    def on_values(self) -> contextlib.AbstractContextManager[None]:
-        """Let operations be carried out on values, at no cost, while the body runs."""
-
-    def launch_block_masked(
-        self, name: str, query: Tensor, shape: AttentionShape, flops: int, nbytes: int, part: str
-    ) -> None:
-        """Launch the kernel of attention with a mask of blocks."""
-
-    def note_unmodelled(self, name: str) -> None:
-        """Note a call of an operator whose cost is not known."""
 
 
 class Computed(NamedTuple):

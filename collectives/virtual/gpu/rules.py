@@ -7,12 +7,14 @@ other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from collectives.virtual.computation.cuda.attention import AttentionShape
 from collectives.virtual.computation.operations import Operation, nbytes_of, operation_of
 from collectives.virtual.gpu import copies, data_dependent
 from collectives.virtual.gpu.accelerator import CudaDevices
@@ -35,7 +37,7 @@ _aten = torch.ops.aten
 
 
 class Execution(Protocol):
-    """What rules need of `collectives.virtual.gpu.charged_execution.ChargedExecution`."""
+    """What rules, and attention with blocks, need of `collectives.virtual.gpu.charged_execution`."""
 
     fake: FakeTensorMode
     has_data: bool
@@ -54,6 +56,17 @@ class Execution(Protocol):
 
     def as_any_other(self, known: Operation, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation as any other."""
+
+    def on_values(self) -> AbstractContextManager[None]:
+        """Let operations be carried out on values, at no cost, while the body runs."""
+
+    def launch_block_masked(
+        self, name: str, query: Tensor, shape: AttentionShape, flops: int, nbytes: int, part: str
+    ) -> None:
+        """Launch the kernel of attention with a mask of blocks."""
+
+    def note_unmodelled(self, name: str) -> None:
+        """Note a call of an operator whose cost is not known."""
 
 
 def _item(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> Any:

@@ -19,7 +19,7 @@ the caller or a sibling of it (`collectives.virtual.group_calls.family`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -237,15 +237,15 @@ class GroupCalls:
         raise MembersDiffer(why, known.__contains__)
 
 
+@dataclass(eq=False)
 class CallHandle:
     """One call as its callers have it; a `collectives.virtual.streams.player.GroupCall`."""
 
-    def __init__(self, calls: GroupCalls, hosts: Hosts, ordinal: Ordinal, facts: CallFacts) -> None:
-        self.facts = facts
-        self._calls = calls
-        self.hosts = hosts
-        self.ordinal = ordinal
-        self.objects: int | None = None
+    _calls: GroupCalls
+    hosts: Hosts
+    ordinal: Ordinal
+    facts: CallFacts
+    objects: int | None = None
 
     def begin(self, ranks: Sequence[int], through: Through) -> None:
         """Engine: let *ranks*, by number in the run, come to this call now, each to that of its own group.

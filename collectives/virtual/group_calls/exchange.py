@@ -79,9 +79,9 @@ class _Meeting:
 class Exchanges(OfCluster):
     """The data of all calls in one run."""
 
-    def __init__(self, env: simpy.Environment) -> None:
+    def __init__(self, env: simpy.Environment, classes: Classes) -> None:
         self.env = env
-        self.classes = Classes()
+        self.classes = classes
         self._meetings: dict[tuple[Hashable, int], _Meeting] = {}
         self._members: dict[Hosts, _Members] = {}
         self._first_siblings: dict[tuple[Hosts, int], Hosts] = {}
@@ -118,7 +118,7 @@ class Exchanges(OfCluster):
             return hosts, ordinal
         first = self._first_siblings.get((hosts, ordinal[0]))
         if first is None:
-            first = self.classes.partitions.partition(hosts, ordinal[0])[0]
+            first = self.classes.partitions.of(hosts, ordinal[0]).groups[0]
             self._first_siblings[hosts, ordinal[0]] = first
         return first, ordinal
 
@@ -155,7 +155,7 @@ class Exchanges(OfCluster):
         if not self.classes.folded:
             return
         lane, (hosts, ordinal) = meeting.call.lane, meeting.group
-        for group in self.classes.partitions.partition(hosts, ordinal[0]):
+        for group in self.classes.partitions.of(hosts, ordinal[0]).groups:
             taking_part = group if lane is None else (group[lane[0]], group[lane[1]])
             yield from (rank for rank in taking_part if self.classes.representative(rank) == rank)
 

@@ -96,7 +96,7 @@ class StreamLauncher:
     ) -> None:
         self.rank = group.rank
         self.world_size = len(group.hosts)
-        self.clock = StreamClock(gpu)
+        self.clock = gpu
         self.group = group
         self.selector = selector
         self._gpu = gpu
@@ -276,22 +276,3 @@ def _may_have_values(request: Request) -> bool:
     if any(not tensor.is_meta for tensor in tensors):
         return True
     return request.count <= (SMALL_FLOATS if request.dtype.is_floating_point else SMALL)
-
-
-class StreamClock:
-    """The host's time of a rank; a `collectives.execution.clock.Clock`."""
-
-    must_be_charged = True
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-
-    def now_ps(self) -> int:
-        """Return the host's time; the thread waits until it is known, which takes no virtual time."""
-        return self._gpu.now_ps()
-
-    def charge(self, work: str) -> None:
-        """Launch a kernel that takes the time given for *work*; none if there is none."""
-        duration_ps = self._gpu.rank_thread.charges.get(work, 0)
-        if duration_ps:
-            self._gpu.launch(work, duration_ps)

@@ -57,7 +57,7 @@ _PATIENCE = 10_000
 
 
 class Gpu:
-    """The GPU of one rank thread.
+    """The GPU of one rank thread; the time of its host is a `collectives.execution.clock.Clock`.
 
     Attributes:
         rank_thread: the rank.
@@ -75,6 +75,8 @@ class Gpu:
         graph: captures what is issued now, if one does (`collectives.virtual.gpu.graphs`).
         replays: what is launched is part of a graph, which costs the host no launch.
     """
+
+    must_be_charged = True
 
     def __init__(self, rank_thread: RankThread, device: Device, ranks: Sequence[int] | None = None) -> None:
         self.rank_thread = rank_thread
@@ -288,6 +290,12 @@ class Gpu:
         self.players.play()
         self._until(lambda: self._own.is_dry)
         return self._own.host_ps
+
+    def charge(self, work: str) -> None:
+        """Launch a kernel that takes the time given for *work*; none if there is none."""
+        duration_ps = self.rank_thread.charges.get(work, 0)
+        if duration_ps:
+            self.launch(work, duration_ps)
 
     def time_of(self, event: int) -> int:
         """Return when *event* happens, once that is known."""

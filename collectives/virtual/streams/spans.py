@@ -8,6 +8,7 @@ trace of many ranks can still be opened.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from collectives.virtual.streams.score import DEFAULT_STREAM, Call, HostWait, Item, Launch
 from sim.trace import Trace
@@ -17,14 +18,14 @@ _DETAILED_RANKS = 8
 """Ranks whose kernels are shown one by one."""
 
 
+@dataclass
 class Spans:
     """What is shown of one rank."""
 
-    def __init__(self, trace: Trace, rank: int, tracks: Mapping[int, str]) -> None:
-        self._trace = trace
-        self._rank = rank
-        self._tracks = tracks
-        self._latest: dict[str, tuple[str, int, int]] = {}
+    _trace: Trace
+    _rank: int
+    _tracks: Mapping[int, str]
+    _latest: dict[str, tuple[str, int, int]] = field(default_factory=dict)
 
     def host(self, item: Item, began_ps: int, ended_ps: int) -> None:
         """Show what the host has done for *item*."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -43,7 +44,7 @@ def replacements() -> Iterator[Replacement]:
     yield Shard, "_split_tensor", on_methods(Shard._split_tensor, _split)
     name = "local_shard_size_and_offset"
     yield Shard, name, staticmethod(on_methods(_SIZE_OF_SHARD, _size_of_shard))
-    yield _StridedShard, name, on_methods(getattr(_StridedShard, name), _Parts(getattr(_StridedShard, name)))
+    yield _StridedShard, name, on_methods(getattr(_StridedShard, name), _parts(getattr(_StridedShard, name)))
 
 
 _original = ShardingPropagator._propagate_tensor_meta_non_cached
@@ -111,26 +112,23 @@ def _differing(specs: Any) -> list[Any]:
     return found
 
 
-class _Parts:
-    """Sizes and offsets of the parts of strided shards, each found once, without the modes of the rank.
+def _parts(find: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *find*, of sizes and offsets of parts of strided shards, which finds each once, without modes.
 
     Torch cuts up a list of all indices for each, which is most of the time of filling the parameters of a
     model on many ranks: each takes its own part of the random numbers.
     """
 
-    def __init__(self, find: Callable[..., Any]) -> None:
-        self._find = find
-        self._found: dict[Any, Any] = {}
+    @functools.lru_cache(maxsize=_KEPT)
+    def found(*args: Any, **options: Any) -> Any:
+        with _disable_current_modes():
+            return find(*args, **options)
 
-    def __call__(self, shard: Any, *args: Any, **options: Any) -> Any:
-        key = shard.dim, shard.split_factor, args, tuple(options.items())
-        if key not in self._found:
-            if len(self._found) == _KEPT:
-                self._found.clear()
-            with _disable_current_modes():
-                self._found[key] = self._find(shard, *args, **options)
-        size, offset = self._found[key]
+    def part(*args: Any, **options: Any) -> Any:
+        size, offset = found(*args, **options)
         return size, list(offset) if isinstance(offset, list) else offset
+
+    return part
 
 
 _KEPT = 4096

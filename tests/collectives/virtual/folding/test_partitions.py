@@ -20,10 +20,10 @@ def test_groups_of_a_mesh_are_siblings_along_each_dimension():
 
     partitions = VirtualWorld.of(in_group(work, 8).cluster).partitions
 
-    assert partitions.partition((0, 1), 0) == ((0, 1), (2, 3), (4, 5), (6, 7))
-    assert partitions.partition((1, 3), 0) == ((0, 2), (1, 3), (4, 6), (5, 7))
-    assert partitions.partition((0, 4), 0) == ((0, 4), (1, 5), (2, 6), (3, 7))
-    assert partitions.partition(tuple(range(8)), 0) == (tuple(range(8)),)
+    assert partitions.of((0, 1), 0).groups == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert partitions.of((1, 3), 0).groups == [(0, 2), (1, 3), (4, 6), (5, 7)]
+    assert partitions.of((0, 4), 0).groups == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    assert partitions.of(tuple(range(8)), 0).groups == [tuple(range(8))]
     assert [partitions.of((0, 4), 0).group_of.get(rank) for rank in (0, 4, 3)] == [(0, 4), (0, 4), (3, 7)]
 
 
@@ -33,7 +33,7 @@ def test_parts_of_a_split_are_siblings_though_a_rank_makes_only_its_own():
 
     partitions = VirtualWorld.of(in_group(work, 4).cluster).partitions
 
-    assert partitions.partition((2, 3), 0) == ((0, 1), (2, 3))
+    assert partitions.of((2, 3), 0).groups == [(0, 1), (2, 3)]
 
 
 def test_groups_of_the_same_ranks_are_told_apart_also_where_they_are_made_by_turns():
@@ -42,9 +42,9 @@ def test_groups_of_the_same_ranks_are_told_apart_also_where_they_are_made_by_tur
     ordinals = [partitions.announce(0, hosts) for hosts in [(0, 1), (0, 1), (2, 3), (2, 3), (0, 2), (1, 3)]]
 
     assert ordinals == [0, 1, 0, 1, 0, 0]
-    assert partitions.partition((0, 1), 1) == ((0, 1), (2, 3))
-    assert partitions.partition((2, 3), 0) == ((0, 1), (2, 3))
-    assert partitions.partition((0, 2), 0) == ((0, 2), (1, 3))
+    assert partitions.of((0, 1), 1).groups == [(0, 1), (2, 3)]
+    assert partitions.of((2, 3), 0).groups == [(0, 1), (2, 3)]
+    assert partitions.of((0, 2), 0).groups == [(0, 2), (1, 3)]
 
 
 def test_groups_of_other_sizes_or_none_hold_no_sibling():

@@ -15,8 +15,7 @@ RING = fixed("ring")
 
 
 def exchanges_of(*folded):
-    exchanges = Exchanges(simpy.Environment())
-    exchanges.classes = Classes(folded)
+    exchanges = Exchanges(simpy.Environment(), Classes(folded))
     for rank in HOSTS:
         exchanges.classes.partitions.announce(rank, HOSTS)
     return exchanges
