@@ -18,22 +18,6 @@ from torch import Tensor
 _aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
 _MAX_FLASH_HEAD = 256
-_KEYS = ("AutogradCUDA", "CUDA")
-
-_libraries: list[torch.library.Library] = []
-
-
-def register() -> None:
-    """Let attention on CUDA be chosen here, from now on; for real CUDA tensors nothing changes.
-
-    A registration stays, as torch keeps what others have derived from it.
-    """
-    if _libraries or torch.version.cuda is not None:
-        return
-    library = torch.library.Library("aten", "IMPL")
-    for key in _KEYS:
-        library.impl("scaled_dot_product_attention", attention, key)
-    _libraries.append(library)
 
 
 def attention(

@@ -11,7 +11,7 @@ import gc
 from collections.abc import Iterator
 from itertools import chain
 
-from collectives.virtual.gpu import attention, replacements
+from collectives.virtual.gpu import replacements
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.native import self_test
 from collectives.virtual.gpu.native.cuda_build import cuda_is_there
@@ -30,7 +30,6 @@ def installed() -> Iterator[None]:
         NotSupportedError: this torch does not bear them.
     """
     self_test.check()
-    attention.register()
     cuda_only.register()
     freezes = not gc.get_freeze_count()  # what others have frozen stays so
     if freezes:

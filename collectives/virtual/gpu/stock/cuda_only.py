@@ -24,6 +24,7 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 
 from collectives.virtual.gpu import recurrent_cells
+from collectives.virtual.gpu.attention import attention
 from collectives.virtual.gpu.batch_norm import FORMULAS
 from collectives.virtual.isolation.patching import Replacement
 
@@ -51,7 +52,10 @@ def _with_biases(check: Callable[..., None]) -> Callable[..., None]:
 
 
 def register() -> None:
-    """Let these operations be known from now on, for tensors that are not real; a registration stays."""
+    """Let these operations be known from now on, for tensors that are not real, and attention be chosen.
+
+    A registration stays, as torch keeps what others have derived from it.
+    """
     if _libraries or torch.version.cuda is not None:
         return
     library = torch.library.Library("aten", "IMPL")
@@ -61,6 +65,8 @@ def register() -> None:
     for operation in WHOLE:
         library.impl(operation, _not_reached, "CUDA")
     library.impl("_local_scalar_dense", _number, "CUDA")
+    for key in ("AutogradCUDA", "CUDA"):
+        library.impl("scaled_dot_product_attention", attention, key)
     _libraries.append(library)
 
 
