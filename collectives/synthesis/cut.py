@@ -13,7 +13,7 @@ fabrics", arXiv:2402.06787, section 4; Dinkelbach, "On nonlinear fractional prog
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -50,7 +50,6 @@ def narrowest_cut(
     shares: Sequence[Fraction],
     *,
     outward: bool = True,
-    sinks: Iterable[int] | None = None,
 ) -> Bound:
     """Return the cut that bounds a collective in which every rank needs what all ranks have.
 
@@ -58,7 +57,6 @@ def narrowest_cut(
         topology: the network.
         shares: of the buffer that each rank has at the start.
         outward: they go out to all ranks; else all ranks' contributions to each share come in.
-        sinks: ranks to look at; by default all.
     """
     wiring = topology.routing.wiring()
     tail, head = (wiring.tail, wiring.head) if outward else (wiring.head, wiring.tail)
@@ -72,7 +70,7 @@ def narrowest_cut(
         (network.bound_of({rank}) for rank in holders), key=lambda bound: bound.seconds_per_byte, default=None
     )
     assert worst is not None, "somebody has something"
-    for sink in range(num_ranks) if sinks is None else sinks:
+    for sink in range(num_ranks):
         while (inside := network.failing(sink, worst.seconds_per_byte)) is not None:
             bound = network.bound_of(inside)
             if bound.seconds_per_byte <= worst.seconds_per_byte:
@@ -122,9 +120,6 @@ class _Flow:
 
     def failing(self, sink: int, seconds_per_byte: Fraction) -> set[int] | None:
         """Return the set from which *sink* does not get all shares in the time; None: it does."""
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import breadth_first_order, maximum_flow
-
         source = self.size - 1
         carried = np.array([rate * float(seconds_per_byte) for rate in self.bandwidth])
         held = np.array([float(share) for share in self.shares])
@@ -132,17 +127,29 @@ class _Flow:
         tail = np.concatenate([self.tail, self.joins[:, 0], np.full(len(holders), source)])
         head = np.concatenate([self.head, self.joins[:, 1], holders])
         amount = np.concatenate([np.minimum(carried, 1.0), np.ones(len(self.joins)), held[holders]])
-        capacity = csr_array(
-            (np.ceil(amount * _SCALE).astype(np.int64), (tail, head)), shape=(self.size, self.size)
-        )
-        capacity.sum_duplicates()
-        capacity.data = np.minimum(capacity.data, 2**31 - 1)
-        graph = capacity.astype(np.int32)
-        result = maximum_flow(graph, source, sink)
-        if result.flow_value >= _SCALE * (1 - 1e-7) - len(self.bandwidth):
+        capacity = np.ceil(amount * _SCALE).astype(np.int64)
+        flow, reached = minimum_cut(tail, head, capacity, self.size, source, sink)
+        if flow >= _SCALE * (1 - 1e-7) - len(self.bandwidth):
             return None
-        left = graph - result.flow
-        left.data = np.where(left.data > 0, left.data, 0)
-        left.eliminate_zeros()
-        reached = breadth_first_order(left, source, return_predecessors=False)
-        return {int(vertex) for vertex in reached if vertex != source}
+        return {vertex for vertex in reached.tolist() if vertex != source}
+
+
+def minimum_cut(
+    tail: Int64Array, head: Int64Array, capacity: Int64Array, size: int, source: int, sink: int
+) -> tuple[int, Int64Array]:
+    """Return the most that flows from *source* to *sink*, and the vertices on the source's side of a cut.
+
+    Edges lead from *tail* to *head*, of *size* vertices; a *capacity* beyond 31 bits counts as so much.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+    summed = csr_array((capacity, (tail, head)), shape=(size, size))
+    summed.sum_duplicates()
+    summed.data = np.minimum(summed.data, 2**31 - 1)
+    graph = summed.astype(np.int32)
+    result = maximum_flow(graph, source, sink)
+    left = graph - result.flow
+    left.data = np.where(left.data > 0, left.data, 0)
+    left.eliminate_zeros()
+    return int(result.flow_value), breadth_first_order(left, source, return_predecessors=False)

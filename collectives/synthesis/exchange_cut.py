@@ -16,7 +16,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from collectives.synthesis.cut import Bound
+from collectives.synthesis.cut import Bound, minimum_cut
 from collectives.synthesis.demand import Demand
 from collectives.synthesis.routes import Float64Array, working_bandwidth
 from sim.topology import Topology
@@ -49,9 +49,6 @@ def sets_by_distance(demand: Demand, prices: Float64Array) -> list[frozenset[int
 
 def exchange_cut(topology: Topology, sets: Iterable[frozenset[int]]) -> Bound:
     """Return the cut that takes longest, of those that part one of *sets* from the other ranks."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
-
     wiring, num_ranks = topology.routing.wiring(), topology.num_ranks
     size = len(wiring.names) + 2
     bandwidth = working_bandwidth(topology)
@@ -70,16 +67,9 @@ def exchange_cut(topology: Topology, sets: Iterable[frozenset[int]]) -> Bound:
         ends_tail = np.concatenate([np.full(len(inside), size - 2), outside])
         ends_head = np.concatenate([inside, np.full(len(outside), size - 1)])
         amounts = np.concatenate([amount, np.full(num_ranks, total)])
-        places = (np.concatenate([tail, ends_tail]), np.concatenate([head, ends_head]))
-        graph = csr_array((amounts, places), shape=(size, size))
-        graph.sum_duplicates()
-        graph.data = np.minimum(graph.data, 2**31 - 1)
-        graph = graph.astype(np.int32)
-        left = graph - maximum_flow(graph, size - 2, size - 1).flow
-        left.data = np.where(left.data > 0, left.data, 0)
-        left.eliminate_zeros()
-        reached = np.zeros(size, dtype=bool)
-        reached[breadth_first_order(left, size - 2, return_predecessors=False)] = True
+        tails, heads = np.concatenate([tail, ends_tail]), np.concatenate([head, ends_head])
+        _, found = minimum_cut(tails, heads, amounts, size, size - 2, size - 1)
+        reached = np.isin(np.arange(size), found)
         crossing = np.flatnonzero(reached[wiring.tail] & ~reached[wiring.head] & (bandwidth > 0))
         pairs = Fraction(len(inside) * len(outside), num_ranks)
         rate = sum(int(bandwidth[link]) for link in crossing)

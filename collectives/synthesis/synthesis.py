@@ -54,14 +54,14 @@ class Synthesis:
         by: ``cut``; ``routes``, no messages on the network's routes are faster; ``trees``, no reduction on
             trees that then go out on trees is; or ``floor`` (see `collectives.timing.floor`).
         cut: the cut that needs longest.
-        tree_seconds: that no program of trees, or paths, on the network's routes can go below.
-        prices: of links, by number, their sum 1, that prove `tree_seconds` where it is longer than the cut.
+        prices: of links, by number, their sum 1, that prove what no program of trees, or paths, on the
+            network's routes can go below, where that is longer than the cut.
         packed_seconds: that the fullest link needs for the trees as they were divided.
         shipped: the best program that ships; None where none runs here.
         shipped_seconds: that it takes, simulated.
         num_trees: different trees of each root, on average; of an all-reduce in all, those alike once; of an
             all-to-all paths of each pair.
-        few_trees: for numbers of trees of each root, where that is known: `tree_seconds`, as a part of what
+        few_trees: for numbers of trees of each root, where that is known: that bound, as a part of what
             the fullest link needs for so many.
         num_chunks: of the buffer.
         num_steps: rounds.
@@ -78,7 +78,6 @@ class Synthesis:
     optimum_seconds: float
     by: str
     cut: Bound
-    tree_seconds: float
     prices: dict[int, float]
     packed_seconds: float
     shipped: Algorithm | None
@@ -164,11 +163,10 @@ def synthesize(
     tell("simulating the programs that ship")
     shipped, shipped_seconds = best_shipped(topology, collective, nbytes, root)
     cut_seconds = float(cut.seconds_per_byte * nbytes)
-    tree_seconds = packing.bound * nbytes
     floor = floor_ps(collective, nbytes, topology, root) / PICOSECONDS
     bounds = {
         "cut": cut_seconds * (1 + 1e-6),  # the simplest of equal reasons
-        "trees" if collective == "all_reduce" else "routes": tree_seconds,
+        "trees" if collective == "all_reduce" else "routes": packing.bound * nbytes,
         "floor": floor,
     }
     by = max(bounds, key=lambda name: bounds[name])
@@ -183,7 +181,6 @@ def synthesize(
         optimum_seconds=cut_seconds if by == "cut" else bounds[by],
         by=by,
         cut=cut,
-        tree_seconds=tree_seconds,
         prices=_prices_of_links(found.problem.demand, packing),
         packed_seconds=candidate.packed_seconds,
         shipped=shipped,

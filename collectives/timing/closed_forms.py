@@ -103,7 +103,6 @@ def _by_nccls_model(job: Job, scenario: Scenario, *, likely: bool, added_ps: int
     return Run.by_formula(
         job,
         topology,
-        len(hosts),
         time_ps=time_ps,
         floor_ps=floor,
         algorithm=f"{best.algorithm}/{best.protocol}",
@@ -150,7 +149,6 @@ def _by_symmetric_kernel(job: Job, scenario: Scenario) -> Run | None:
     return Run.by_formula(
         job,
         topology,
-        len(hosts),
         time_ps=time_ps,
         floor_ps=floor,
         algorithm=kernel.name,
@@ -221,7 +219,6 @@ def as_measured(job: Job, scenario: Scenario) -> Run:
     return Run.by_formula(
         job,
         topology,
-        len(hosts),
         time_ps=time_ps,
         floor_ps=floor,
         algorithm=f"native/{expected.protocol}",
@@ -247,9 +244,7 @@ def in_the_switches(job: Job, scenario: Scenario) -> Run:
     time_ps = in_network_ps(job.collective, job.nbytes, topology, hosts)
     _refuse_other_transports(job, NVLS)
     floor = floor_ps(job.collective, job.nbytes, topology, 0, hosts, in_network=True)
-    return Run.by_formula(
-        job, topology, len(hosts), time_ps=time_ps, floor_ps=floor, algorithm=NVLS, model="links"
-    )
+    return Run.by_formula(job, topology, time_ps=time_ps, floor_ps=floor, algorithm=NVLS, model="links")
 
 
 def _refuse_what_nccl_ignores(job: Job, scenario: Scenario, what: str) -> None:

@@ -38,15 +38,8 @@ class Job:
     """One collective of a group of ranks.
 
     Attributes:
-        algorithm: a name, ``FILE.py:FUNCTION``, a program or an `Algorithm`; its parameter
-            ``ranks_per_node``, if it has one that is not given, is that of the topology.  Or ``auto``:
-            that which costs least there (see `collectives.timing.cost`), or is fastest in a table.
-            Or ``nccl``: what NCCL would choose (see `collectives.timing.formulas.nccl.choice`).  Or
-            ``native``: what the vendor runs (see `collectives.catalogue.native`).
-        nbytes: size of the buffer, as nccl-tests counts it.
-        collective: for names and bare programs.
-        placement: ``packed``, ``round_robin``, or the place of each rank (see `sim.topology.placement`).
-        itemsize: bytes of an element; chunks hold whole elements.
+        algorithm, nbytes, collective, placement, itemsize: as for `collectives.timing.simulate`.  ``nccl`` is
+            what NCCL would choose (see `collectives.timing.formulas.nccl.choice`).
         start: when the ranks begin, ``"1ms"`` or seconds.
         software: what code adds to the wire.
 

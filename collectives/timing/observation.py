@@ -58,7 +58,7 @@ class SeenMessage:
 
 
 class Observation:
-    """What the ranks of *planned* did; a `collectives.timing.ranks.meeting_point.Observer`.
+    """What the ranks of *planned* did, as their meeting point tells it; it changes nothing.
 
     Args:
         planned: what they carry out.
@@ -84,7 +84,7 @@ class Observation:
         self.messages: list[SeenMessage] = []
 
     def posted(self, rank: int, step: int, pause_ps: int, reducing_ps: int, done: simpy.Event) -> None:
-        """Note that *rank* has come to *step*."""
+        """Note that *rank* has come to *step*: pauses, then passes messages, then reduces, then is *done*."""
         seen = SeenStep(rank, step, int(done.env.now), pause_ps, reducing_ps)
         self.steps[rank, step] = seen
 
@@ -97,7 +97,10 @@ class Observation:
     def matched(
         self, ranks: tuple[int, int], steps: tuple[int, int], nbytes: int, arrival: simpy.Event, channel: int
     ) -> None:
-        """Note that a message sets out now."""
+        """Note that a message sets out now, both sides having posted it, over connection *channel*.
+
+        *ranks* and *steps* are of source and destination; *arrival* fires when its last byte has arrived.
+        """
         seen = SeenMessage(*ranks, nbytes, steps, int(arrival.env.now), channel)
         self.messages.append(seen)
         self.steps[ranks[0], steps[0]].sends.append(seen)

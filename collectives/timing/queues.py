@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import simpy
@@ -23,8 +23,9 @@ from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.timing.job import PlannedJob
+from collectives.timing.observation import Observation
 from collectives.timing.ranks.attention import Attention
-from collectives.timing.ranks.meeting_point import MeetingPoint, Observer
+from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.timing.ranks.rank_by_rank import RankByRank
 from collectives.timing.rows.makespan import Evaluated, Makespan
 from collectives.timing.rows.out_of_step import OutOfStep
@@ -48,23 +49,6 @@ class CallSpan:
     end_ps: int
 
 
-class CollectiveQueue(Protocol):
-    """The collectives of one communicator, one after another, in virtual time."""
-
-    def submit(self, algorithm: Algorithm, nbytes: int) -> simpy.Event:
-        """Let every rank start a collective of *nbytes* by *algorithm* now, after those before it.
-
-        The event fires when the last rank is done; its value is a `CallSpan`.
-        """
-
-
-class Execution(Protocol):
-    """A collective on the ranks of a group, event by event."""
-
-    def begin(self, ranks: Int64Array) -> None:
-        """Let *ranks* start now; who made the execution is told when they are done."""
-
-
 def collective_queue(
     env: simpy.Environment,
     topology: Topology,
@@ -76,7 +60,7 @@ def collective_queue(
     transport_model: TransportModel = IDEAL,
     attention: Attention | None = None,
     network: Network | None = None,
-    observer: Observer | None = None,
+    observer: Observation | None = None,
     earlier: list[Evaluated] | None = None,
     lasting: bool = True,
 ) -> CollectiveQueue:
@@ -162,7 +146,10 @@ class MakespanQueue:
         self._delays_ps = makespan.rank_overhead.delays_of(len(makespan.hosts))
 
     def submit(self, algorithm: Algorithm, nbytes: int) -> simpy.Event:
-        """Let every rank start a collective now, after those before it."""
+        """Let every rank start a collective of *nbytes* by *algorithm* now, after those before it.
+
+        The event fires when the last rank is done; its value is a `CallSpan`.
+        """
         now = int(self._env.now)
         start = np.maximum(self._free_ps, now + self._delays_ps)
         self._free_ps = self._makespan.run(algorithm, nbytes, start, self._itemsize)
@@ -194,7 +181,7 @@ class EventQueue:
         self._num_done = np.zeros(len(self._hosts), dtype=np.int64)  # calls that each rank is through with
 
     def submit(self, algorithm: Algorithm, nbytes: int) -> simpy.Event:
-        """Let every rank start a collective now, after those before it."""
+        """Let every rank start a collective now; see `MakespanQueue.submit`."""
         number, num_ranks = len(self._calls), len(self._hosts)
         chunking = Chunking.of(algorithm, num_ranks, nbytes // self._itemsize, self._itemsize)
         overheads = StepOverheads.of(self._rank_overhead, num_ranks, number)
@@ -236,6 +223,13 @@ class EventQueue:
             call.done.succeed(CallSpan(call.start_ps, int(self._network.env.now)))
         if number + 1 < len(self._calls):
             self._begin(self._calls[number + 1], ranks)
+
+
+CollectiveQueue: TypeAlias = MakespanQueue | EventQueue
+"""The collectives of one communicator, one after another, in virtual time."""
+
+Execution: TypeAlias = RankByRank | RowExecution
+"""A collective on the ranks of a group, event by event; who made it is told when they are done."""
 
 
 @dataclass(eq=False)

@@ -13,6 +13,7 @@ from collectives.timing.job import Job, PlannedJob
 from collectives.timing.links import Links, Traffic
 from collectives.timing.observation import Observation
 from sim.topology import Topology
+from sim.topology.placement import places
 from sim.trace import Trace
 from sim.units import MAX_PS, format_time, to_seconds
 
@@ -110,13 +111,13 @@ class Run:
         )
 
     @classmethod
-    def by_formula(cls, job: Job, topology: Topology, num_ranks: int, **found: Any) -> Run:
+    def by_formula(cls, job: Job, topology: Topology, **found: Any) -> Run:
         """Return the result of *job*, all of whose ranks start together, as a closed form has *found* it."""
         return cls(
             engine="closed form",
             collective=job.collective,
             nbytes=job.nbytes,
-            num_ranks=num_ranks,
+            num_ranks=len(places(job.placement, topology)),
             topology=topology.name,
             transport_model=job.software.transport.name,
             **found,

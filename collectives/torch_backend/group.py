@@ -46,7 +46,7 @@ from collectives.torch_backend.rows import (
 from collectives.torch_backend.sparse import sparse_all_reduce
 from collectives.torch_backend.uncompiled import uncompiled
 from collectives.torch_backend.work import CollectiveWork, MessageOverGloo, timeout_of
-from collectives.transports.home_process import HomeProcess
+from collectives.transports.turn import HomeProcess
 
 
 @uncompiled

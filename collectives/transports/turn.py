@@ -7,11 +7,12 @@ gives the turn away, so what it waits for is never touched by two, and nobody wa
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sized
 from typing import Any
 
-from collectives.transports.home_process import HomeProcess
+from collectives.errors import NotSupportedError
 
 
 class Turn:
@@ -49,6 +50,32 @@ class Turn:
 
     def __exit__(self, *exception: object) -> None:
         self.release()
+
+
+class HomeProcess:
+    """The process that makes this, in which a rank was made: the only one that may speak for it.
+
+    A child that is forked afterwards has a copy of all that a rank calls by: memory that it shares with the
+    other ranks, sockets, a place in the queues.  Were it to make a call, the others would take it for the
+    rank, whose own calls would then be one behind; over Gloo, whose threads are not copied, it would be
+    aborted.
+    """
+
+    def __init__(self) -> None:
+        self.number = os.getpid()
+
+    def check(self) -> None:
+        """Check that this is still that process, before anything is done that others would see.
+
+        Raises:
+            NotSupportedError: it is a child that was forked from it.
+        """
+        if os.getpid() != self.number:
+            raise NotSupportedError(
+                f"process {os.getpid()} was forked from process {self.number}, a rank whose group had been "
+                "made, and is no rank itself: make the call in the parent, or give the child a group of its "
+                "own by starting it before init_process_group, or with the method 'spawn'"
+            )
 
 
 class _GivenAway:

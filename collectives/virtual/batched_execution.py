@@ -205,7 +205,7 @@ class BatchedExecution:
         self._coming: list[int] = []
         self._hosts = hosts = np.array(meeting_point.hosts)
         self._execution = RowExecution(
-            meeting_point.network, hosts, algorithm, chunking, port.overheads, self._finish
+            meeting_point.network, hosts, algorithm, chunking, port.program.overheads, self._finish
         )
 
     def join(self, rank: int, buffer: Buffer, port: SimulatedPort) -> simpy.Event:

@@ -20,8 +20,7 @@ composition  a program made of others, read with a contract in place of each; co
              and counts its steps, composition_comparison holds what was read against its own
 nodes        ranks divided into nodes, and what they hold
 demands      the contracts of the collectives, over symbols
-invariants   what a loop of a shipped program keeps true; block_invariants, bruck_invariants,
-             pat_invariants
+invariants   what a loop of a shipped program keeps true; block_invariants, stored_invariants
 symbols      numbers and truth values of the solver, as a program sees them
 solving      the solver, asked whether claims contradict each other
 terms        terms of the solver: what occurs in them

@@ -13,10 +13,15 @@ from typing import Any
 import z3
 
 from collectives.proof.every_size.block_invariants import BLOCK_INVARIANTS, from_root
-from collectives.proof.every_size.bruck_invariants import arranged, travelled, written
 from collectives.proof.every_size.demands import Held, everywhere, of_owner, of_root, where, whole
-from collectives.proof.every_size.pat_invariants import PAT_ENUMERATIONS, PAT_INVARIANTS
 from collectives.proof.every_size.powers import CEILING, FLOOR, ROOT
+from collectives.proof.every_size.stored_invariants import (
+    PAT_ENUMERATIONS,
+    PAT_INVARIANTS,
+    arranged,
+    travelled,
+    written,
+)
 from collectives.proof.every_size.symbols import modulo
 from collectives.proof.every_size.trees import TREES, SymbolicTree
 

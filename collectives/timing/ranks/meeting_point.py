@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import simpy
 
@@ -22,25 +22,8 @@ from collectives.timing.ranks.step_in_flight import StepInFlight
 from sim.network import Network
 from sim.scenario.rank_overhead import RankOverhead
 
-
-class Observer(Protocol):
-    """Sees what the ranks of a group do in virtual time; changes nothing."""
-
-    def posted(self, rank: int, step: int, pause_ps: int, reducing_ps: int, done: simpy.Event) -> None:
-        """Note that *rank* has come to *step*: pauses, then passes messages, then reduces, then is *done*."""
-
-    def matched(
-        self, ranks: tuple[int, int], steps: tuple[int, int], nbytes: int, arrival: simpy.Event, channel: int
-    ) -> None:
-        """Note that a message sets out now, both sides having posted it.
-
-        Args:
-            ranks: source and destination.
-            steps: of the source and of the destination.
-            nbytes: its size.
-            arrival: fires when its last byte has arrived.
-            channel: the connection that carries it.
-        """
+if TYPE_CHECKING:
+    from collectives.timing.observation import Observation
 
 
 class MeetingPoint:
@@ -76,7 +59,7 @@ class MeetingPoint:
         self.matching: Matching[tuple[StepInFlight, int]] = Matching()
         self.reports: dict[int, Report] = {}
         self.waiting: dict[int, Call] = {}
-        self.observer: Observer | None = None
+        self.observer: Observation | None = None
         self.rank_overhead = rank_overhead or RankOverhead()
         self.delay_ps = delay_ps
         self.transport_model = transport_model

@@ -10,7 +10,7 @@ from collectives.program import Local, Recv, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_operation
 from collectives.timing.ranks.meeting_point import MeetingPoint
-from collectives.timing.ranks.step_in_flight import Caller, Drain, ProgramOnRank, StepInFlight, span_of
+from collectives.timing.ranks.step_in_flight import CalledProgram, Drain, ProgramOnRank, StepInFlight, span_of
 from sim.scenario.step_overheads import StepOverheads
 
 
@@ -28,7 +28,9 @@ class SimulatedPort:
         self.world_size = len(meeting_point.hosts)
         self.begin("")
 
-    def begin(self, what: str, overheads: StepOverheads | None = None, caller: Caller | None = None) -> None:
+    def begin(
+        self, what: str, overheads: StepOverheads | None = None, caller: CalledProgram | None = None
+    ) -> None:
         """Number the steps of the next program from 0.
 
         Args:
@@ -41,11 +43,6 @@ class SimulatedPort:
         self.progress: Callable[[], str] | None = None
         env, model = self.meeting_point.network.env, self.meeting_point.transport_model
         self.program = ProgramOnRank(env, self.rank, model, what, overheads, caller=caller)
-
-    @property
-    def overheads(self) -> StepOverheads | None:
-        """What ranks add to their time in the program that runs."""
-        return self.program.overheads
 
     def post(self, step: Step, buffer: Buffer, fingerprint: int) -> simpy.Event:
         """Start all operations of *step*; the event fires when it is complete."""
@@ -61,8 +58,8 @@ class SimulatedPort:
     def _pause(self, in_flight: StepInFlight, fingerprint: int) -> None:
         """Let the time pass that the rank takes before the messages of a step; then offer them."""
         pause_ps = 0
-        if self.overheads is not None:
-            pause_ps = self.overheads.before(self.rank, len(in_flight.unmatched))
+        if self.program.overheads is not None:
+            pause_ps = self.program.overheads.before(self.rank, len(in_flight.unmatched))
         if self.meeting_point.observer is not None:
             self.meeting_point.observer.posted(
                 self.rank, in_flight.number, pause_ps, in_flight.reducing_ps, in_flight.done

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import simpy
 
@@ -27,32 +27,8 @@ from collectives.timing.ranks.sends_under_way import SendsUnderWay, Span
 from sim.scenario.step_overheads import StepOverheads
 
 
-class Held(Protocol):
-    """What awaits nothing from the network any more, and goes on when its rank calls."""
-
-    def is_free(self) -> bool:
-        """Return whether the rank knows that it can go on without waiting for a send."""
-
-    def go_on(self) -> None:
-        """Go on, after the sends that it must wait for."""
-
-
-class Caller(Protocol):
-    """Decides when a program goes on that does so on the calls of its rank alone."""
-
-    @property
-    def is_driving(self) -> bool:
-        """Whether the rank waits in this program now."""
-
-    def hold(self, held: Held) -> None:
-        """Let *held* go on, now or in a later call."""
-
-    def offered(self) -> None:
-        """Note that the messages of a step have been offered to peers."""
-
-
 class CalledProgram:
-    """A program that goes on when its rank calls, and what it holds until then; a `Caller`.
+    """A program that goes on when its rank calls, and what it holds until then.
 
     Whether the rank's waiting advances it is decided by whoever queues the rank's programs: one rank thread's
     `collectives.virtual.progress`, or `collectives.timing.ranks.called_queue` for all ranks together.
@@ -123,7 +99,7 @@ class ProgramOnRank:
     what: str = ""
     overheads: StepOverheads | None = None
     sends: SendsUnderWay[tuple[StepInFlight, int]] = field(default_factory=SendsUnderWay)
-    caller: Caller | None = None
+    caller: CalledProgram | None = None
     wire: Buffer | None = None
     has_waited: bool = False
 
@@ -278,6 +254,10 @@ class Drain:
     def go_on(self) -> None:
         """Wait for them."""
         self._sends.when_taken(None, self.done.succeed)
+
+
+Held: TypeAlias = StepInFlight | Drain
+"""What awaits nothing from the network any more, and goes on when its rank calls."""
 
 
 def span_of(buffer: Buffer, operation: Operation) -> Span:

@@ -102,10 +102,8 @@ def cluster(
         seed: of the hash.
         name: for people.
 
-    Raises:
-        TopologyError: counts that are not positive or do not fit together, a ratio that leaves no
-            bandwidth, an unknown word.
-        UnitError: a bandwidth or latency that is out of range or cannot be read.
+    Errors as for `switch`, and for counts that do not fit together, a ratio that leaves no bandwidth, or an
+    unknown word.
     """
     for what, word, known in (("fabric", fabric, ROUTING), ("intra_link", intra_link, INTRA_LATENCY)):
         if word not in known:

@@ -44,10 +44,8 @@ def fat_tree(
         seed: of the hash.
         name: for people.
 
-    Raises:
-        TopologyError: an odd k, more ranks than places, an oversubscription that is not positive
-            or leaves no bandwidth, an unknown routing or fabric.
-        UnitError: a bandwidth or latency that is out of range or cannot be read.
+    Errors as for `switch`, and for an odd k, more ranks than places, an oversubscription that is not positive
+    or leaves no bandwidth, or an unknown routing.
     """
     if parse_count(k, "k") % 2:
         raise TopologyError(f"k: expected an even number of ports, got {k}")

@@ -46,9 +46,7 @@ def leaf_spine(
         seed: of the hash.
         name: for people.
 
-    Raises:
-        TopologyError: counts that are not positive, an unknown routing or fabric.
-        UnitError: a bandwidth or latency that is out of range or cannot be read.
+    Errors as for `switch`, and for an unknown routing.
     """
     ranks, spines = parse_count(num_ranks, "num_ranks"), parse_count(num_spines, "num_spines")
     leaves = -(-ranks // parse_count(hosts_per_leaf, "hosts_per_leaf"))

@@ -53,9 +53,7 @@ def nodes(
         fabric: what flows get of a port of the switch between nodes, as for `switch`.
         name: for people.
 
-    Raises:
-        TopologyError: counts that are not positive, do not fit together or are left out; an unknown fabric.
-        UnitError: a bandwidth or latency that is out of range or cannot be read.
+    Errors as for `switch`, and for counts that do not fit together or are left out.
     """
     room = parse_count(ranks_per_node, "ranks_per_node")
     if num_nodes is None:

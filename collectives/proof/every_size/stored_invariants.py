@@ -1,7 +1,10 @@
-"""Invariants of PAT: whose parts are stored where, by their distance from the rank that has them.
+"""Invariants of programs that store parts by distance: Bruck's all-to-all, and PAT.
 
-Distances are below p; parts whose distances are multiples of 2^i are a block of places, of which the part
-from the greatest of these distances has the first.
+Bruck's parts travel over the powers of two in the distance from their rank to the one that gets them, the
+greatest first.  Those that travel next are at the end of the buffer; blocks of as many parts stay together.
+
+PAT's distances, from the rank that has a part, are below p; parts whose distances are multiples of 2^i are a
+block of places, of which the part from the greatest of these distances has the first.
 """
 
 from __future__ import annotations
@@ -12,8 +15,16 @@ from typing import Any
 import z3
 
 from collectives.proof.every_size.bit_sums import BIT_SUM, Enumeration
-from collectives.proof.every_size.demands import Held
-from collectives.proof.every_size.powers import NUM_RANKS, QUOTIENT, START, level_of
+from collectives.proof.every_size.demands import Held, everywhere
+from collectives.proof.every_size.powers import (
+    DOUBLED,
+    HALVED,
+    NUM_RANKS,
+    POWER,
+    QUOTIENT,
+    START,
+    level_of,
+)
 from collectives.proof.every_size.symbols import modulo
 
 Invariant = Callable[[Any, Any], Held]
@@ -78,3 +89,46 @@ PAT_ENUMERATIONS: Mapping[tuple[str, str], Enumeration] = {
     ("pat", "reduce_scatter"): Enumeration(_block, lowest=1),
 }
 """What the sums over powers of two in a program enumerate."""
+
+
+def _num_staying(level: Any) -> Any:
+    """Return how many parts do not travel over 2^level."""
+    rest = NUM_RANKS - START(NUM_RANKS, level + 1)
+    return HALVED(NUM_RANKS, level) + z3.If(rest < POWER(level), rest, POWER(level))
+
+
+def _place_of_part(part: Any, level: Any) -> Any:
+    """Return where *part* is while those that travel over 2^level are at the end."""
+    block = START(part, level)
+    travels = START(part, level + 1) != block
+    return HALVED(part, level) + part - block + z3.If(travels, _num_staying(level), 0)
+
+
+def _stored(level: Any, next_level: Any) -> Held:
+    """Parts have travelled over 2^level and more; those that travel over 2^next_level are at the end."""
+
+    def holds(rank: Any, place: Any, q: Any, j: Any) -> Any:
+        distance = modulo(j - q, NUM_RANKS)
+        there = modulo(q + START(distance, level), NUM_RANKS)
+        return z3.And(rank == there, place == _place_of_part(distance, next_level))
+
+    return Held(everywhere, holds)
+
+
+def travelled(size: Any, p: Any) -> Held:
+    """Parts have travelled over *size* and more, and are stored as they were for that."""
+    level = level_of(size)
+    return _stored(level, level)
+
+
+def arranged(size: Any, p: Any) -> Held:
+    """Parts have travelled over more than *size*, and those that travel over *size* are at the end."""
+    level = level_of(size)
+    return _stored(level + 1, level)
+
+
+def written(size: Any, place: Any) -> tuple[Any, Any, Any]:
+    """Return whether a part at *place* does not travel this far, and the first of its block in both cases."""
+    level = level_of(size)
+    staying = _num_staying(level)
+    return place < staying, DOUBLED(place, level), DOUBLED(place - staying, level) + POWER(level)
