@@ -96,7 +96,7 @@ truth: $(STAMP)
 	$(BIN)/python -m benchmarks.lab.truth --device results/processor.toml --predictions results/steps.json $(TRUTH)
 	$(BIN)/python -m benchmarks.lab.truth --scripts $(TRUTH)
 ifdef MEASURED
-	$(BIN)/python -m benchmarks.lab.truth $(MEASURED) --seed 1 --predictions results/rows.json $(TRUTH)
+	$(BIN)/python -m benchmarks.lab.truth $(MEASURED) --sample 20000 --predictions results/rows.json $(TRUTH)
 endif
 
 # Networks that are shaped on this machine: as root, and an hour of waiting.
