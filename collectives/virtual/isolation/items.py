@@ -36,6 +36,11 @@ class ItemsPerRank:
         """Return the items that are in place."""
         return {name: self._owner[name] for name in self._names if name in self._owner}
 
+    def of_first(self) -> dict[str, Any]:
+        """Return the items of the first rank that was kept, where it has them."""
+        values = next((own for rank, own in self._of_rank.items() if rank is not None), [])
+        return {name: value for name, value in zip(self._names, values, strict=False) if value is not _ABSENT}
+
     def keep(self, rank: int | None) -> int:
         """Keep what is in place as that of *rank*, None: of nobody; return how many items that are."""
         get = self._owner.get

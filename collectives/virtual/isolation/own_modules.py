@@ -108,6 +108,8 @@ class OwnModules:
             return None
         if covered:
             self._read_once(spec)
+        if self._ownership.covers(name):
+            self._share_what_is_refused(spec)
         if name not in self._modules:
             self._modules.add(name)
             if not covered:
@@ -139,6 +141,33 @@ class OwnModules:
 
         loader.get_code = code
 
+    def _share_what_is_refused(self, spec: ModuleSpec) -> None:
+        """Let a rank that cannot execute an installed package again have the first rank's.
+
+        One that registers something with a library which keeps it once for a process cannot be executed
+        twice: pyarrow's types of extensions, for example.
+        """
+        loader: Any = spec.loader
+        execute = getattr(loader, "exec_module", None)
+        if execute is None or self._ownership.in_folder(spec):
+            return
+
+        def executed(module: ModuleType) -> None:
+            name, top = spec.name, spec.name.partition(".")[0]
+            try:
+                execute(module)
+            except Exception:
+                first = {
+                    own: found
+                    for own, found in self._modules.of_first().items()
+                    if f"{own}.".startswith(f"{name}.") and not _is_executing(found)
+                }
+                if name not in first or (name != top and _is_executing(sys.modules[top])):
+                    raise
+                sys.modules.update(first)
+
+        loader.exec_module = executed
+
     def _keep(self, rank: int | None) -> None:
         num_own = self._modules.keep(rank)
         if rank is not None and self._loans.look(rank, num_own):
@@ -156,6 +185,10 @@ class OwnModules:
                 self._loans.fill(rank)
             finally:
                 self._is_filling = False
+
+
+def _is_executing(module: ModuleType) -> bool:
+    return bool(getattr(module.__spec__, "_initializing", False))
 
 
 _FOLDER = str(Path(collectives.__file__).resolve().parents[1])

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 
 KNOW_NO_RANKS = frozenset((
-    "_pytest", "bokeh", "click", "dask", "distributed", "hypothesis", "jinja2", "matplotlib", "mpmath",
-    "narwhals", "networkx", "pandas", "PIL", "pydantic", "pygments", "pytest", "rich", "scipy",
-    "simpy", "sklearn", "sympy", "toolz", "tornado", "typer", "yaml", "z3",
+    "_pytest", "bokeh", "click", "dask", "distributed", "huggingface_hub", "hypothesis", "jinja2",
+    "matplotlib", "mpmath", "narwhals", "networkx", "pandas", "PIL", "pydantic", "pygments", "pytest", "rich",
+    "scipy", "simpy", "sklearn", "sympy", "toolz", "tornado", "typer", "yaml", "z3",
 ))  # fmt: skip
 """Packages of numbers, tables, plots and tests, in which most of the time of a short run would be spent."""
 

@@ -202,6 +202,44 @@ def test_an_installed_package_that_keeps_no_ranks_is_shared(folder: Path, instal
     assert seen(folder, script_, own=()) == [[0, 1, 2]] * 3
 
 
+ONCE = """
+import os
+import registry_of_process
+from registering.parts import Part
+
+registry_of_process.register("a kind")
+made_by = os.environ["RANK"]
+"""
+REGISTRY = """
+kinds = set()
+
+def register(kind):
+    if kind in kinds:
+        raise KeyError(f"{kind} already defined")
+    kinds.add(kind)
+"""
+
+
+@pytest.mark.parametrize("where", ["registering/__init__.py", "registering/inner.py"])
+def test_an_installed_package_that_cannot_be_imported_again_is_the_first_ranks(folder, installed, where):
+    installed(
+        {
+            "registry_of_process.py": REGISTRY,
+            "registering/__init__.py": "from registering.inner import made_by\n",
+            "registering/inner.py": "made_by = None\n",
+            "registering/parts.py": "class Part: pass\n",
+            where: ONCE,
+        }
+    )
+    text = """
+        import registering
+        from registering.parts import Part
+        seen = registering.made_by, isinstance(Part(), registering.parts.Part)
+        """
+
+    assert seen(folder, text, own=("registering",)) == [("0", True)] * 3
+
+
 def test_names_that_a_shared_module_took_from_an_owned_one_are_each_ranks(folder, installed):
     installed(
         {
