@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 import typer
 
@@ -132,8 +132,7 @@ def command(
         draws: what the figure of its result shows, which ``--plot`` draws; empty: it has none.
         suffixes: of files with its figure, in words.
     """
-    takes_outputs = any(hint is Outputs for hint in get_type_hints(function, include_extras=True).values())
-    flat = naming_foreign_files(grouped(function if takes_outputs else _with_outputs(function)))
+    flat = naming_foreign_files(grouped(function, Outputs))
     signature = _with_plot(inspect.signature(flat), draws and f"Draw {draws}: {suffixes}.")
 
     @functools.wraps(function)
@@ -186,23 +185,6 @@ def _in_shell_alone(in_shell: Callable[..., None]) -> Any:
     app = typer.Typer(add_completion=False)
     app.command(cls=CheckedCommand)(in_shell)
     return typer.main.get_command(app)
-
-
-def _with_outputs(function: Callable[..., Result | None]) -> Callable[..., Result | None]:
-    """Return *function* with a parameter for how its result is given, of which it knows nothing."""
-
-    @functools.wraps(function)
-    def called(*args: Any, outputs: Outputs, **kwargs: Any) -> Result | None:
-        return function(*args, **kwargs)
-
-    hints = get_type_hints(function, include_extras=True)
-    signature = inspect.signature(function)
-    added = inspect.Parameter("outputs", inspect.Parameter.KEYWORD_ONLY, annotation=Outputs)
-    called.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*signature.parameters.values(), added]
-    )
-    called.__annotations__ = {**hints, "outputs": Outputs}
-    return called
 
 
 def _with_plot(signature: inspect.Signature, says: str) -> inspect.Signature:

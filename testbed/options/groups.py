@@ -17,18 +17,20 @@ from testbed.errors import UsageError
 T = TypeVar("T")
 
 
-def grouped(command: Callable[..., T]) -> Callable[..., T]:
+def grouped(command: Callable[..., T], beside: Any = None) -> Callable[..., T]:
     """Let *command* be called with the fields of its dataclasses, as the command line gives them.
 
     A keyword-only parameter of *command* that is a dataclass stands for one option for each field, of the
     field's name, annotation and default.  Its ``PANEL`` is the heading of these options in ``--help``, which
     says of each option what the docstring says of its parameter or field, where its annotation says nothing.
+    The group *beside* has options of which *command* may know nothing.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {
         name: kind for name, kind in hints.items() if name != "return" and is_dataclass(kind)
     }
 
+    unknown = [] if beside in (None, *groups.values()) else _options_of(beside)
     said = entries_of(docstring_of(command) or "", "Args")
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
@@ -40,12 +42,14 @@ def grouped(command: Callable[..., T]) -> Callable[..., T]:
 
     @functools.wraps(command)
     def called(**options: Any) -> T:
+        for option in unknown:
+            options.pop(option.name)
         for name, kind in groups.items():
             own = {field.name: options.pop(field.name) for field in fields(kind)}
             options[name] = kind(**own)
         return command(**options)
 
-    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__signature__ = inspect.Signature([*parameters, *unknown])  # type: ignore[attr-defined]
     return called
 
 
