@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collectives.timing.links import Links
 from sim.topology import Topology
 from sim.topology.kinds.torus import TorusRouting
 from sim.topology.routing import Wiring
@@ -36,6 +35,9 @@ from testbed.plots.network_layout import (
     places_of,
     spell_names,
 )
+
+if TYPE_CHECKING:
+    from collectives.timing.links import Links
 
 MAX_VERTICES = 4000
 MAX_CLASSES = 12

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from collectives.timing.links import Links, LinkUse
 from sim import load_network, preset_names
 from sim.topology import Topology
 from sim.topology.description import NetworkDescription
@@ -24,6 +23,9 @@ from testbed.studies.network_survey import (
     oversubscription,
     pairs_of,
 )
+
+if TYPE_CHECKING:
+    from collectives.timing.links import Links, LinkUse
 
 MODEL = (
     "links and routes as the network describes them; bandwidths are those for payload, after the "
