@@ -38,7 +38,7 @@ MODEL = (
     "least squares of the logarithm of predicted by measured time, large errors counted linearly; a quarter "
     "of the shapes, by a hash, is kept back and judges"
 )
-LEAST_ROWS = 20
+LEAST_ROWS = 10
 """Rows that a kind of kernel needs to be fitted."""
 
 
