@@ -220,17 +220,22 @@ class SimulatedWork:
         execution: CalledExecution | None = None,
     ) -> None:
         self.call, self.port, self.done, self.execution = call, port, done, execution
-        self.completed_ps: int | None = None
         self._transport = transport
         self._describe = partial(describe, call, port)
-        assert done.callbacks is not None
-        done.callbacks.append(self._note)
+        self._completed_ps: int | None = None
         if execution is None:
+            assert done.callbacks is not None
+            done.callbacks.append(self._note)
             self.interrupt = partial(transport.clock.interrupt, done)
 
     def _note(self, done: simpy.Event) -> None:
         if done.ok:
-            self.completed_ps = int(done.env.now)
+            self._completed_ps = int(done.env.now)
+
+    @property
+    def completed_ps(self) -> int | None:
+        """When the result was in place; None as long as it is not."""
+        return self._completed_ps if self.execution is None else self.execution.completed_ps
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait in virtual time.
@@ -250,7 +255,7 @@ class SimulatedWork:
         clock, progress = self._transport.clock, self._transport.progress
         if progress is not None:
             progress.poll(observing=True)
-        is_done = clock.poll(self.done) if progress is None else self.done.processed
+        is_done = clock.poll(self.done) if self.execution is None else self.execution.is_over
         _look_at(self.call, self.port)
         if not is_done:
             clock.look_again(self.done, self._describe)
