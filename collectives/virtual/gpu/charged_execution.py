@@ -121,8 +121,9 @@ class ChargedExecution:
 
         Counters of steps, which optimizers keep in the host's memory, are the host's in any case.
         """
-        gpu, part, name = self.gpu, current_pass(), func.overloadpacket.__name__
-        if self.stands_in and not (part == "optimizer" and _are_counters((args, result))):
+        gpu, name = self.gpu, func.overloadpacket.__name__
+        part = current_pass() if self.stands_in else ""
+        if part and not (part == "optimizer" and _are_counters((args, result))):
             if waits_for_data(operation_of(func), args):
                 gpu.host_wait(gpu.current, name)
             if not self._fusing.takes(func, args, kwargs, result, part):
