@@ -13,7 +13,7 @@ an earlier send has read goes on when the rank waits for it or tests it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
 import simpy
@@ -39,7 +39,7 @@ class RankProgress:
     def __init__(self, rank_thread: RankThread) -> None:
         self.rank_thread = rank_thread
         self.in_flight: list[CalledExecution] = []
-        self._awaited: Sequence[CalledExecution] = ()
+        self._awaited: list[Sequence[CalledExecution]] = []  # by the rank's threads that wait
 
     def start(self, execution: CalledExecution, steps: Execution) -> None:
         """Post the first of the *steps* of *execution*, after all else has advanced."""
@@ -71,14 +71,14 @@ class RankProgress:
         self._catch_up()
         if any(execution.is_over for execution in executions):
             return
-        self._awaited = executions
+        self._awaited.append(executions)
         try:
             env = self.rank_thread.cluster.env
             env.timeout(0).callbacks.append(lambda _: self.go_on())
             ends = [execution.done for execution in executions]
             self.rank_thread.wait(ends[0] if len(ends) == 1 else env.any_of(ends), describe, timeout_ps)
         finally:
-            self._awaited = ()
+            self._awaited.remove(executions)
 
     def go_on(self) -> None:
         """Engine: let what the rank's waiting advances go on."""
@@ -88,22 +88,28 @@ class RankProgress:
 
     def may_go_on(self, execution: CalledExecution) -> bool:
         """Return whether the rank waits, and that advances *execution*."""
-        if not self._awaited or any(awaited.completed_ps is not None for awaited in self._awaited):
+        if not self._awaited_lanes():
             return False
         return self._waits_beside_others() or self.is_driven(execution)
 
     def is_driven(self, execution: CalledExecution) -> bool:
         """Return whether the rank waits in *execution* itself, which is the first of the lane awaited."""
-        if not self._awaited or self._waits_beside_others():
-            return False
-        lanes = {awaited.lane for awaited in self._awaited}
-        if execution.lane not in lanes:
+        if execution.lane not in self._awaited_lanes() or self._waits_beside_others():
             return False
         return execution is next((own for own in self.in_flight if own.lane == execution.lane), None)
 
+    def _awaited_lanes(self) -> set[Hashable]:
+        """Return the lanes in which the rank waits for what is not over."""
+        return {
+            awaited.lane
+            for executions in self._awaited
+            if all(awaited.completed_ps is None for awaited in executions)
+            for awaited in executions
+        }
+
     def _waits_beside_others(self) -> bool:
         """Return whether collectives are in flight that waiting in one lane would not advance."""
-        lanes = {awaited.lane for awaited in self._awaited}
+        lanes = self._awaited_lanes()
         return any(own.call.lane is None and own.lane not in lanes for own in self.in_flight)
 
     def _advance(self, execution: CalledExecution, observing: bool) -> None:
@@ -120,7 +126,7 @@ class RankProgress:
         env = self.rank_thread.cluster.env
         moved = execution.program.moved = simpy.Event(env)
         env.timeout(0).callbacks.append(lambda _: move())  # by the engine: what it computes is not the rank's
-        self.rank_thread.wait(moved, lambda: f"{execution.call} to be posted")
+        self.rank_thread.wait(moved, lambda: f"{execution.call} to be posted", alone=True)
 
     def _catch_up(self) -> None:
         """Let all happen that happens up to this rank's local time."""

@@ -7,7 +7,7 @@ travel.  A handle is a SimPy event, so an execution is a SimPy process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -80,6 +80,7 @@ class SimulatedTransport:
             self.progress = progress or RankProgress(rank_thread)
         self._ports: dict[int, SimulatedPort] = {}
         self._tracks: set[str] = set()  # those on which something is shown now
+        self.turn = _MayBeOvertaken(rank_thread)
         self._choices = rank_thread.cluster.choices
         self._messages = messages_to(rank, meeting_point)
         rank_thread.on_death.append(partial(meeting_point.remove, rank))
@@ -198,6 +199,20 @@ class SimulatedTransport:
             self._choices.touch(self._messages, Touch.READ)
 
 
+class _MayBeOvertaken(AbstractContextManager[None]):
+    """Where a thread numbers a call: an order may let another thread of its rank do so before."""
+
+    def __init__(self, rank_thread: RankThread) -> None:
+        self._rank_thread = rank_thread
+
+    def __enter__(self) -> None:
+        if self._rank_thread.others is not None:
+            self._rank_thread.others.may_call()
+
+    def __exit__(self, *raised: object) -> None:
+        """Do nothing: a thread keeps its turn until it waits."""
+
+
 class SimulatedWork:
     """A collective in flight in virtual time; a `collectives.execution.work.Work`.
 
@@ -296,7 +311,8 @@ def _noted(port: SimulatedPort, call: Call, timeout: float | None) -> Iterator[i
             f"time for {describe(call, port)}"
         ) from error
     finally:
-        del waiting[port.rank]
+        if waiting.get(port.rank) is call:  # another thread of the rank may wait here since
+            del waiting[port.rank]
 
 
 def describe(call: Call, port: SimulatedPort) -> str:

@@ -3,7 +3,7 @@
 A run repeats exactly because every such choice falls on the least rank.  That is one order of many; on real
 machines it is decided by chance.  An `Order` makes the choices of a run in its place:
 
-    turn      which of the ranks that can go on at the same virtual time does
+    turn      which of the ranks, and threads of ranks, that can go on at the same virtual time does
     source    which of the messages that arrived at the same time a receive from any source gets
 
 Times are what they were: an order chooses only among what happens at one instant.  But an order may ask that
@@ -27,6 +27,25 @@ from typing import Literal, Protocol, TypeAlias
 
 What: TypeAlias = Literal["turn", "source"]
 """What is chosen; the docstring of this module says of which."""
+
+_APART = 1 << 20
+"""Between the numbers of two threads of a rank; more than a cluster has ranks."""
+
+
+def number_of(rank: int, thread: int) -> int:
+    """Return the number in an order of a rank's *thread*, counted as they start: 0 is the rank's own."""
+    return rank + thread * _APART
+
+
+def thread_of(number: int) -> int:
+    """Return which of its rank's threads has *number*."""
+    return number // _APART
+
+
+def spell_number(number: int) -> str:
+    """Return in words whose *number* it is."""
+    thread, rank = divmod(number, _APART)
+    return f"rank {rank}, thread {thread}" if thread else f"rank {rank}"
 
 
 class Touch(Enum):
@@ -62,7 +81,10 @@ class Choices(Protocol):
     """The choices of one run, in the order in which they come up."""
 
     def first(self, what: What, ranks: Sequence[int], now_ps: int) -> int:
-        """Return one of *ranks*, which ascend; for a turn it is asked also where there is only one."""
+        """Return one of *ranks*, which ascend; for a turn it is asked also where there is only one.
+
+        For a turn they are numbers of `number_of`.
+        """
 
     def touch(self, thing: Thing, how: Touch) -> None:
         """Note that the rank whose turn it is touches *thing*."""

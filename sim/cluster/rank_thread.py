@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import simpy
 from simpy.events import EventPriority
@@ -30,6 +30,21 @@ _MORE_LOOKS = 100
 _AFTER_ALL_ELSE = EventPriority(99)  # also after the network's, which settles late in an instant
 
 
+class OtherThreads(Protocol):
+    """Threads that a rank has started, which run while one of them waits."""
+
+    def wait(
+        self, comes: Callable[[], bool], describe: Callable[[], str], deadline_ps: int | None
+    ) -> str | None:
+        """Let the others run until *comes* is true, or the deadline over: then return `Turn.standstill`."""
+
+    def may_call(self) -> None:
+        """Let an order choose another thread before this one makes a call."""
+
+    def numbers(self) -> Sequence[int]:
+        """Return those that can go on, as `Turn.numbers` does."""
+
+
 class RankThread:
     """One rank of a `Cluster`, as the code that runs on it sees it; it is a clock.
 
@@ -45,6 +60,7 @@ class RankThread:
         on_death: called when it is killed, so that nothing goes on in its name.
         meter: returns what it has computed since it was last asked, in picoseconds, if that is measured.
         before_waiting: called before it waits for anything, if given; it may advance what waits for it.
+        others: its threads, once it has started some.
         must_be_charged: computation takes only the time that is charged for it.
     """
 
@@ -68,7 +84,9 @@ class RankThread:
         self.on_death: list[Callable[[], None]] = []
         self.meter: Callable[[], int] | None = None
         self.before_waiting: Callable[[], None] | None = None
+        self.others: OtherThreads | None = None
         self._turn = turn
+        self._alone: simpy.Event | None = None
         self._failures = failures
         self._slowness = slowness
         self._dies_ps: int | None = None
@@ -182,10 +200,17 @@ class RankThread:
         process.callbacks.append(self._failures.keep)
         return process
 
-    def wait(self, event: simpy.Event, describe: Callable[[], str], timeout_ps: int | None = None) -> Any:
+    def wait(
+        self,
+        event: simpy.Event,
+        describe: Callable[[], str],
+        timeout_ps: int | None = None,
+        alone: bool = False,
+    ) -> Any:
         """Wait in virtual time until *event* has fired, and return its value.
 
         *describe* says what is waited for, and is called only when a deadlock is reported, or a time-out.
+        Other threads of the rank run meanwhile, unless it waits *alone*, for what will surely happen.
 
         Raises:
             Exception: the event failed; its own exception.
@@ -195,13 +220,11 @@ class RankThread:
         self.check_thread()
         if event.callbacks is not None:
             event.callbacks.append(self._wake)
-            self._block(describe, timeout_ps)
-            if self._turn.standstill is not None:
+            standstill = self._block(event, describe, timeout_ps, alone)
+            if standstill is not None:
                 event.callbacks.remove(self._wake)
                 assert timeout_ps is not None
-                raise WaitTimeoutError(
-                    f"timed out after {format_time(timeout_ps)}: {describe()}", self._turn.standstill
-                )
+                raise WaitTimeoutError(f"timed out after {format_time(timeout_ps)}: {describe()}", standstill)
         if event.ok:
             return event.value
         assert isinstance(event.value, BaseException)
@@ -221,7 +244,8 @@ class RankThread:
             assert reached.callbacks is not None
             reached.callbacks.append(self._wake)
             env.schedule(reached, _AFTER_ALL_ELSE, self._turn.now_ps - env.now)
-            self._block(lambda: "the engine to reach its local time")
+            alone = self.cluster.choices is None
+            self._block(reached, lambda: "the engine to reach its local time", alone=alone)
         return event.processed
 
     def look_again(self, event: simpy.Event, describe: Callable[[], str]) -> None:
@@ -300,7 +324,7 @@ class RankThread:
             assert first.callbacks is not None
             first.callbacks.append(self._wake)
             try:
-                self._block(lambda: "the end of a computation")
+                self._block(first, lambda: "the end of a computation", alone=True)
             finally:
                 self.computed_ps += self._turn.now_ps - began_ps
                 self.waited_ps -= self._turn.now_ps - began_ps
@@ -312,25 +336,59 @@ class RankThread:
             handler()
         return passed_ps
 
-    def _block(self, waits_for: Callable[[], str], timeout_ps: int | None = None) -> None:
-        """Hand control to the engine until `_wake`, or for as long as is given."""
+    def pause(self, waits_for: Callable[[], str], deadline_ps: int | None, is_ready: bool) -> int:
+        """Hand control to the engine for all threads of the rank, and return the number of the chosen."""
+        self._turn.numbers = lambda: (self.rank,) if self.others is None else self.others.numbers()
+        self._turn.wait(waits_for, deadline_ps, is_ready)
+        return self._turn.chosen
+
+    @property
+    def standstill(self) -> str | None:
+        """What `Turn.standstill` says of its last wait."""
+        return self._turn.standstill
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether its threads are to end where they are."""
+        return self.is_dead or self.has_left or self._turn.is_unwound
+
+    def _block(
+        self,
+        event: simpy.Event,
+        waits_for: Callable[[], str],
+        timeout_ps: int | None = None,
+        alone: bool = False,
+    ) -> str | None:
+        """Hand control on until *event*, which calls `_wake`, or for as long as is given.
+
+        Returns:
+            The standstill that has ended the wait, if its time was over; else None.
+        """
         if self.before_waiting is not None:
             self.before_waiting()
-        began_ps = self._turn.now_ps
-        self._turn.wait(waits_for, None if timeout_ps is None else began_ps + timeout_ps)
-        self.waited_ps += max(0, self._turn.now_ps - began_ps)
+        began_ps, spent_ps = self._turn.now_ps, self.computed_ps + self.waited_ps
+        deadline_ps = None if timeout_ps is None else began_ps + timeout_ps
+        if alone or self.others is None:
+            self._alone = event
+            self._turn.wait(waits_for, deadline_ps)
+            self._alone, standstill = None, self._turn.standstill
+        else:
+            standstill = self.others.wait(lambda: event.processed, waits_for, deadline_ps)
+        spent_ps = self.computed_ps + self.waited_ps - spent_ps  # by other threads, meanwhile
+        self.waited_ps += max(0, self._turn.now_ps - began_ps - spent_ps)
         if self.meter is not None:
             self.meter()  # what the cluster itself has taken is no computation
         self._end_if_over()
+        return standstill
 
     def _end_if_over(self) -> None:
-        if self.is_dead or self.has_left or self._turn.is_unwound:
+        if self.is_ending:
             raise RankUnwound
 
     def _wake(self, event: simpy.Event) -> None:
         """Engine: the event that this rank waits for has fired."""
         event.defused = True
-        if not self.is_dead:
+        if not self.is_dead and self._alone in (None, event):
             self._turn.wake(int(self.cluster.env.now))
 
     def _kill(self) -> None:

@@ -67,10 +67,14 @@ class Turn:
             ever have happened again, or else nothing; None: what it waited for came.
         is_over: whether the thread has ended.
         error: what it raised, if anything.
+        numbers: returns, where an order makes the choices, which of the rank's threads can go on: the number
+            of this one and of others that its rank has started (`sim.cluster.order`).
+        chosen: which of them does.
     """
 
     def __init__(self, scheduler: Scheduler, number: int, now_ps: int) -> None:
-        self.number = number
+        self.number = self.chosen = number
+        self.numbers: Callable[[], Sequence[int]] = lambda: (number,)
         self.now_ps = now_ps
         self.waits_for: Callable[[], str] | None = None
         self.deadline_ps: int | None = None
@@ -88,10 +92,17 @@ class Turn:
         """Whether the run has failed, so that the thread is to end where it is."""
         return self._scheduler.is_unwinding
 
-    def wait(self, waits_for: Callable[[], str], deadline_ps: int | None = None) -> None:
-        """Thread: hand control to the engine until `wake`, the deadline, or the run is unwound."""
+    def wait(
+        self, waits_for: Callable[[], str], deadline_ps: int | None = None, is_ready: bool = False
+    ) -> None:
+        """Thread: hand control to the engine until `wake`, the deadline, or the run is unwound.
+
+        One that *is_ready* goes on when it is its turn again.
+        """
         self.waits_for, self.standstill = waits_for, None
         self._is_ready = False
+        if is_ready:
+            self.wake(self.now_ps)
         if deadline_ps is not None:
             self.deadline_ps = deadline_ps
             heapq.heappush(self._scheduler._deadlines, (deadline_ps, self.number))
@@ -233,15 +244,18 @@ class Scheduler:
         """
         self._finish_instant()
         runnable = self._runnable
-        first_ps, number = heapq.heappop(runnable)
-        numbers = [number]
+        first_ps = runnable[0][0]
+        turns = {}
         while runnable and runnable[0][0] == first_ps:
-            numbers.append(heapq.heappop(runnable)[1])
-        chosen = choices.first("turn", numbers, first_ps)
-        for number in numbers:
-            if number != chosen:
-                heapq.heappush(runnable, (first_ps, number))
-        return self._turns[chosen]
+            turn = self._turns[heapq.heappop(runnable)[1]]
+            turns.update(dict.fromkeys(turn.numbers(), turn))
+        number = choices.first("turn", sorted(turns), first_ps)
+        chosen = turns[number]
+        chosen.chosen = number
+        for other in dict.fromkeys(turns.values()):
+            if other is not chosen:
+                heapq.heappush(runnable, (first_ps, other.number))
+        return chosen
 
     def _give(self, turn: Turn) -> None:
         """Let the thread of *turn* run until it hands control back.

@@ -104,9 +104,9 @@ class CheckOptions:
             these.
         lenient: Carry out by value what the backend that the script names (gloo, nccl) refuses or gets wrong:
             dtypes, reductions, strides.
-        orders: all: run in every order of events that ranks can tell apart, whatever the speed of ranks and
-            messages; where it fails in one, or prints or trains something else, both orders are shown, and
-            the exit code is 1.
+        orders: all: run in every order of events that ranks and their threads can tell apart, whatever the
+            speed of ranks, threads and messages; where it fails in one, or prints or trains something else,
+            both orders are shown, and the exit code is 1.
         max_orders: Give up beyond so many orders.
     """
 

@@ -21,8 +21,9 @@ import torch
 from collectives.execution.blame import ranks_by, spell_ranks
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
+from collectives.virtual.isolation.own_thread import OwnThread
 from collectives.virtual.isolation.patching import observed, replaced
-from collectives.virtual.isolation.turns import OwnThread, OwnThreads
+from collectives.virtual.isolation.turns import OwnThreads
 from collectives.virtual.notices import Findings
 from sim.cluster import RankThread
 

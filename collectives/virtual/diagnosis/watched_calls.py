@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -183,19 +184,20 @@ def calls_watched(listeners: CallListeners) -> Iterator[None]:
 def _watched(
     name: str, original: Callable[..., CollectiveWork], listeners: CallListeners, inside: set[int]
 ) -> Callable[..., CollectiveWork]:
-    """Return the method *original* of a process group, watched; *inside* has the ranks that are in one."""
+    """Return the method *original* of a process group, watched; *inside* has the threads that are in one."""
 
     def watched(group: TestbedProcessGroup, *args: Any, **kwargs: Any) -> CollectiveWork:
         rank_thread = current_rank_thread()
-        if rank_thread is None or rank_thread.rank in inside:
+        thread = threading.get_ident()
+        if rank_thread is None or thread in inside:
             return original(group, *args, **kwargs)
-        inside.add(rank_thread.rank)
+        inside.add(thread)
         for begins in listeners.begins:
             begins(rank_thread, group, _PLAIN_NAMES.get(name, name))
         try:
             work = original(group, *args, **kwargs)
         finally:
-            inside.discard(rank_thread.rank)
+            inside.discard(thread)
         caller = _caller(sys._getframe(1))
         if caller is not None:
             given, wanted = _tensors_of(name, group, args)

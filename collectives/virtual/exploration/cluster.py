@@ -22,6 +22,7 @@ from collectives.virtual.setting import VirtualRun
 from collectives.virtual.task import FunctionOrScript
 from collectives.virtual.virtual_run import run
 from sim.cluster import Order, Touch
+from sim.cluster.order import spell_number
 from sim.errors import OrdersError, SimulationError
 from sim.topology import Topology
 
@@ -185,10 +186,10 @@ def _of_turn(turn: Turn) -> Iterator[str]:
     sources = list(turn.sources)
     for touch in turn.touches:
         if touch.is_late and sources:
-            yield f"rank {turn.rank}{_at(touch)} takes the message of rank {sources.pop(0)}"
+            yield f"{spell_number(turn.rank)}{_at(touch)} takes the message of rank {sources.pop(0)}"
         elif touch.how is not Touch.AWAIT and not touch.is_late and touch.place not in told:
             told.add(touch.place)
-            yield f"rank {turn.rank}{_at(touch)} {touch.how.value} {touch.thing.name}"
+            yield f"{spell_number(turn.rank)}{_at(touch)} {touch.how.value} {touch.thing.name}"
 
 
 def _at(touch: Touched) -> str:
@@ -278,6 +279,8 @@ class ClusterOrders:
         except OrdersError:
             raise
         except SimulationError as raised:
+            if isinstance(raised.__cause__, OrdersError):
+                raise raised.__cause__ from None
             error = raised
         results = outcome.results if outcome is not None and is_function else []
         texts = {rank: own.getvalue() for rank, own in printed.items()}

@@ -110,7 +110,7 @@ class Verification:
         self._come(own, rank)
         if rank in own.probes:
             awaited = spell_ranks([own.first, *own.probes])
-            rank_thread.wait(merged, lambda: f"{awaited} to come to their second iteration")
+            rank_thread.wait(merged, lambda: f"{awaited} to come to their second iteration", alone=True)
         rank_thread.leave()
 
     def finish(self, rank: int) -> None:

@@ -88,6 +88,7 @@ class OnValues:
         self.moves_by_itself = launcher.moves_by_itself
         self.wait_any = launcher.wait_any
         self.first_source = launcher.first_source
+        self.turn = launcher.turn
 
     def launch(self, request: Request) -> Work:
         """Start *request* on the values of its tensors."""

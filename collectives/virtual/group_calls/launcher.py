@@ -194,7 +194,8 @@ class StreamLauncher:
         describe = partial(describe_absent, self._exchanges, group.hosts, group.ordinal, call)
         waiting[self.rank] = call
         wait_for(contribution, self._gpu.rank_thread, describe)
-        del waiting[self.rank]
+        if waiting.get(self.rank) is call:  # another thread of the rank may wait here since
+            del waiting[self.rank]
 
 
 @dataclass(eq=False)

@@ -6,7 +6,8 @@ thread that ran freely would find what is another rank's.  The threads of one ra
 an event, a queue, a semaphore or a future of a pool; the end of a thread).  So a run repeats exactly, and
 work of such threads takes its time one after another.
 
-What is waited for in C is not seen: a lock that another thread of the rank holds while it waits.
+So are locks that a rank makes.  What is waited for in C is not seen: a lock made before the run that another
+thread of the rank holds while it waits.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ import torch.overrides
 import torch.utils._python_dispatch as dispatch
 
 from collectives.virtual.gpu.accelerator import CudaDevices
+from collectives.virtual.isolation.own_locks import OwnLock, OwnRLock
 from collectives.virtual.isolation.patching import Replacement, on_ranks, replaced
-from collectives.virtual.isolation.turns import OwnThreads
+from collectives.virtual.isolation.turns import OwnThreads, threads_here
 from collectives.virtual.streams.gpu import current_gpu
 from sim.cluster import Cluster, RankThread
 
@@ -52,7 +54,7 @@ def _replacements() -> Iterator[Replacement]:
         if rank_thread is None or os.getpid() != process:
             return start(thread)
         if _starts_workers(sys._getframe(1)):
-            threads = _threads_here()
+            threads = threads_here()
             with nullcontext() if threads is None else threads.really_waiting():
                 return start(thread)
         rank_thread.cluster.shared.setdefault(OwnThreads, {})
@@ -63,7 +65,7 @@ def _replacements() -> Iterator[Replacement]:
         return None
 
     def join_own(thread: threading.Thread, timeout: float | None = None) -> None:
-        own, threads = getattr(thread, "own_thread", None), _threads_here()
+        own, threads = getattr(thread, "own_thread", None), threads_here()
         if own is not None and threads is not None:
             if not threads.wait_until(lambda: own.is_over, timeout):
                 return None
@@ -71,7 +73,7 @@ def _replacements() -> Iterator[Replacement]:
         return join(thread, timeout)
 
     def is_alive(thread: threading.Thread) -> bool:
-        threads = _threads_here()
+        threads = threads_here()
         if threads is not None and hasattr(thread, "own_thread"):
             threads.let_others_run()
             if thread.own_thread.is_over:
@@ -80,30 +82,39 @@ def _replacements() -> Iterator[Replacement]:
         return alive(thread)
 
     def wait_own(condition: Any, timeout: float | None = None) -> bool:
-        threads = _threads_here()
+        threads = threads_here()
         if threads is None or threads.is_starting or (timeout is not None and timeout <= 0):
             return wait(condition, timeout)
         return _wait(condition, threads, timeout)
 
     def enter_own(condition: Any) -> Any:
-        entered, threads = enter(condition), _threads_here()
+        entered, threads = enter(condition), threads_here()
         if threads is not None:
             threads.entered(condition._lock)
         return entered
 
     def leave_own(condition: Any, *raised: Any) -> None:
-        threads = _threads_here()
+        threads = threads_here()
         if threads is not None:
             threads.left(condition._lock)
         return leave(condition, *raised)
 
     def pass_barrier(barrier: Any, timeout: float | None = None) -> int:
-        threads = _threads_here()
+        threads = threads_here()
         if threads is not None:
             threads.entered(barrier._cond._lock)
             threads.left(barrier._cond._lock)  # who waits there tells, too, how far it is
         return pass_(barrier, timeout)
 
+    def make_lock(kind: Callable[[], Any], own: Callable[[], Any]) -> Callable[[], Any]:
+        def make() -> Any:
+            caller = str(sys._getframe(1).f_globals.get("__name__"))
+            return kind() if Cluster.current() is None or caller.startswith("collectives.") else own()
+
+        return make
+
+    yield threading, "Lock", make_lock(threading.Lock, OwnLock)
+    yield threading, "RLock", make_lock(threading.RLock, OwnRLock)
     yield threading.Thread, "start", start_own
     yield threading.Thread, "join", join_own
     yield threading.Thread, "is_alive", is_alive
@@ -136,15 +147,6 @@ def _end(rank_thread: RankThread, succeeded: bool) -> None:
         threads.end(succeeded)
 
 
-def _threads_here() -> OwnThreads | None:
-    """Return the threads of this thread's rank, if it has more than one."""
-    rank_thread = Cluster.current()
-    if rank_thread is None:
-        return None
-    found: OwnThreads | None = rank_thread.cluster.shared.get(OwnThreads, {}).get(rank_thread.rank)
-    return found if found is not None and found.process == os.getpid() else None
-
-
 def _wait(condition: Any, threads: OwnThreads, timeout: float | None) -> bool:
     """Wait for *condition*, as `threading.Condition.wait` does, while other threads of the rank run."""
     if not condition._is_owned():
@@ -154,7 +156,8 @@ def _wait(condition: Any, threads: OwnThreads, timeout: float | None) -> bool:
     condition._waiters.append(waiter)
     saved, came = condition._release_save(), False
     try:
-        came = threads.wait_until(lambda: waiter.acquire(False), timeout)
+        thing = getattr(condition._lock, "thing", None)
+        came = threads.wait_until(lambda: waiter.acquire(False), timeout, thing)
         return came
     finally:
         condition._acquire_restore(saved)

@@ -1,7 +1,12 @@
 """Turns of the threads of one rank: one runs until it waits for another, and hands on to the next.
 
-Where none can go on, the rank waits for nothing but itself, which is an error.  A wait with a time-out is
-over at once where only time could end it, and takes that virtual time.
+Where all wait, and some of them in virtual time, the rank does; where none does, it waits for nothing but
+itself, which is an error.  A wait with a time-out is over at once where only time could end it, and takes
+that virtual time.
+
+Where an order makes the choices of a run (`sim.cluster.order`), threads of a rank are among them: whoever
+waits, starts a thread or a call, or takes a lock, may be overtaken there by any that can go on.  Turns can be
+told apart by their order that begin at the same lock, or at calls of groups and waits for them.
 
 A thread that blocks outside Python (an event loop, a socket, a pipe, a process, a native queue) would keep
 the turn for as long as it blocks.  So those that wait for the turn look now and then, in real time, whether
@@ -24,114 +29,22 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from collectives.errors import CollectiveError
-from sim.cluster import RankThread
+from collectives.virtual.isolation.own_thread import OwnThread
+from sim.cluster import Cluster, RankThread, Thing, Touch
+from sim.cluster.order import number_of, thread_of
 from sim.cluster.raised import settle
 from sim.cluster.scheduler import RankUnwound
+from sim.errors import OrdersError
 from sim.units import SECOND
 
 _FIRST_LOOK, _LAST_LOOK = 0.01, 0.25
 """Seconds between two looks at the thread that has the turn: at first, and for as long as it goes on."""
-_ASLEEP = 0.015
-"""Seconds without processor time after which a sleeping thread is outside Python.
-
-One that waits for Python's own lock wakes every 5 ms to ask for it.
-"""
-
-
-class OwnThread:
-    """One of the threads of a rank.
-
-    Attributes:
-        awaits: returns whether it can go on; None while it runs, or can go on.
-        seconds: for how long it waits; None: for ever.
-        is_over: whether it has ended.
-        is_daemon: whether the rank ends without waiting for it.
-        is_outside: whether it blocks outside Python, without the turn.
-        is_switching: whether it gives its turn away itself, and rests until it has it again.
-        thread: of Python; None: that of the rank itself, which is the first.
-        count: how often it has told others how far it is.
-        known: of other threads, up to which count this one comes after them.
-    """
-
-    def __init__(self, thread: threading.Thread | None = None) -> None:
-        self.awaits: Callable[[], bool] | None = None
-        self.seconds: float | None = None
-        self.is_over = self.is_outside = self.is_switching = False
-        self.thread = thread
-        self.is_daemon = thread is not None and thread.daemon
-        self.count = 0
-        self.known: dict[OwnThread, int] = {}
-        self._seen: tuple[float, int] | None = None
-        self._turn = threading.Lock()
-        self._turn.acquire()
-
-    def tell(self) -> dict[OwnThread, int]:
-        """Return what somebody knows who comes after all that this thread has done."""
-        told = {**self.known, self: self.count}
-        self.count += 1
-        return told
-
-    def learn(self, told: Mapping[OwnThread, int]) -> None:
-        """Let it come after what *told* says."""
-        for other, count in told.items():
-            if other is not self:
-                self.known[other] = max(count, self.known.get(other, -1))
-
-    def comes_after(self, other: OwnThread, count: int) -> bool:
-        """Return whether it comes after what *other* did when it had that *count*."""
-        return self.known.get(other, -1) >= count
-
-    def can_go_on(self) -> bool:
-        """Return whether it has something to do; what it waited for is then taken."""
-        if self.is_over or self.is_outside:
-            return False
-        if self.awaits is not None and self.awaits():
-            self.awaits = None
-        return self.awaits is None
-
-    def stops_waiting(self) -> bool:
-        """Return whether what it has waited for came; either way it waits no more."""
-        came, self.awaits = self.awaits is None, None
-        return came
-
-    def give(self) -> None:
-        """Let it run."""
-        self._seen = None
-        self._turn.release()
-
-    def rests(self, seconds: float) -> bool:
-        """Let this thread, which is the one, rest for *seconds*; return whether it was given a turn."""
-        return self._turn.acquire(timeout=seconds)
-
-    def is_blocked(self) -> bool:
-        """Return whether it has slept, in the kernel and without a moment of work, since an earlier look."""
-        ticks = None if self.thread is None else _ticks_asleep(self.thread.native_id)
-        if ticks is None:
-            self._seen = None
-            return False
-        now = time.monotonic()
-        if self._seen is None or self._seen[1] != ticks:
-            self._seen = now, ticks
-        return now - self._seen[0] >= _ASLEEP
-
-
-def _ticks_asleep(native_id: int | None) -> int | None:
-    """Return how often a thread of this process has gone to sleep, if it sleeps; else None."""
-    try:
-        status = Path(f"/proc/self/task/{native_id}/status").read_text()
-    except OSError:
-        return None
-    fields = dict(line.split(":", 1) for line in status.splitlines())
-    if not fields["State"].strip().startswith("S"):
-        return None
-    return int(fields["voluntary_ctxt_switches"])
 
 
 class OwnThreads:
@@ -145,6 +58,9 @@ class OwnThreads:
 
     def __init__(self, rank_thread: RankThread) -> None:
         self.rank_thread = rank_thread
+        self.rank_thread.others = self
+        self._choices = rank_thread.cluster.choices
+        self._calls = Thing(f"the calls of rank {rank_thread.rank}'s threads", ("threads", rank_thread.rank))
         self.process = os.getpid()
         self.running: OwnThread | None = OwnThread()
         self.is_starting = False
@@ -186,11 +102,17 @@ class OwnThreads:
             start(thread)
         thread._daemonic = own.is_daemon  # type: ignore[attr-defined]
         self._all.append(own)
+        self.may_be_overtaken(None)
 
     @property
     def started(self) -> list[tuple[OwnThread, threading.Thread]]:
         """Those that the rank has started and that have not ended, with what they are in Python."""
         return [(own, own.thread) for own in self._all if own.thread is not None and not own.is_over]
+
+    @property
+    def place(self) -> int:
+        """How many threads the rank had started before the one that runs."""
+        return self._all.index(self._here())
 
     @property
     def outside(self) -> list[OwnThread]:
@@ -206,8 +128,12 @@ class OwnThreads:
         finally:
             self.is_starting = False
 
-    def wait_until(self, comes: Callable[[], bool], seconds: float | None = None) -> bool:
+    def wait_until(
+        self, comes: Callable[[], bool], seconds: float | None = None, thing: Thing | None = None
+    ) -> bool:
         """Let other threads of the rank run until *comes* is true; return whether it is.
+
+        In an order *thing* is what threads share there.
 
         Where only time could end the wait, it takes *seconds* of virtual time, if they are given.  While a
         thread is outside of Python, so many of real time pass first.
@@ -218,7 +144,7 @@ class OwnThreads:
         here = self._here()
         if comes():
             return True
-        here.awaits, here.seconds = comes, seconds
+        here.awaits, here.seconds, here.next_thing = comes, seconds, thing
         self._switch(here, self._after(here))
         if here.stops_waiting():
             return True
@@ -229,6 +155,36 @@ class OwnThreads:
             )
         self.rank_thread.charge_ps(max(0, round(seconds * SECOND)))
         return comes()
+
+    def wait(
+        self, comes: Callable[[], bool], describe: Callable[[], str], deadline_ps: int | None
+    ) -> str | None:
+        """Let other threads of the rank run while this one waits in virtual time, as `OtherThreads.wait`."""
+        here = self._here()
+        here.awaits, here.says, here.deadline_ps, here.standstill = comes, describe, deadline_ps, None
+        here.next_thing = self._calls
+        try:
+            self._switch(here, self._after(here))
+        finally:
+            here.says = here.deadline_ps = None
+        here.stops_waiting()
+        standstill, here.standstill = here.standstill, None
+        return standstill
+
+    def numbers(self) -> Sequence[int]:
+        """Return the numbers, in an order, of those that can go on."""
+        rank = self.rank_thread.rank
+        return [number_of(rank, place) for place, own in enumerate(self._all) if own in self._ready(own)]
+
+    def may_call(self) -> None:
+        """Let an order choose another thread of the rank before this one makes a call of a group."""
+        self.may_be_overtaken(self._calls)
+
+    def may_be_overtaken(self, thing: Thing | None) -> None:
+        """Let an order choose another thread of the rank before this one, which then touches *thing*."""
+        if self._choices is not None and len(self.started) > 0:
+            self._here().next_thing = thing
+            self.let_others_run()
 
     def ended(self, own: OwnThread) -> None:
         """Let the thread that runs come after *own*, which has ended."""
@@ -247,7 +203,7 @@ class OwnThreads:
     def let_others_run(self) -> None:
         """Let the next thread of the rank that can go on do so before this one goes on."""
         here = self._here()
-        self._switch(here, self._next(here))
+        self._switch(here, self._after(here))
 
     def end(self, succeeded: bool) -> None:
         """End all threads but the first, which this is; if the rank *succeeded*, daemons alone at once.
@@ -268,24 +224,57 @@ class OwnThreads:
         assert self.running is not None
         return self.running
 
-    def _next(self, here: OwnThread) -> OwnThread | None:
-        """Return the next thread after *here* that can go on, or else whose wait ends first.
+    def _ready(self, here: OwnThread) -> list[OwnThread]:
+        """Return the threads that can go on, from *here* on, or else the one whose wait ends first.
 
-        While a thread is outside of Python, time alone does not end a wait.
+        While a thread is outside of Python, or waits in virtual time, time alone does not end a wait.
         """
         place = self._all.index(here)
         in_order = [*self._all[place + 1 :], *self._all[: place + 1]]
+        now_ps, standstill = self.rank_thread.now_ps(), self.rank_thread.standstill
         for own in in_order:
-            if own.can_go_on():
-                return own
-        if self.outside:
-            return None
+            if standstill is not None and own.deadline_ps is not None and own.deadline_ps <= now_ps:
+                own.standstill = standstill
+        ready = [own for own in in_order if own.can_go_on()]
+        if ready or self.outside or self._in_time():
+            return ready
         timed = [own for own in in_order if own.awaits is not None and own.seconds is not None]
-        return min(timed, key=lambda own: own.seconds or 0.0, default=None)
+        return [min(timed, key=lambda own: own.seconds or 0.0)] if timed else []
+
+    def _in_time(self) -> list[OwnThread]:
+        """Return the threads that wait in virtual time."""
+        return [own for own in self._all if own.says is not None and own.awaits is not None]
 
     def _after(self, here: OwnThread) -> OwnThread | None:
-        """Return who runs when *here* cannot: if none can, the first, which says so; None: nobody for now."""
-        return self._next(here) or (None if self.outside else self._all[0])
+        """Return who runs when *here* rests, once virtual time has passed if that is what all wait for.
+
+        If none ever can go on, that is the first, which says so; None: nobody for now.
+        """
+        while not self.rank_thread.is_ending:
+            ready, waiting = self._ready(here), self._in_time()
+            if ready and self._choices is None:
+                return ready[0]
+            if not ready and not waiting:
+                return None if self.outside else self._all[0]
+            chosen = self._pause(waiting, bool(ready))
+            if self._choices is not None:
+                return chosen
+        return self._all[0]
+
+    def _pause(self, waiting: Sequence[OwnThread], is_ready: bool) -> OwnThread:
+        """Let the engine go on until a thread of the rank can; return the one that an order has chosen."""
+        if self._choices is not None and self.outside:
+            raise OrdersError(
+                f"orders: a thread of rank {self.rank_thread.rank} blocks outside Python (in a socket, a "
+                "process or a lock made before the run), where no order can be chosen; let threads wait for "
+                "each other in conditions, events or queues"
+            )
+        deadlines = [own.deadline_ps for own in waiting if own.deadline_ps is not None]
+
+        def describe() -> str:
+            return " and ".join(dict.fromkeys(own.says() for own in waiting if own.says is not None))
+
+        return self._all[thread_of(self.rank_thread.pause(describe, min(deadlines, default=None), is_ready))]
 
     def _give(self, own: OwnThread | None) -> None:
         with self._lock:
@@ -294,15 +283,17 @@ class OwnThreads:
                 own.give()
 
     def _switch(self, here: OwnThread, other: OwnThread | None) -> None:
-        if other is here:
-            return
-        here.is_switching = True
-        self._give(other)
-        self._rest(here)
-        here.is_switching = False
+        if other is not here:
+            here.is_switching = True
+            self._give(other)
+            self._rest(here)
+            here.is_switching = False
         if self._is_ending:
             raise RankUnwound
         self.rank_thread.check_thread()
+        if self._choices is not None and here.next_thing is not None:
+            self._choices.touch(here.next_thing, Touch.WRITE)
+            here.next_thing = None
 
     def _rest(self, here: OwnThread) -> None:
         """Let *here*, this thread, rest until it has the turn."""
@@ -315,7 +306,8 @@ class OwnThreads:
                     continue
                 if running is not None and running.is_blocked():
                     running.is_outside = True
-                    self._give(self._all[0] if self._is_ending else self._next(running))
+                    ready = self._ready(running)
+                    self._give(self._all[0] if self._is_ending else ready[0] if ready else None)
                 elif running is None and self._has_waited(here, time.monotonic() - began):
                     self._give(here)
 
@@ -343,5 +335,15 @@ class OwnThreads:
         """Let another thread run, as *own* has ended; the first, should none go on, says so."""
         with self._lock:
             own.is_over = True
-            if self.running is own:
-                self._give(self._all[0] if self._is_ending else self._after(own))
+            has_turn = self.running is own
+        if has_turn:
+            self._give(self._all[0] if self._is_ending else self._after(own))
+
+
+def threads_here() -> OwnThreads | None:
+    """Return the threads of this thread's rank, if it has more than one."""
+    rank_thread = Cluster.current()
+    if rank_thread is None:
+        return None
+    found: OwnThreads | None = rank_thread.cluster.shared.get(OwnThreads, {}).get(rank_thread.rank)
+    return found if found is not None and found.process == os.getpid() else None

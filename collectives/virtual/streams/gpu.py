@@ -339,7 +339,7 @@ class Gpu:
         self.players.play()
         env = self.rank_thread.cluster.env
         reached = first_host(self.players, env)
-        self.rank_thread.wait(reached, self._describe)
+        self.rank_thread.wait(reached, self._describe, alone=True)
 
     def finish(self) -> Played:
         """Wait until all is done; return what is known of this rank, whose thread is then at its end."""
@@ -388,7 +388,7 @@ class Gpu:
             return known.triggered
 
         self.players.listen(look)
-        self.rank_thread.wait(known, self._describe)
+        self.rank_thread.wait(known, self._describe, alone=True)
 
     def _reach(self, time_ps: int) -> None:
         """Hold up the thread until the engine is at *time_ps*."""

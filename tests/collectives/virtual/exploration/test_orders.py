@@ -3,6 +3,11 @@
 Of exploration: every order that ranks can tell apart is run, and no two that they cannot.
 """
 
+import itertools
+import os
+import queue
+import sys
+import threading
 from collections import Counter
 from typing import Any
 
@@ -110,18 +115,159 @@ def test_each_order_that_ranks_can_tell_apart_is_run_once(program, ranks, orders
     assert len({repr(one.outcome.shown) for one in explored}) == outcomes
 
 
-ACTIONS = st.sampled_from(["set a", "set b", "add a", "look a", "look b", "send", "any", "sum", "test"])
-
-
-def program_of(actions: list[list[str]]):
-    """Return a program of such actions, of which each rank returns what it has seen."""
+def two_threads(main, other):
+    """Return a program whose rank runs *main* beside a thread that runs *other*; both get a list."""
 
     def work(rank):
         dist.init_process_group()
-        told = []
+        told: list[Any] = []
+        thread = threading.Thread(target=other, args=(rank, told))
+        thread.start()
+        main(rank, told)
+        thread.join()
+        return told
+
+    return work
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.lists(st.booleans(), min_size=2, max_size=4))
+def test_threads_of_a_rank_come_to_every_order_that_their_calls_leave_open(turns):
+    def telling(own):
+        def tell(rank, told):
+            for number in range(turns.count(own)):
+                dist.barrier()
+                told.append((own, number))
+
+        return tell
+
+    seen = {one.outcome.shown["what rank 0 returns"] for one in ClusterOrders(1).each(
+        two_threads(telling(True), telling(False)))}  # fmt: skip
+
+    merged = set()
+    for order in set(itertools.permutations(turns)):
+        merged.add(repr([(own, order[:at].count(own)) for at, own in enumerate(order)]))
+    assert seen == merged
+
+
+def sum_in_a_group(rank, told, number):
+    """Sum in one of two groups of all ranks; rank 1 has them the other way round."""
+    dist.all_reduce(torch.ones(1), group=told[(number + rank) % 2])
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_threads_of_two_groups_hang_in_no_order(ordered):
+    def work(rank):
+        dist.init_process_group()
+        groups = [dist.new_group() for _ in range(2)]
+        thread = threading.Thread(target=sum_in_a_group, args=(rank, groups, 0))
+        thread.start()
+        sum_in_a_group(rank, groups, 1)
+        thread.join()
+
+    if ordered:
+        assert ClusterOrders(2).explore(work).parting is None
+    else:
+        run(work, 2)
+
+
+@pytest.mark.parametrize("way", ["apart", "one after another", "prefetched"])
+def test_a_hang_is_found_that_only_one_order_of_threads_shows(way):
+    def work(rank):
+        dist.init_process_group()
+        ready: queue.Queue[int] = queue.Queue()
+
+        def save():
+            if way == "prefetched":
+                ready.put(0)
+            dist.broadcast(torch.ones(3), 0)
+
+        thread = threading.Thread(target=save)
+        thread.start()
+        if way == "one after another":
+            thread.join()
+        if way == "prefetched":
+            ready.get()
+        dist.all_reduce(torch.ones(2))
+        thread.join()
+
+    exploration = ClusterOrders(2).explore(work)
+
+    if way == "one after another":
+        assert exploration.parting is None
+        return
+    assert exploration.first is not None
+    assert exploration.first.outcome.error is None
+    assert exploration.parting is not None
+    assert "deadlock" in repr(exploration.parting.order.outcome.error)
+    assert any("thread 1 at test_orders.py" in line for line in exploration.parting.lines())
+
+
+def test_threads_that_hold_a_lock_while_they_call_have_it_in_either_order():
+    def work(rank):
+        dist.init_process_group()
+        lock, told = threading.RLock(), []
+
+        def hold(name):
+            with lock, lock:
+                told.append(name)
+                dist.barrier()
+                told.append(name)
+
+        thread = threading.Thread(target=hold, args=("other",))
+        thread.start()
+        hold("main")
+        thread.join()
+        return " ".join(told)
+
+    seen = {one.outcome.shown["what rank 0 returns"] for one in ClusterOrders(1).each(work)}
+
+    assert seen == {"'main main other other'", "'other other main main'"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says whether a thread sleeps")
+def test_a_thread_that_blocks_outside_python_is_refused():
+    read, write = os.pipe()
+
+    def work(rank):
+        dist.init_process_group()
+        threading.Thread(target=os.read, args=(read, 1), daemon=True).start()
+        dist.barrier()
+
+    try:
+        with pytest.raises(OrdersError, match=r"rank 0 blocks outside Python .* events or queues"):
+            list(ClusterOrders(1).each(work))
+    finally:
+        os.write(write, b"1")
+        os.close(write)
+        os.close(read)
+
+
+ACTIONS = st.sampled_from(["set a", "set b", "add a", "look a", "look b", "send", "any", "sum", "test"])
+
+
+def program_of(actions: list[list[str]], threads: bool = False):
+    """Return a program of such actions, of which each rank returns what it has seen.
+
+    With *threads*, every second action is one of a thread of the rank.
+    """
+
+    def work(rank):
+        dist.init_process_group()
+        told: list[Any] = []
+        if threads:
+            thread = threading.Thread(target=act, args=(rank, actions[rank][1::2], told))
+            thread.start()
+            act(rank, actions[rank][::2], told)
+            thread.join()
+        else:
+            act(rank, actions[rank], told)
+        return told
+
+    def act(rank, own, told):
         number_of_sums = min(own.count("sum") + own.count("test") for own in actions)
         sent = sum(own.count("send") for own in actions[1:])
-        for action in actions[rank]:
+        for action in own:
             match action.split():
                 case ["set", key]:
                     store().set(key, str(rank))
@@ -139,15 +285,20 @@ def program_of(actions: list[list[str]]):
                     work = dist.all_reduce(torch.ones(1), async_op=True)
                     told.append(how == "test" and work.is_completed())
                     work.wait()
-        return told
 
     return work
 
 
 @settings(max_examples=6, deadline=None)
-@given(st.lists(st.lists(ACTIONS, max_size=3), min_size=2, max_size=3))
-def test_no_order_at_random_comes_to_what_no_explored_one_does(actions):
-    program, ranks = program_of(actions), len(actions)
+@given(
+    st.one_of(
+        st.tuples(st.lists(st.lists(ACTIONS, max_size=3), min_size=2, max_size=3), st.just(False)),
+        st.tuples(st.lists(st.lists(ACTIONS, max_size=2), min_size=2, max_size=2), st.just(True)),
+    )
+)
+def test_no_order_at_random_comes_to_what_no_explored_one_does(drawn):
+    actions, threads = drawn
+    program, ranks = program_of(actions, threads), len(actions)
     looks = max(own.count("look a") + own.count("look b") for own in actions)
 
     explored = list(ClusterOrders(ranks, patience=max(2 * looks, 2)).each(program))  # each looks twice

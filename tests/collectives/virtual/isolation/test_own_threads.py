@@ -1,11 +1,13 @@
 """Threads that a rank starts: the rank's own, one at a time, with its groups, environment and clock."""
 
 import asyncio
+import contextlib
 import os
 import queue
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -55,6 +57,33 @@ def test_a_thread_that_loads_ahead_into_a_queue_is_waited_for():
         return values, loader.is_alive()
 
     assert run(work, network=switch(2)).results == [([0, 1, 2, 3, 4], False), ([1, 2, 3, 4, 5], False)]
+
+
+@pytest.mark.parametrize("transport_model", ["ideal", "gloo"])
+def test_a_thread_computes_while_another_waits_for_a_call_and_a_lock_keeps_it_out(transport_model):
+    """Rank 0 sums and computes for 3 s at once, and rank 1 comes after 2 s; a lock makes that 5 s."""
+
+    def work(rank, is_locked):
+        dist.init_process_group()
+        lock = threading.Lock() if is_locked else contextlib.nullcontext()
+
+        def compute():
+            with lock:
+                time.sleep(3 if rank == 0 else 0)
+
+        thread = threading.Thread(target=compute)
+        time.sleep(2 * rank)
+        with lock:
+            thread.start()
+            dist.all_reduce(torch.ones(1))
+        thread.join()
+        return round(rank_thread().now_ps() / SECOND)
+
+    def seconds(is_locked):
+        outcome = run(lambda rank: work(rank, is_locked), network=switch(2), transport_model=transport_model)
+        return outcome.results[0]
+
+    assert (seconds(False), seconds(True)) == (3, 5)
 
 
 def test_a_rank_ends_when_its_threads_have_but_for_daemons():
