@@ -57,7 +57,7 @@ def mistakes_noticed(cluster: Cluster) -> Iterator[None]:
                     note_uncounted,
                 ],
                 ended=[buffers.ended, files.ended],
-                joined=[buffers.joined, files.joined],
+                joined=[buffers.joined, files.joined, order.joined],
             )
         ),
     ):

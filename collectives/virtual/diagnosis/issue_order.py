@@ -1,101 +1,83 @@
-"""Order of issue: calls over NCCL that two ranks issue in opposite order, so that they may wait for ever.
+"""Order of issue: calls over NCCL that ranks issue in a circle, so that they may wait for ever.
 
 NCCL's kernels wait on the device for those of other ranks.  Calls of one communicator are carried out in the
 order of their issue; of two communicators, kernels that wait can keep those of the other from the device.  So
-each rank has to issue calls that it shares with another in the same order.  Waits do not make the opposite
-order right: a rank that waits in between makes the hang certain.  Virtual time goes through it, as each group
-has streams of its own, and so do most real runs.
+a rank that has issued a call may get no further before the others of that call have come to it.  Waits do not
+make a circle right: a rank that waits in between makes the hang certain.  Virtual time goes through it, as
+each group has streams of its own, and so do most real runs.
 
-Calls are numbered by *channel*: the collectives of a communicator, or its messages from one rank to
-another. A rank notes with each call how many calls it has issued in each other channel before; where two
-ranks note different numbers, they have issued the call, and one of the other channel, in opposite order.
-Compared are pairs of channels that share two ranks, of which one at least has collectives: a small message
-fits into NCCL's buffers, and its sender waits for nobody. A circle of three channels that share one rank
-each is not seen.
+Each rank therefore has a queue of what it has issued, whose first call waits for its other ranks: a
+collective and a receive for all of them, a send only if the message is larger than NCCL's buffers.  What goes
+to the backend as one batch is one place of the queue.  Where a rank waits for one that has issued the call
+behind another, which waits in turn, and so on back to the first, there is a circle: of two communicators in
+opposite order, of any number of them and of ranks, of collectives and messages.
 
 Which communicator: torch has one for each group, and for messages outside `batch_isend_irecv` one for each
-pair of ranks, but where ``init_process_group`` was given a ``device_id``.
+pair of ranks, but where ``init_process_group`` was given a ``device_id``.  A pair's is made at its first
+message, for which both ranks wait.
 
-Source: NCCL user guide, "Using multiple NCCL communicators concurrently"; ``ProcessGroupNCCL::pointToPoint``
-of torch 2.13.
+Sources: NCCL user guide, "Using multiple NCCL communicators concurrently" and ``NCCL_BUFFSIZE``;
+``ProcessGroupNCCL::pointToPoint`` of torch 2.13.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from collectives.execution.blame import spell_ranks
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
+from sim.cluster import RankThread
 
 _MAX_PENDING = 64
-"""Calls of a channel that are remembered."""
+"""Places of a rank's queue, and calls of a channel, that are remembered."""
+_BUFFERED = 4 << 20
+"""Bytes of a message that NCCL's buffers take while nobody receives it: ``NCCL_BUFFSIZE`` by default."""
+
+_NUMBERS = {2: "two", 3: "three", 4: "four"}
 
 
 @dataclass(eq=False)
-class _Channel:
-    """Calls that ranks match by their number.
+class _Call:
+    """A call that several ranks make.
 
     Attributes:
-        communicator: on which they go.
-        members: the ranks that make them.
-        has_messages: they are messages.
-        partners: channels with which it is compared.
-        calls: by number, of each rank that has issued it, how many calls of other channels came before it.
+        communicator: on which it goes.
+        size: how many ranks make it.
+        arrived: those that have issued nothing before it that still waits.
+        behind: those that have, each with its issue.
     """
 
     communicator: Hashable
-    members: frozenset[int]
-    has_messages: bool
-    partners: set[_Channel] = field(default_factory=set)
-    calls: dict[int, dict[int, dict[_Channel, int]]] = field(default_factory=dict)
+    size: int
+    arrived: set[int] = field(default_factory=set)
+    behind: dict[int, _Issue] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all have come to it."""
+        return len(self.arrived) >= self.size
 
 
 class _Issue(NamedTuple):
-    """A call as one rank issues it, in words, and its line."""
+    """A call as one rank issues it: whether it waits for the others, what it is in words, and its line."""
 
-    channel: _Channel
+    call: _Call
+    waits: bool
     says: str
     place: str
-
-
-@dataclass
-class _Issued:
-    """What one rank has issued.
-
-    Attributes:
-        by_channel: its last calls in each channel.
-        counts: how many in all.
-    """
-
-    by_channel: dict[_Channel, list[_Issue]] = field(default_factory=dict)
-    counts: Counter[_Channel] = field(default_factory=Counter)
-
-    def add(self, issue: _Issue) -> int:
-        """Add a call; return its number in its channel."""
-        number = self.counts[issue.channel]
-        self.counts[issue.channel] += 1
-        kept = self.by_channel.setdefault(issue.channel, [])
-        kept.append(issue)
-        del kept[:-_MAX_PENDING]
-        return number
-
-    def at(self, channel: _Channel, number: int) -> _Issue | None:
-        """Return call *number* of *channel*; None if it is to come, or forgotten."""
-        kept = self.by_channel.get(channel, [])
-        place = number - (self.counts[channel] - len(kept))
-        return kept[place] if 0 <= place < len(kept) else None
 
 
 class IssueOrder:
     """Compares the order in which the ranks of one run issue calls over NCCL."""
 
     def __init__(self) -> None:
-        self._channels: dict[Hashable, _Channel] = {}
-        self._of_member: defaultdict[int, list[_Channel]] = defaultdict(list)
-        self._issued: defaultdict[int, _Issued] = defaultdict(_Issued)
+        self._calls: defaultdict[Hashable, dict[int, _Call]] = defaultdict(dict)
+        self._counts: Counter[tuple[int, Hashable]] = Counter()
+        self._queues: defaultdict[int, deque[list[_Issue]]] = defaultdict(deque)
+        self._batches: dict[int, list[_Issue]] = {}
         self._found: dict[frozenset[Hashable], tuple[frozenset[str], str]] = {}
 
     def mistakes(self) -> Iterator[str]:
@@ -108,80 +90,141 @@ class IssueOrder:
             yield texts[0] + more
 
     def began(self, call: WatchedCall) -> None:
-        """Compare *call* with those of the other ranks, if it goes over NCCL."""
+        """Put *call* in its rank's queue, if it goes over NCCL."""
         backend = call.group.members.stands_for(call.group.backend_asked_for, call.device_type("cuda"))
         is_of_any = call.operation == "recv" and call.peer is None  # which NCCL does not have
-        if backend == "nccl" and call.peer != call.group.rank() and not is_of_any:
-            rank = call.rank_thread.rank
-            self._compare(rank, self._issue(call, rank))
+        if backend != "nccl" or call.peer == call.group.rank() or is_of_any:
+            return
+        rank = call.rank_thread.rank
+        for issue in self._issues(call, rank):
+            self._add(rank, issue, call.is_batched)
 
-    def _issue(self, call: WatchedCall, rank: int) -> _Issue:
+    def joined(self, rank_thread: RankThread, *works: object) -> None:
+        """Note that a rank's batch is whole."""
+        self._batches.pop(rank_thread.rank, None)
+
+    def _issues(self, call: WatchedCall, rank: int) -> Iterator[_Issue]:
+        """Yield what a rank issues by *call*; first the making of a pair's communicator."""
         key, hosts = call.key, call.hosts
         if call.peer is None:
-            channel = self._channel((key, None), key, hosts, has_messages=False)
-            return _Issue(channel, f"{call.operation} of {_spell(call)}", call.place)
-        ends = rank, hosts[call.peer]
+            says = f"{call.operation} of {_spell(call)}"
+            yield _Issue(self._numbered(rank, key, (key, None), len(hosts)), True, says, call.place)
+            return
+        peer, sends = hosts[call.peer], call.operation == "send"
         is_of_group = call.is_batched or call.group.bound_device_id is not None
-        communicator = key if is_of_group else (key, frozenset(ends))
-        lane = ends if call.operation == "send" else ends[::-1]
-        says = f"{call.operation} {'to' if call.operation == 'send' else 'from'} rank {ends[1]}"
-        channel = self._channel((communicator, lane), communicator, ends, has_messages=True)
-        return _Issue(channel, says, call.place)
+        pair = frozenset((rank, peer))
+        communicator = key if is_of_group else (key, pair)
+        says = f"{call.operation} {'to' if sends else 'from'} rank {peer}"
+        if not is_of_group and not self._counts[rank, (communicator, "made")]:
+            made = self._numbered(rank, communicator, (communicator, "made"), 2)
+            yield _Issue(made, True, says, call.place)
+        channel = (communicator, (rank, peer) if sends else (peer, rank))
+        waits = not sends or sum(tensor.nbytes for tensor in call.tensors) > _BUFFERED
+        yield _Issue(self._numbered(rank, communicator, channel, 2), waits, says, call.place)
 
-    def _channel(
-        self, key: Hashable, communicator: Hashable, members: Sequence[int], *, has_messages: bool
-    ) -> _Channel:
-        channel = self._channels.get(key)
-        if channel is None:
-            channel = self._channels[key] = _Channel(communicator, frozenset(members), has_messages)
-            shared = Counter(other for rank in channel.members for other in self._of_member[rank])
-            for other, ranks in shared.items():
-                if ranks > 1 and not (has_messages and other.has_messages):
-                    channel.partners.add(other)
-                    other.partners.add(channel)
-            for rank in channel.members:
-                self._of_member[rank].append(channel)
-        return channel
+    def _numbered(self, rank: int, communicator: Hashable, channel: Hashable, size: int) -> _Call:
+        """Return the next call of a rank in a channel: collectives of a group, or messages one way."""
+        number, calls = self._counts[rank, channel], self._calls[channel]
+        self._counts[rank, channel] += 1
+        if number not in calls:
+            calls[number] = _Call(communicator, size)
+            if len(calls) > _MAX_PENDING:
+                del calls[min(calls)]
+        call = calls[number]
+        if len(call.arrived) + len(call.behind) + 1 >= size:
+            del calls[number]  # it is the last to issue it
+        return call
 
-    def _compare(self, rank: int, issue: _Issue) -> None:
-        """Compare a call of *rank* with those of the others, for each other channel with one that has it."""
-        issued, channel = self._issued[rank], issue.channel
-        number = issued.add(issue)
-        mine = {other: count for other, count in issued.counts.items() if other in channel.partners}
-        calls = channel.calls.setdefault(number, {})
-        for other in {other for known in calls.values() for other in known} | mine.keys():
-            peer = next((one for one in calls if one in other.members), None)
-            if peer is None or rank not in other.members:
-                continue
-            theirs = calls[peer].get(other, 0)
-            if theirs < mine.get(other, 0):  # the last of the four calls sees it; those before may not know
-                self._note(peer, rank, (channel, number), (other, theirs))
-        calls[rank] = mine
-        if len(calls) == len(channel.members):
-            del channel.calls[number]
-        elif len(channel.calls) > _MAX_PENDING:
-            del channel.calls[min(channel.calls)]
+    def _add(self, rank: int, issue: _Issue, is_batched: bool) -> None:
+        """Put *issue* at the end of a rank's queue, or into its batch there, and look for circles."""
+        queue = self._queues[rank]
+        batch = self._batches.pop(rank, None)
+        if not is_batched or batch is None or not queue or queue[-1] is not batch:
+            batch = []
+            queue.append(batch)
+        batch.append(issue)
+        if is_batched:
+            self._batches[rank] = batch
+        issue.call.behind[rank] = issue
+        moved = {rank}
+        if len(queue) == 1:
+            moved |= self._advance([rank])
+        elif len(queue) > _MAX_PENDING:
+            moved |= self._go_past(rank)
+        for other in moved:
+            while (circle := self._circle(other)) is not None:
+                self._note(circle)
+                self._go_past(other)
 
-    def _note(self, rank: int, peer: int, first: tuple[_Channel, int], second: tuple[_Channel, int]) -> None:
-        """Note that *rank* issues *first* before *second*, if it has, and *peer* second before first."""
-        communicators = frozenset({first[0].communicator, second[0].communicator})
-        mine = [self._issued[rank].at(*call) for call in (first, second)]
-        theirs = [self._issued[peer].at(*call) for call in (second, first)]
-        if communicators in self._found or None in (*mine, *theirs):
+    def _advance(self, ranks: list[int]) -> set[int]:
+        """Let *ranks* go on as far as they can, and others that this lets go on; return them all."""
+        moved = set()
+        while ranks:
+            rank = ranks.pop()
+            moved.add(rank)
+            queue = self._queues[rank]
+            while queue:
+                for issue in queue[0]:
+                    ranks += self._arrive(rank, issue)
+                if any(issue.waits and not issue.call.is_complete for issue in queue[0]):
+                    break
+                queue.popleft()
+        return moved
+
+    def _arrive(self, rank: int, issue: _Issue) -> set[int]:
+        """Let a rank come to a call, once; return whom that lets go on."""
+        if issue.call.behind.pop(rank, None) is None:
+            return set()
+        issue.call.arrived.add(rank)
+        return issue.call.arrived - {rank} if issue.call.is_complete else set()
+
+    def _go_past(self, rank: int) -> set[int]:
+        """Let a rank go past the first place of its queue, whatever it waits for; return who then goes on."""
+        self._queues[rank].popleft()
+        return self._advance([rank])
+
+    def _circle(self, first: int) -> list[tuple[int, _Issue, _Issue]] | None:
+        """Return ranks that wait for each other, from *first* on, if there are any.
+
+        With each is what it waits in, and what it has issued behind that and another of them waits in.
+        """
+        came: dict[int, tuple[int, _Issue]] = {}  # who waits for a rank, and in what
+        ranks = [first]
+        while ranks and first not in came:
+            rank = ranks.pop()
+            for issue in self._queues[rank][0] if self._queues[rank] else ():
+                if issue.waits:
+                    ranks += issue.call.behind.keys() - came.keys()
+                    came |= {other: (rank, issue) for other in issue.call.behind if other not in came}
+        if first not in came:
+            return None
+        links = [(first, *came[first])]
+        while links[-1][1] != first:
+            waiting = links[-1][1]
+            links.append((waiting, *came[waiting]))
+        waits_in = {waiting: issue for _, waiting, issue in links}
+        return [(rank, waits_in[rank], issue.call.behind[rank]) for rank, _, issue in links]
+
+    def _note(self, circle: Sequence[tuple[int, _Issue, _Issue]]) -> None:
+        """Note a circle, of communicators of which none is known."""
+        communicators = frozenset(issue.call.communicator for _, *both in circle for issue in both)
+        if communicators in self._found:
             return
         ways = [
-            f"rank {own} issues {one.says} ({one.place}) before {two.says} ({two.place})"
-            for own, (one, two) in ((rank, mine), (peer, theirs))
-            if one is not None and two is not None
+            f"rank {rank} issues {one.says} ({one.place}) before {two.says} ({two.place})"
+            for rank, one, two in circle
         ]
+        number = _NUMBERS.get(len(communicators), str(len(communicators)))
         why = (
             "NCCL carries out calls of one communicator in the order of their issue"
             if len(communicators) == 1
-            else "kernels of two communicators of NCCL can keep each other from the GPU"
+            else f"kernels of {number} communicators of NCCL can keep each other from the GPU"
         )
+        may_wait = "both" if len(circle) == 2 else "all"
         self._found[communicators] = (
-            frozenset(one.place for one in (*mine, *theirs) if one is not None),
-            f"{'; '.join(ways)}: {why}, so both may wait for ever; issue them in one order on every rank",
+            frozenset(issue.place for _, *both in circle for issue in both),
+            f"{'; '.join(ways)}: {why}, so {may_wait} may wait for ever; "
+            "issue them in one order on every rank",
         )
 
 

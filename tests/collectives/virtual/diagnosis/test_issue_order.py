@@ -46,6 +46,62 @@ def test_two_communicators_are_noticed_exactly_where_ranks_of_both_issue_them_in
     assert bool(re.search(OPPOSITE, said(work, 4))) is (of_rank_1 != of_rank_2)
 
 
+@given(st.integers(2, 5), st.data())
+@settings(deadline=None)
+def test_a_circle_of_groups_of_two_is_noticed_with_all_its_ranks(ranks, data):
+    """Rank r is in the groups r and r + 1; a circle is closed if every rank issues its own first."""
+    is_own_first = data.draw(st.lists(st.booleans(), min_size=ranks, max_size=ranks))
+
+    def work(rank):
+        groups = [dist.new_group(sorted({own, (own - 1) % ranks})) for own in range(ranks)]
+        order = [rank, (rank + 1) % ranks][:: 1 if is_own_first[rank] else -1]
+        issue([lambda g=own: dist.all_reduce(torch.ones(2), group=groups[g], async_op=True)
+               for own in order])  # fmt: skip
+
+    text = said(work, ranks)
+
+    assert text.count(" issues ") == (ranks if len(set(is_own_first)) == 1 else 0)
+
+
+@pytest.mark.parametrize("is_crossed", [True, False])
+def test_messages_of_one_communicator_that_wait_for_those_of_another_are_noticed(is_crossed):
+    """Rank 0 receives before it sends in another group; rank 1 does so, too, or sends first."""
+
+    def work(rank):
+        groups = [dist.new_group() for _ in range(2)]
+        for group in groups:
+            dist.send(torch.ones(2), 1, group) if rank == 0 else dist.recv(torch.ones(2), 0, group)
+        sends = lambda: dist.isend(torch.ones(2), 1 - rank, groups[1 - rank])  # noqa: E731
+        receives = lambda: dist.irecv(torch.ones(2), 1 - rank, groups[rank])  # noqa: E731
+        issue([receives, sends] if rank == 0 or is_crossed else [sends, receives])
+
+    assert bool(re.search(OPPOSITE, said(work))) is is_crossed
+
+
+@pytest.mark.parametrize(("elements", "is_noticed"), [(1 << 20, False), ((1 << 20) + 1, True)])
+def test_two_ranks_that_send_first_wait_where_messages_do_not_fit_the_buffers(elements, is_noticed):
+    def work(rank):
+        sent, received = torch.ones(elements), torch.empty(elements)
+        issue([lambda: dist.isend(sent, 1 - rank), lambda: dist.irecv(received, 1 - rank)])
+
+    assert bool(re.search(OPPOSITE, said(work))) is is_noticed
+
+
+@pytest.mark.parametrize("is_batched", [False, True])
+def test_a_ring_of_first_messages_waits_for_the_communicators_of_its_pairs(is_batched):
+    def work(rank):
+        sent, received = torch.ones(2), torch.empty(2)
+        after, before = (rank + 1) % 3, (rank - 1) % 3
+        for _ in range(2):
+            if is_batched:
+                both = [dist.P2POp(dist.isend, sent, after), dist.P2POp(dist.irecv, received, before)]
+                issue([lambda both=both: dist.batch_isend_irecv(both)])
+            else:
+                issue([lambda: dist.isend(sent, after), lambda: dist.irecv(received, before)])
+
+    assert said(work, 3).count(" issues ") == (0 if is_batched else 3)
+
+
 def reduction_and_message(rank: int, is_crossed: bool, is_batched: bool, device: str = "cpu") -> None:
     """Rank 0 reduces and sends, rank 1 reduces and receives, or the other way round."""
     mine, sums = torch.ones(4, device=device), torch.ones(2, device=device)
