@@ -6,7 +6,8 @@ training, when it is called first, and of its embeddings and its first two other
 their own.  So a model that takes its share of a common batch inside is left in peace, and so are several
 models of which some get the same on all ranks (prompts, noise) and others do not, and ranks that share a
 batch and average nothing, as in tensor parallelism: a group counts over which DDP or FSDP reduce gradients,
-or the script all gradients by itself.  Inputs without values, and those that are one number all over, say
+a wrapper with torch's interface whose reductions are no calls of a group does (`ddp`), or the script reduces
+all gradients by itself.  Inputs without values, and those that are one number all over, say
 nothing; those given by name are seen where an inner module gets them by position, as torch tells its global
 hooks no names.
 """
@@ -23,8 +24,10 @@ from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import nn
+from torch.distributed import get_process_group_ranks
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel as TorchsOwn
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import dataloader
 
@@ -175,7 +178,7 @@ class DataSeen:
                 seen.reduced[number, hosts] += gradients.get(id(tensor), 0)
                 seen.flat[number, hosts].add(tensor.numel())
 
-    def _called(self, module: nn.Module, args: Any) -> None:
+    def _called(self, module: Any, args: Any) -> None:
         rank_thread = current_rank_thread()
         if rank_thread is None or not module.training or not torch.is_grad_enabled():
             return
@@ -189,6 +192,8 @@ class DataSeen:
             return
         seen.modules += has_parameters and not isinstance(module, nn.Embedding)
         seen.place = seen.place or current_place()
+        if getattr(module, "require_backward_grad_sync", False) and not isinstance(module, TorchsOwn):
+            seen.groups.add(tuple(get_process_group_ranks(module.process_group)))
         inputs += map(_contents, tensors_in(args))
 
     def _inputs(self, rank: int) -> tuple[tuple[int, ...], ...] | None:

@@ -16,6 +16,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
+from ddp import DistributedDataParallel as OwnDistributedDataParallel
 from tests.collectives.virtual.clusters import in_group, on_gpus
 
 SAME = "train on the same batches"
@@ -45,6 +46,16 @@ def train(
 
 def ddp(seed: int) -> None:
     train(DistributedDataParallel(nn.Linear(8, 8)), drawn(seed))
+
+
+def own_ddp(seed: int) -> None:
+    train(OwnDistributedDataParallel(nn.Linear(8, 8)), drawn(seed))
+
+
+def own_ddp_without_averages() -> None:
+    model = OwnDistributedDataParallel(nn.Linear(8, 8))
+    with model.no_sync():
+        train(model, drawn(0))
 
 
 def fsdp2(seed: int) -> None:
@@ -86,7 +97,7 @@ def given_by_name(seed: int) -> None:
         optimizer.step()
 
 
-@pytest.mark.parametrize("script", [ddp, fsdp2, one_by_one, flattened, given_by_name])
+@pytest.mark.parametrize("script", [ddp, own_ddp, fsdp2, one_by_one, flattened, given_by_name])
 @pytest.mark.parametrize("is_divided", [False, True])
 def test_batches_drawn_from_one_seed_are_noticed_with_the_ranks_and_the_line(script, is_divided):
     text = said(lambda rank: script(rank if is_divided else 0))
@@ -253,7 +264,8 @@ def batches_that_are_not_a_number() -> None:
 RIGHT = [
     tensor_parallel, tensor_parallel_by_hand, gradients_of_norms_alone,
     gradients_of_norms_alone_as_they_come, slices_of_one_batch, slices_inside_the_model,
-    nothing_averaged, positions_before_tokens, sequences_divided_after_embeddings, prompts_before_images,
+    nothing_averaged, own_ddp_without_averages, positions_before_tokens,
+    sequences_divided_after_embeddings, prompts_before_images,
     large_batches_that_begin_alike, batches_that_are_not_a_number,
 ]  # fmt: skip
 
