@@ -126,13 +126,11 @@ class IssueOrder:
         """Return the next call of a rank in a channel: collectives of a group, or messages one way."""
         number, calls = self._counts[rank, channel], self._calls[channel]
         self._counts[rank, channel] += 1
-        if number not in calls:
-            calls[number] = _Call(communicator, size)
-            if len(calls) > _MAX_PENDING:
-                del calls[min(calls)]
-        call = calls[number]
+        call = calls.setdefault(number, _Call(communicator, size))
         if len(call.arrived) + len(call.behind) + 1 >= size:
             del calls[number]  # it is the last to issue it
+        elif len(calls) > _MAX_PENDING:
+            del calls[min(calls)]
         return call
 
     def _add(self, rank: int, issue: _Issue, is_batched: bool) -> None:

@@ -102,6 +102,19 @@ def test_a_ring_of_first_messages_waits_for_the_communicators_of_its_pairs(is_ba
     assert said(work, 3).count(" issues ") == (0 if is_batched else 3)
 
 
+def test_a_rank_that_is_many_calls_behind_is_left_in_peace():
+    """Rank 0 issues all its calls before rank 1 issues any, and rank 2 before both."""
+
+    def work(rank):
+        groups = [dist.new_group([0, 1, 2]), dist.new_group([0, 1])]
+        dist.barrier()
+        members = groups if rank < 2 else groups[:1]
+        issue([lambda g=group: dist.all_reduce(torch.ones(2), group=g, async_op=True)
+               for _ in range(80) for group in members])  # fmt: skip
+
+    assert said(work, 3) == ""
+
+
 def reduction_and_message(rank: int, is_crossed: bool, is_batched: bool, device: str = "cpu") -> None:
     """Rank 0 reduces and sends, rank 1 reduces and receives, or the other way round."""
     mine, sums = torch.ones(4, device=device), torch.ones(2, device=device)
