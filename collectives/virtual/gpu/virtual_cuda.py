@@ -33,6 +33,7 @@ from collectives.virtual.gpu import batch_norm
 from collectives.virtual.gpu.accelerator import CudaDevices, InstantGpu, on_demand
 from collectives.virtual.gpu.functions import triggers
 from collectives.virtual.gpu.routing import Router
+from collectives.virtual.gpu.triton_kernels import launches_of_triton
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import current_gpu
@@ -77,6 +78,7 @@ class VirtualCuda:
     def there(self) -> Iterator[None]:
         """Let devices be found on threads of ranks that have them, or come when one asks, in the body."""
         with self._installed:
+            self._installed.enter_context(launches_of_triton(has_data=self._has_data))
             if self._wanted:
                 self._install()
             else:
