@@ -26,7 +26,7 @@ from benchmarks.lab.predicted.rows import Row, grouped, read_rows
 from benchmarks.lab.program import program, start
 from testbed.errors import UsageError
 from testbed.options.command import command
-from testbed.output.table import progress
+from testbed.output.table import counted, progress
 from testbed.result import Grid, Result, Rows, asked, found, quiet
 
 EXAMPLES = """\b
@@ -66,8 +66,9 @@ def fit(
 ) -> Result:
     """Fit the constants of device files to a table of measurements, and judge them on what is kept back.
 
-    Rows with reference = 0 are left out. The same rows give the same constants. They are parts of the
-    device's peaks, as its file has them; a person enters them there, with their source.
+    Rows with reference = 0 are left out. The same rows give the same constants. Those of kernels are parts of
+    the device's peaks, as its file has them; those of ultrascale, memory beside what is counted by name, are
+    the framework's (testbed/planning/layouts/framework.py). A person enters them there, with their source.
     """
     if name not in SETS:
         raise UsageError(f"{name}: expected a set, one of {', '.join(SETS)}")
@@ -85,10 +86,14 @@ def fit(
             if len(own) >= LEAST_ROWS:
                 fits.append(fitted(own))
     if not fits:
-        raise UsageError(f"{file}: expected at least {LEAST_ROWS} rows of one GPU and kind of kernel")
+        most = max(map(len, groups.values()), default=0)
+        raise UsageError(
+            f"{file}: expected at least {LEAST_ROWS} rows of one GPU and kind; got at most {most}"
+            f"{'' if gpu is None else f', with --gpu {gpu}'}"
+        )
     return Result(
         question=f"With which constants does the model say what {file.name} has measured?",
-        answer=f"{len(fits)} kinds of kernels fitted",
+        answer=f"{counted(len(fits), 'kind')} fitted",
         method="measured",
         model=MODEL,
         rows=Rows(

@@ -209,7 +209,12 @@ def test_a_fit_finds_what_steps_hold_of_memory(tmp_path):
         own = {name: str(value) for name, value in row.items()}
         row["peak_gb"] = peak_bytes(training_of(own), steps.FRAMEWORK.memory) / 2**30
 
-    [one] = fit(name="ultrascale", file=table(tmp_path / "rows.csv", rows)).rows
+    file = table(tmp_path / "rows.csv", rows)
+    result = fit(name="ultrascale", file=file)
 
+    [one] = result.rows
+    assert result.answer == "1 kind fitted"
     assert one["kept_back"]["median"] < 0.02
     assert one["constants"]["hidden"] == pytest.approx(steps.FRAMEWORK.memory.hidden, rel=0.1)
+    with pytest.raises(UsageError, match="got at most 0, with --gpu h100_sxm"):
+        fit(name="ultrascale", file=file, gpu="h100_sxm")
