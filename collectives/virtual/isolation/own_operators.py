@@ -24,7 +24,8 @@ from collectives.virtual.isolation.patching import replaced
 from sim.cluster import Cluster
 
 _core: Any = torch._C
-_OURS = __name__.partition(".")[0]
+_REGISTERING = ("torch.library", "torch._library", __name__)
+"""Modules through which others register."""
 
 
 class OwnOperators:
@@ -71,7 +72,7 @@ class OwnOperators:
         if kind == "DEF" and self._namespaces.setdefault(namespace, rank) != rank:
             kind = "FRAGMENT"
         registered = self._dispatch_library(kind, namespace, *place)
-        library = _Library(self, rank, namespace, registered, _globals_outside_torch())
+        library = _Library(self, rank, namespace, registered, _globals_of_caller())
         self._made.append(library)
         return library
 
@@ -179,10 +180,10 @@ class _Library:
         return getattr(self._library, name)
 
 
-def _globals_outside_torch() -> dict[str, Any]:
-    """Return the globals of the innermost caller that is no module of torch."""
+def _globals_of_caller() -> dict[str, Any]:
+    """Return the globals of the module that registers."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", _OURS):
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(_REGISTERING):
         frame = frame.f_back
     return {} if frame is None else frame.f_globals
 

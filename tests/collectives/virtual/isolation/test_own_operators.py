@@ -1,5 +1,8 @@
 """Operators that ranks register: each calls its own, and torch forgets them with the run."""
 
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -104,3 +107,20 @@ def test_an_operator_of_the_process_is_all_ranks_and_stays():
 
     assert in_group(lambda rank: own(torch.zeros(1)).item(), 2).results == [1.0, 1.0]
     assert torch.ops.before_ranks.own(torch.zeros(1)).item() == 1.0
+
+
+def test_what_a_module_of_torch_registers_that_a_rank_imports_first_stays(tmp_path: Path):
+    path = script(tmp_path, "import torch.ao.quantization.fx._decomposed")
+    program = f"""
+    from collectives.virtual import run
+    import sys, torch
+    assert "torch.ao.quantization.fx._decomposed" not in sys.modules
+    run({str(path)!r}, 2)
+    quantize = torch.ops.quantized_decomposed.quantize_per_tensor
+    print(quantize(torch.ones(1), 0.5, 0, -8, 8, torch.int8).item())
+    """
+    said = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False
+    )
+
+    assert said.stdout == "2\n", said.stderr
