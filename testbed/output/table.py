@@ -146,7 +146,7 @@ def progress(total: int | None = None, *, show: bool = True) -> Iterator[Advance
 def _now_and_then(total: int | None) -> Iterator[Advance]:
     """Print how far it is on stderr, a line each `EACH_SECONDS`, from a thread beside the body."""
     began, done, doing = time.monotonic(), 0, ""
-    over = threading.Event()
+    over, stream = threading.Event(), sys.stderr  # a script's output may be taken there meanwhile
 
     def advance(description: str, completed: int | None = None) -> None:
         nonlocal done, doing
@@ -156,7 +156,7 @@ def _now_and_then(total: int | None) -> Iterator[Advance]:
         while not over.wait(EACH_SECONDS):
             share = "" if total is None else f", {done} of {total}"
             last = f": {visible(doing)}" if doing else ""
-            print(f"testbed: {time.monotonic() - began:.0f} s{share}{last}", file=sys.stderr, flush=True)
+            print(f"testbed: {time.monotonic() - began:.0f} s{share}{last}", file=stream, flush=True)
 
     speaker = threading.Thread(target=say, daemon=True)
     speaker.start()

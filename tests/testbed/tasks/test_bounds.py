@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -118,12 +120,12 @@ def test_no_time_is_refused() -> None:
         pass
 
 
-def test_where_nobody_watches_a_line_says_how_far_it_is(
+def test_where_nobody_watches_a_line_says_how_far_it_is_and_no_output_of_a_script_has_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(table, "EACH_SECONDS", 0.01)
 
-    with progress(3) as advance:
+    with progress(3) as advance, contextlib.redirect_stderr(io.StringIO()) as taken:
         advance("the first")
         until = time.monotonic() + SLOW
         said = ""
@@ -132,4 +134,5 @@ def test_where_nobody_watches_a_line_says_how_far_it_is(
             said += capsys.readouterr().err
 
     assert "s, 1 of 3: the first\n" in said
+    assert not taken.getvalue()
     assert not sys.stderr.isatty()
