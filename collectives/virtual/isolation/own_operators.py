@@ -34,15 +34,16 @@ class OwnOperators:
     Attributes:
         definers: of each operator, its schema by the rank that has it.
         kernels: of each operator and dispatch key, the kernel of each rank.
+        namespaces: of each, the library by which each rank defines it.
         left: libraries that their rank has no longer, of which others still use something.
     """
 
     def __init__(self) -> None:
         self.definers: dict[str, dict[int, str]] = {}
         self.kernels: dict[tuple[str, str], dict[int, Callable[..., Any]]] = {}
+        self.namespaces: dict[str, dict[int, _Library]] = {}
         self.left: list[_Library] = []
         self._made: list[_Library] = []
-        self._namespaces: dict[str, int] = {}
         self._libraries: dict[tuple[int | None, str], Any] = {}
         self._decomposed: dict[Any, int] = {}
         self._dispatch_library = _core._dispatch_library
@@ -69,10 +70,12 @@ class OwnOperators:
         rank = _rank()
         if rank is None:
             return self._dispatch_library(kind, namespace, *place)
-        if kind == "DEF" and self._namespaces.setdefault(namespace, rank) != rank:
-            kind = "FRAGMENT"
-        registered = self._dispatch_library(kind, namespace, *place)
+        definers = self.namespaces.setdefault(namespace, {})
+        is_fragment = kind == "DEF" and definers and rank not in definers
+        registered = self._dispatch_library("FRAGMENT" if is_fragment else kind, namespace, *place)
         library = _Library(self, rank, namespace, registered, _globals_of_caller())
+        if kind == "DEF":
+            definers[rank] = library
         self._made.append(library)
         return library
 
@@ -146,6 +149,9 @@ class _Library:
         for place in self._kernels:
             self._operators.kernels[place].pop(self._rank, None)
         self._shared, self._kernels = set(), set()
+        definers = self._operators.namespaces[self._namespace]
+        if definers.get(self._rank) is self:
+            del definers[self._rank]
         if self not in self._operators.left:
             self._operators.left.append(self)
         self._operators.reset_unused()

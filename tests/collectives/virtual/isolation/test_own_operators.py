@@ -83,14 +83,30 @@ def test_an_operator_is_there_until_the_last_of_its_ranks_gives_it_up(order: lis
     assert not hasattr(torch.ops.ranks_lives, "own")
 
 
-def test_what_torch_refuses_of_one_rank_is_refused():
+def test_a_rank_may_define_again_what_it_has_given_up_and_others_have():
+    def work(rank: int) -> list[float]:
+        seen = []
+        for time in range(3):
+            library = torch.library.Library("ranks_again", "DEF")
+            library.define("own(Tensor x) -> Tensor")
+            library.impl("own", lambda x, more=rank + 10 * time: x + more, "CompositeExplicitAutograd")
+            dist.barrier()
+            seen.append(torch.ops.ranks_again.own(torch.zeros(1)).item())
+            library._destroy()
+        return seen
+
+    assert in_group(work, 3).results == [[rank, rank + 10, rank + 20] for rank in range(3)]
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_what_torch_refuses_of_one_rank_is_refused(last: int):
     def other_schema(rank: int) -> None:
         library = torch.library.Library("ranks_differ", "FRAGMENT")
         library.define(f"own(Tensor x{', int y' if rank else ''}) -> Tensor")
         dist.barrier()
 
     def twice(rank: int) -> None:
-        libraries = [torch.library.Library("ranks_twice", "DEF") for _ in range(2)]
+        libraries = [torch.library.Library("ranks_twice", "DEF") for _ in range(1 + (rank == last))]
         dist.barrier()
         del libraries
 
