@@ -11,7 +11,11 @@ from sim.cluster import Cluster, Thing
 
 
 class OwnLock:
-    """A `threading.Lock` that is waited for as everything that threads of a rank wait for."""
+    """A `threading.Lock` that is waited for as everything that threads of a rank wait for.
+
+    Threads that are no rank's, such as those which move data of a loader's workers, have it as they do
+    elsewhere; a rank really waits for them.
+    """
 
     def __init__(self) -> None:
         rank_thread, threads = Cluster.current(), threads_here()
@@ -21,19 +25,34 @@ class OwnLock:
         made[maker] += 1
         self.thing = Thing(f"a lock of rank {rank_thread.rank}", ("lock", *maker, made[maker]))
         self._lock = _thread.allocate_lock()
-        self.release, self.locked = self._lock.release, self._lock.locked
+        self._is_a_ranks = False
+        self.locked = self._lock.locked
         self._at_fork_reinit = self._lock._at_fork_reinit  # type: ignore[attr-defined]
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Return whether the thread has it now, as `threading.Lock.acquire` does."""
         threads = threads_here()
         if threads is None or threads.is_starting:
-            return self._lock.acquire(blocking, timeout)
+            return self._take(blocking, timeout)
         threads.may_be_overtaken(self.thing)
         if not blocking:
-            return self._lock.acquire(False)
-        seconds = None if timeout < 0 else timeout
-        return threads.wait_until(lambda: self._lock.acquire(False), seconds, self.thing)
+            return self._take(False)
+        return threads.wait_until(
+            lambda: self._take(False) or (not self._is_a_ranks and self._take(True, timeout)),
+            None if timeout < 0 else timeout,
+            self.thing,
+        )
+
+    def release(self) -> None:
+        """Let another thread have it."""
+        self._is_a_ranks = False
+        self._lock.release()
+
+    def _take(self, blocking: bool, timeout: float = -1) -> bool:
+        taken = self._lock.acquire(blocking, timeout)
+        if taken:
+            self._is_a_ranks = Cluster.current() is not None
+        return taken
 
     def __enter__(self) -> bool:
         return self.acquire()

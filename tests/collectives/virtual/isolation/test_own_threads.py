@@ -1,5 +1,6 @@
 """Threads that a rank starts: the rank's own, one at a time, with its groups, environment and clock."""
 
+import _thread
 import asyncio
 import contextlib
 import os
@@ -238,3 +239,28 @@ def test_a_rank_that_blocks_outside_python_is_named_while_nothing_moves(monkeypa
     assert "os.read(read, 1)" in "".join(heard)
     os.close(read)
     os.close(write)
+
+
+@pytest.mark.parametrize("kind", ["Lock", "RLock"])
+def test_a_rank_really_waits_for_a_lock_that_a_thread_of_no_rank_has(kind):
+    """As those which move what a loader's workers load."""
+
+    def work(rank: int) -> list[str]:
+        said, taken = [], _thread.allocate_lock()
+        lock = getattr(threading, kind)()
+        taken.acquire()
+
+        def hold() -> None:
+            with lock:
+                taken.release()
+                time.sleep(0.02)
+                said.append("held")
+
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        _thread.start_new_thread(hold, ())
+        taken.acquire()
+        with lock:
+            said.append("taken")
+        return said
+
+    assert in_group(work, 2).results == [["held", "taken"]] * 2
