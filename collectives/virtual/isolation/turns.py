@@ -173,8 +173,8 @@ class OwnThreads:
 
     def numbers(self) -> Sequence[int]:
         """Return the numbers, in an order, of those that can go on."""
-        rank = self.rank_thread.rank
-        return [number_of(rank, place) for place, own in enumerate(self._all) if own in self._ready(own)]
+        rank, ready = self.rank_thread.rank, self._ready(self._all[0])
+        return [number_of(rank, place) for place, own in enumerate(self._all) if own in ready]
 
     def may_call(self) -> None:
         """Let an order choose another thread of the rank before this one makes a call of a group."""

@@ -225,6 +225,21 @@ def test_threads_that_hold_a_lock_while_they_call_have_it_in_either_order():
     assert seen == {"'main main other other'", "'other other main main'"}
 
 
+def test_waits_of_threads_that_time_ends_at_one_moment_are_over_in_every_order():
+    def work(rank):
+        dist.init_process_group()
+        threads = [threading.Thread(target=threading.Event().wait, args=(1.0,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return not any(thread.is_alive() for thread in threads)
+
+    explored = list(ClusterOrders(2).each(work))
+
+    assert [one.outcome.shown["what rank 1 returns"] for one in explored] == ["True"] * len(explored)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says whether a thread sleeps")
 def test_a_thread_that_blocks_outside_python_is_refused():
     read, write = os.pipe()
