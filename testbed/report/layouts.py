@@ -63,9 +63,9 @@ def layouts_result(
 
     ordered = sorted(layouts, key=lambda one: (took(one), astuple(one.layout)))
     rows = [_row(search, one, belief, measured) for one in ordered]
-    families: dict[str, Found] = {}
-    for one in ordered:
-        families.setdefault(one.family, one)
+    best: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        best.setdefault(row["family"], row)
     unknown = [one for one in ordered if one.layout not in measured]
     first = worth_measuring(unknown[:1000], belief) if unknown else []
     to_measure = [
@@ -79,12 +79,10 @@ def layouts_result(
     ]
     of_families = [
         {
-            "family": name,
-            **asdict(one.layout),
-            "seconds": took(one),
-            "times_the_best": took(one) / took(ordered[0]),
+            **{name: row[name] for name in ("family", *AXES, "seconds")},
+            "times_the_best": row["seconds"] / rows[0]["seconds"],
         }
-        for name, one in families.items()
+        for row in best.values()
     ]
     answer = _answer(ordered[0], rows[0], of_families)
     return Result(
@@ -112,7 +110,7 @@ def layouts_result(
             "best": [asdict(one.layout) for one in ordered[:BEST]],
         },
         topologies={f"{search.network} x {search.ranks}": search.topology.digest()},
-        parts=list(_parts(search, excluded, answer, ordered, rows, of_families, first, to_measure)),
+        parts=list(_parts(search, excluded, answer, ordered, rows, best, of_families, first, to_measure)),
     )
 
 
@@ -169,6 +167,7 @@ def _parts(
     answer: str,
     ordered: Sequence[Found],
     rows: Sequence[Mapping[str, Any]],
+    best: Mapping[str, Mapping[str, Any]],
     families: Sequence[Mapping[str, Any]],
     first: Sequence[Found],
     to_measure: Sequence[Mapping[str, Any]],
@@ -176,7 +175,7 @@ def _parts(
     shown = rows[:BEST]
     yield Text([answer], wrap=True)
     note = "The best layout of each family. Thin lines: within these nine of ten measurements are expected."
-    yield Plot(partial(_of_families, rows), "Where a step goes", note)
+    yield Plot(partial(_of_families, best), "Where a step goes", note)
     yield Grid(
         ("layout", "step", "tokens/s/GPU", "MFU", "memory", "limited by"),
         [
@@ -243,11 +242,8 @@ def _causes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [own for own in CAUSES if any(row["lost_to"][own] > 5e-4 * row["seconds"] for row in rows)]
 
 
-def _of_families(rows: Sequence[Mapping[str, Any]]) -> Shares:
-    """Return what the step of the best layout of each family consists of, with the interval of the step."""
-    best: dict[str, Mapping[str, Any]] = {}
-    for row in rows:
-        best.setdefault(row["family"], row)
+def _of_families(best: Mapping[str, Mapping[str, Any]]) -> Shares:
+    """Return what the step of the *best* layout of each family consists of, with the interval of the step."""
     causes = [COMPUTATION, *_causes(list(best.values()))]
     parts = [(_words(cause), [row["lost_to"][cause] for row in best.values()]) for cause in causes]
     within = [(row["low"], row["high"]) for row in best.values()]

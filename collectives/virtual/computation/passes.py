@@ -20,7 +20,7 @@ def current_pass() -> str:
     """Return the pass that this thread is in, in the words of the trace."""
     if is_optimizing():
         return "optimizer"
-    with_gradients = torch.is_grad_enabled() or getattr(_here, "in_functions", 0) > 0
+    with_gradients = torch.is_grad_enabled() or getattr(_here, "in_function", False)
     if torch._C._current_graph_task_id() != -1:
         return "recomputation" if with_gradients else "backward"
     return "forward" if with_gradients else "without gradients"
@@ -34,12 +34,12 @@ def is_optimizing() -> bool:
 @contextlib.contextmanager
 def in_function() -> Iterator[None]:
     """Take what the body does for part of its pass: within a function torch records no gradients."""
-    before = getattr(_here, "in_functions", 0)
-    _here.in_functions = before + torch.is_grad_enabled()
+    before = getattr(_here, "in_function", False)
+    _here.in_function = before or torch.is_grad_enabled()
     try:
         yield
     finally:
-        _here.in_functions = before
+        _here.in_function = before
 
 
 @contextlib.contextmanager

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.computation.compiled import fused
-from collectives.virtual.isolation.patching import replaced
-from sim.cluster import Cluster
+from collectives.virtual.isolation.patching import on_ranks, replaced
+from sim.cluster import RankThread
 
 _LAUNCHES, _CHOICES = "triton.runtime.jit", "triton.runtime.autotuner"
 
@@ -41,9 +41,12 @@ def launches_of_triton(*, has_data: bool) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
 
         def prepare(module: ModuleType) -> None:
-            owner = module.JITFunction if module.__name__ == _LAUNCHES else module.Autotuner
-            run = _launched(owner.run, has_data) if module.__name__ == _LAUNCHES else _chosen(owner.run)
-            stack.enter_context(replaced([(owner, "run", run)]))
+            run: Callable[..., Any]
+            if module.__name__ == _LAUNCHES:
+                kind, run = module.JITFunction, _refuse if has_data else _launch
+            else:
+                kind, run = module.Autotuner, _choose
+            stack.enter_context(replaced([(kind, "run", on_ranks(kind.run, run))]))
 
         for name in (_LAUNCHES, _CHOICES):
             if name in sys.modules:
@@ -75,28 +78,19 @@ class _Finder:
         return spec
 
 
-def _launched(original: Callable[..., Any], has_data: bool) -> Callable[..., Any]:
-    def run(kernel: Any, *args: Any, **options: Any) -> Any:
-        if Cluster.current() is None:
-            return original(kernel, *args, **options)
-        name = kernel.fn.__name__
-        if has_data:
-            raise NotSupportedError(
-                f"the kernel {name} of Triton is compiled for GPUs alone, and there is none here: run the "
-                "script without data (--fake), or let it compute the same by torch's operations, in "
-                f'testbed.fused("{name}")'
-            )
-        with fused(name):
-            _kernel([own for own in (*args, *options.values()) if isinstance(own, Tensor)])
-        return None
-
-    return run
+def _launch(_: RankThread, kernel: Any, *args: Any, **options: Any) -> None:
+    with fused(kernel.fn.__name__):
+        _kernel([own for own in (*args, *options.values()) if isinstance(own, Tensor)])
 
 
-def _chosen(original: Callable[..., Any]) -> Callable[..., Any]:
-    def run(tuner: Any, *args: Any, **options: Any) -> Any:
-        if Cluster.current() is None:
-            return original(tuner, *args, **options)
-        return tuner.fn.run(*args, **options, **tuner.configs[0].all_kwargs())
+def _refuse(_: RankThread, kernel: Any, *args: Any, **options: Any) -> None:
+    name = kernel.fn.__name__
+    raise NotSupportedError(
+        f"the kernel {name} of Triton is compiled for GPUs alone, and there is none here: run the script "
+        "without data (--fake), or let it compute the same by torch's operations, in "
+        f'testbed.fused("{name}")'
+    )
 
-    return run
+
+def _choose(_: RankThread, tuner: Any, *args: Any, **options: Any) -> Any:
+    return tuner.fn.run(*args, **options, **tuner.configs[0].all_kwargs())

@@ -20,11 +20,11 @@ import torch
 from torch._library import custom_ops, simple_registry
 from torch._library.utils import RegistrationHandle
 
-from collectives.virtual.isolation.patching import replaced
-from sim.cluster import Cluster
+from collectives.virtual.isolation.patching import on_ranks, replaced
+from sim.cluster import RankThread, current_rank_thread
 
 _core: Any = torch._C
-_REGISTERING = ("torch.library", "torch._library", __name__)
+_REGISTERING = ("torch.library", "torch._library", on_ranks.__module__, __name__)
 """Modules through which others register."""
 
 
@@ -44,7 +44,7 @@ class OwnOperators:
         self.namespaces: dict[str, dict[int, _Library]] = {}
         self.left: list[_Library] = []
         self._made: list[_Library] = []
-        self._libraries: dict[tuple[int | None, str], Any] = {}
+        self._libraries: dict[tuple[int, str], Any] = {}
         self._decomposed: dict[Any, int] = {}
         self._dispatch_library = _core._dispatch_library
         self._get_library = custom_ops.get_library_allowing_overwrite
@@ -53,11 +53,12 @@ class OwnOperators:
     @contextlib.contextmanager
     def registered(self) -> Iterator[None]:
         """Let ranks register operators while the body runs."""
+        holder = simple_registry.GenericTorchDispatchRuleHolder
         replacements = [
-            (_core, "_dispatch_library", self._library),
-            (custom_ops, "get_library_allowing_overwrite", self._library_of_custom_op),
-            (torch._decomp, "_add_op_to_registry", self._decomposition),
-            (simple_registry.GenericTorchDispatchRuleHolder, "register", _put_rule),
+            (_core, "_dispatch_library", on_ranks(self._dispatch_library, self._library)),
+            (custom_ops, "get_library_allowing_overwrite", on_ranks(self._get_library, self._of_custom_op)),
+            (torch._decomp, "_add_op_to_registry", on_ranks(self._add_decomposition, self._decomposition)),
+            (holder, "register", on_ranks(holder.register, _put_rule)),
         ]
         with replaced(replacements):
             try:
@@ -66,10 +67,8 @@ class OwnOperators:
                 for library in [own for own in self._made if own.is_of_a_rank()]:
                     library.reset()
 
-    def _library(self, kind: str, namespace: str, *place: Any) -> Any:
-        rank = _rank()
-        if rank is None:
-            return self._dispatch_library(kind, namespace, *place)
+    def _library(self, rank_thread: RankThread, kind: str, namespace: str, *place: Any) -> _Library:
+        rank = rank_thread.rank
         definers = self.namespaces.setdefault(namespace, {})
         is_fragment = kind == "DEF" and definers and rank not in definers
         registered = self._dispatch_library("FRAGMENT" if is_fragment else kind, namespace, *place)
@@ -79,25 +78,25 @@ class OwnOperators:
         self._made.append(library)
         return library
 
-    def _library_of_custom_op(self, namespace: str, name: str) -> Any:
+    def _of_custom_op(self, rank_thread: RankThread, namespace: str, name: str) -> Any:
         """Return a library for an operator that the rank defines, anew where it has defined it before."""
-        rank, called = _rank(), f"{namespace}::{name}"
+        rank, called = rank_thread.rank, f"{namespace}::{name}"
         before = self._libraries.pop((rank, called), None)
         if before is not None:
             before._destroy()
-        if rank is None or not self.definers.get(called):
+        if not self.definers.get(called):
             library = self._get_library(namespace, name)
         else:
             library = torch.library.Library(namespace, "FRAGMENT")
         self._libraries[rank, called] = library
         return library
 
-    def _decomposition(self, registry: Any, op: Any, function: Any) -> None:
+    def _decomposition(self, rank_thread: RankThread, registry: Any, op: Any, function: Any) -> None:
         """Add a decomposition, in the place of what another rank has added."""
-        rank = _rank()
+        rank = rank_thread.rank
         is_packet = isinstance(op, torch._ops.OpOverloadPacket)
         for overload in [getattr(op, name) for name in op.overloads()] if is_packet else [op]:
-            if rank is not None and self._decomposed.setdefault(overload, rank) != rank:
+            if self._decomposed.setdefault(overload, rank) != rank:
                 registry.pop(overload, None)
         self._add_decomposition(registry, op, function)
 
@@ -194,19 +193,14 @@ def _globals_of_caller() -> dict[str, Any]:
     return {} if frame is None else frame.f_globals
 
 
-def _rank() -> int | None:
-    thread = Cluster.current()
-    return None if thread is None else thread.rank
-
-
 def _call(kernels: dict[int, Callable[..., Any]], *args: Any, **options: Any) -> Any:
     """Call the kernel of the rank whose thread this is, or that of the first."""
-    rank = _rank()
-    kernel = kernels.get(rank) if rank is not None else None
+    rank_thread = current_rank_thread()
+    kernel = None if rank_thread is None else kernels.get(rank_thread.rank)
     return (kernel or next(iter(kernels.values())))(*args, **options)
 
 
-def _put_rule(holder: Any, kind: type, rule: Callable[..., Any]) -> RegistrationHandle:
+def _put_rule(_: RankThread, holder: Any, kind: type, rule: Callable[..., Any]) -> RegistrationHandle:
     """Set what an operator does under a mode, or of a subclass of tensors, which all ranks may do."""
     holder._data[kind] = rule
     return RegistrationHandle(lambda: holder._data.pop(kind, None))
