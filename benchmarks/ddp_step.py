@@ -1,17 +1,17 @@
 """One training step of our DDP against torch's over Gloo, in pairs, in one run.
 
-    torchrun --nproc-per-node 2 benchmarks/ddp_step.py [--algorithm native] [--backend testbed] [--cap 1]
+    torchrun --nproc-per-node 2 benchmarks/ddp_step.py [--algorithm native] [--cases "small;ragged"]
 
 Ours takes what it takes by default, shared memory, or Gloo's own collectives (``--algorithm native``), or any
 program; or a group of the backend testbed.
 
-Models: ``small``, 200 small parameters; ``resnet50``, the parameters of ResNet-50, each used once;
-``transformer``, an encoder of four layers; and ``blocks``, 24 of a product, a norm and an activation. A
-step is zero_grad, forward and backward pass; it takes as long as its slowest rank. Each pair runs a step of
-the one and then of the other, the order changing from pair to pair. Torch's are run as they are without us:
-Gloo's threads then have the usual policy of the scheduler, which our transports change
-(`collectives.transports.gloo_threads`). Printed are the median of the ratios of a pair, ours over torch's,
-and the interval in which that median lies with 95 % confidence (bootstrap, seeded).
+`CASES` are models and what DDP is asked for. A step is zero_grad, forward and backward pass; it takes as
+long as its slowest rank. Each pair runs a step of the one and then of the other, the order changing from
+pair to pair. Torch's are run as they are without us: Gloo's threads then have the usual policy of the
+scheduler, which our transports change (`collectives.transports.gloo_threads`). Printed are the median of
+the ratios of a pair, ours over torch's, and the interval in which that median lies with 95 % confidence
+(bootstrap, seeded); and the median of the same ratio of processor time, of all threads of all ranks,
+which other work on the machine disturbs less.
 """
 
 from __future__ import annotations
@@ -21,12 +21,17 @@ import copy
 import os
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
 import ddp
 from collectives.transports.gloo_threads import interrupt_nobody
@@ -67,46 +72,119 @@ def blocks() -> tuple[nn.Module, torch.Tensor]:
     return nn.Sequential(nn.Linear(64, 256), *layers, nn.Linear(256, 10)), torch.ones(64, 64)
 
 
-MODELS: dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]] = {
-    "small": small,
-    "resnet50": resnet50,
-    "transformer": transformer,
-    "blocks": blocks,
+def ragged() -> tuple[nn.Module, torch.Tensor]:
+    """Return 400 parameters of 1 to 30,000 elements, in no order, each used once."""
+    sizes = np.exp(np.random.default_rng(0).uniform(0, np.log(30_000), 400))
+    return EachOnce([int(size) for size in sizes]), torch.ones(1)
+
+
+def one_large() -> tuple[nn.Module, torch.Tensor]:
+    """Return one parameter of 64 MiB."""
+    return EachOnce([2**24]), torch.ones(1)
+
+
+class PartlyUsed(nn.Module):
+    """Blocks beside as many that no step uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = blocks()[0], blocks()[0]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what the blocks in use make of *x*."""
+        return self.used(x)
+
+
+def partly_used() -> tuple[nn.Module, torch.Tensor]:
+    """Return twice the blocks, of which half are used, and a batch of 64."""
+    return PartlyUsed(), torch.ones(64, 64)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, and what both are asked for.
+
+    Attributes:
+        model: returns it, and its input.
+        options: arguments of `DistributedDataParallel`.
+        num_passes: forward and backward passes of a step, all but the last in ``no_sync``.
+        hook: a communication hook.
+    """
+
+    model: Callable[[], tuple[nn.Module, torch.Tensor]]
+    options: dict[str, Any] = field(default_factory=dict)
+    num_passes: int = 1
+    hook: Callable[..., Any] | None = None
+
+    def wrap(self, wrapper: Callable[..., nn.Module], module: nn.Module) -> nn.Module:
+        """Return a copy of *module* in *wrapper*."""
+        wrapped = wrapper(copy.deepcopy(module), **self.options)
+        if self.hook is not None:
+            wrapped.register_comm_hook(None, self.hook)
+        return wrapped
+
+    def step(self, model: nn.Module, inputs: torch.Tensor) -> None:
+        """Run a step of *model*."""
+        model.zero_grad()
+        for number in range(1, self.num_passes + 1):
+            with model.no_sync() if number < self.num_passes else nullcontext():
+                model(inputs).sum().backward()
+
+
+SMALL_BUCKETS = {"bucket_cap_mb": 1}
+CASES = {
+    "small": Case(small),
+    "ragged": Case(ragged),
+    "transformer": Case(transformer),
+    "resnet50": Case(resnet50),
+    "one_large": Case(one_large),
+    "blocks": Case(blocks, SMALL_BUCKETS),
+    "blocks, views": Case(blocks, SMALL_BUCKETS | {"gradient_as_bucket_view": True}),
+    "blocks, static_graph": Case(blocks, SMALL_BUCKETS | {"static_graph": True}),
+    "blocks, find_unused": Case(partly_used, SMALL_BUCKETS | {"find_unused_parameters": True}),
+    "transformer, views": Case(transformer, {"gradient_as_bucket_view": True}),
+    "transformer, no_sync": Case(transformer, num_passes=4),
+    "transformer, fp16 hook": Case(transformer, hook=fp16_compress_hook),
 }
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--models", default=",".join(MODELS), help="comma-separated")
+    parser.add_argument("--cases", default="", help="separated by semicolons; by default all")
     parser.add_argument("--algorithm", help="of ours; native: the group's own")
-    parser.add_argument("--views", action="store_true", help="gradients as views of buckets")
-    parser.add_argument("--cap", type=float, default=25.0, help="MiB of a bucket")
     parser.add_argument("--backend", choices=("gloo", "testbed"), default="gloo", help="of ours")
     parser.add_argument("--pairs", type=int, default=200)
     args = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     group = dist.new_group(backend=args.backend)
+    own = partial(ddp.DistributedDataParallel, process_group=group, algorithm=args.algorithm)
     if dist.get_rank() == 0:
         print(f"{dist.get_world_size()} processes, {args.pairs} pairs")
-        print(f"{'model':<12} {'torch':>10} {'ours':>10}  ratio  95 % interval")
-    for name in args.models.split(","):
+        print(f"{'case':<22} {'torch':>10} {'ours':>10}  ratio  95 % interval    processor time")
+    for name in args.cases.split(";") if args.cases else CASES:
+        case = CASES[name.strip()]
         torch.manual_seed(0)
-        module, inputs = MODELS[name]()
-        options = {"bucket_cap_mb": args.cap, "gradient_as_bucket_view": args.views}
-        theirs = nn.parallel.DistributedDataParallel(copy.deepcopy(module), **options)
-        ours = ddp.DistributedDataParallel(module, process_group=group, algorithm=args.algorithm, **options)
-        sides = (theirs, ours)
-        pairs = [measure_pair(sides, inputs, turn) for turn in range(args.pairs + 4)][4:]
+        module, inputs = case.model()
+        sides = [case.wrap(wrapper, module) for wrapper in (nn.parallel.DistributedDataParallel, own)]
+        steps = [partial(case.step, side, inputs) for side in sides]
+        pairs = [measure_pair(sides, steps, turn) for turn in range(args.pairs + 4)][4:]
         if dist.get_rank() == 0:
             report(name, np.array(pairs))
     dist.destroy_process_group()
 
 
-def measure_pair(sides: tuple[nn.Module, nn.Module], inputs: torch.Tensor, turn: int) -> list[float]:
-    """Return the seconds of a step of each, on the slowest rank."""
-    seconds = {side: measure(sides[side], inputs) for side in ((0, 1) if turn % 2 else (1, 0))}
+def measure_pair(sides: list[nn.Module], steps: list[Callable[[], None]], turn: int) -> list[list[float]]:
+    """Return the seconds of a step of each, and those of processors."""
+    order = (0, 1) if turn % 2 else (1, 0)
+    seconds = {}
+    for side in order:
+        if isinstance(sides[side], ddp.DistributedDataParallel):
+            interrupt_nobody()
+        else:
+            interrupt_again()
+        seconds[side] = measure(steps[side])
     return [seconds[0], seconds[1]]
 
 
@@ -116,29 +194,27 @@ def interrupt_again() -> None:
         os.sched_setscheduler(int(task.name), os.SCHED_OTHER, os.sched_param(0))
 
 
-def measure(model: nn.Module, inputs: torch.Tensor) -> float:
-    """Return the seconds of one step on the slowest rank."""
-    if isinstance(model, ddp.DistributedDataParallel):
-        interrupt_nobody()
-    else:
-        interrupt_again()
-    model.zero_grad()
+def measure(step: Callable[[], None]) -> list[float]:
+    """Return the seconds of one step on the slowest rank, and of the processors of all ranks."""
     dist.barrier()
-    began = time.perf_counter()
-    model(inputs).sum().backward()
+    began, used = time.perf_counter(), time.process_time()
+    step()
     slowest = torch.tensor([time.perf_counter() - began])
+    total = torch.tensor([time.process_time() - used])
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
-    return slowest.item()
+    dist.all_reduce(total)
+    return [slowest.item(), total.item()]
 
 
 def report(name: str, pairs: np.ndarray) -> None:
-    """Print one line."""
-    ratios = pairs[:, 1] / pairs[:, 0]
+    """Print one line of *pairs*, of two sides with two times each."""
+    ratios, of_processors = (pairs[:, 1] / pairs[:, 0]).T
     resampled = np.random.default_rng(0).choice(ratios, (2000, len(ratios)))
     low, high = np.percentile(np.median(resampled, axis=1), [2.5, 97.5])
-    torch_ms, own_ms = np.median(pairs, axis=0) * 1e3
+    torch_ms, own_ms = np.median(pairs[:, :, 0], axis=0) * 1e3
     print(
-        f"{name:<12} {torch_ms:7.2f} ms {own_ms:7.2f} ms  {np.median(ratios):5.3f}  {low:.3f} to {high:.3f}",
+        f"{name:<22} {torch_ms:7.2f} ms {own_ms:7.2f} ms  {np.median(ratios):5.3f}  {low:.3f} to {high:.3f}"
+        f"   {np.median(of_processors):5.3f}",
         flush=True,
     )
 

@@ -38,6 +38,7 @@ class AveragedGradients:
         self._communicator = communicator
         self._readiness = readiness
         self._owed: set[int] = set()
+        self._is_adding_up = False
         self._with_optimizer: frozenset[int] | None = None
 
     def take_over_optimizers(self) -> frozenset[int]:
@@ -49,6 +50,7 @@ class AveragedGradients:
     def begin(self, shadowing: bool) -> None:
         """Begin a pass; nothing is handed back where the rank is *shadowing* others."""
         self._owed = set() if shadowing else set(range(len(self._buckets.memory)))
+        self._is_adding_up = False
 
     def arrived(self, run: BucketRun, phase: Phase) -> None:
         """Use the gradients of a bucket as soon as they may be used."""
@@ -57,10 +59,16 @@ class AveragedGradients:
         if phase is not Phase.FILLING:
             self._hand_back(run.bucket)
 
-    def backward_ends(self, landed: Iterable[BucketRun]) -> None:
-        """Hand back what has *landed*, before anything is waited for."""
+    def backward_ends(self, landed: Iterable[BucketRun], are_last: bool) -> None:
+        """Hand back what has *landed*, before anything is waited for.
+
+        *are_last*: on all ranks alike, every collective of the pass has been launched, so what is added up
+        may go behind them, and is there when they are.
+        """
         for run in landed:
             self._hand_back(run.bucket)
+        if are_last:
+            self._add_up()
 
     def finish(self) -> None:
         """Hand back what has not been, but for gradients that no rank has used."""
@@ -69,14 +77,20 @@ class AveragedGradients:
         if self._readiness is None:
             return
 
-        device = self._buckets.parameters[0].device
-        untouched = self._readiness.unused_everywhere(self._communicator, device)
+        self._add_up()
+        untouched = self._readiness.unused_everywhere()
         self._readiness.reset()
         if self._owed:
             for bucket in sorted(self._owed):
                 self._buckets.give_back(bucket, untouched)
             own = (self._with_optimizer or frozenset()) - untouched
             step([self._buckets.parameters[index] for index in own])
+
+    def _add_up(self) -> None:
+        """Start to add up who has used what, once in a pass."""
+        if self._readiness is not None and not self._is_adding_up:
+            self._is_adding_up = True
+            self._readiness.add_up(self._communicator, self._buckets.parameters[0].device)
 
     def _hand_back(self, bucket: int) -> None:
         """Hand the gradients of a bucket back, once; if not all are used, those of all wait for the end."""

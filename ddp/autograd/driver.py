@@ -58,6 +58,7 @@ from ddp.reduction.events import (
     UpdateBucket,
 )
 from ddp.reduction.reducer import Phase
+from ddp.reduction.strategies.strategy import Strategy
 from ddp.reduction.timings import BucketRun, bucket_table
 
 LOGGER = logging.getLogger("ddp")
@@ -302,7 +303,9 @@ class TorchDriver:
     def _end(self) -> None:
         """Tell the reducer; before it waits for what is in flight, hand back what has arrived."""
         if self.updates is None:
-            self.averaged.backward_ends(self.in_flight.landed)
+            at_once = type(self.options.strategy).choose is Strategy.choose
+            are_last = at_once and self.in_flight.comm_hook is None
+            self.averaged.backward_ends(self.in_flight.landed, are_last)
         self.tell(BackwardEnded())
 
     def _finish(self) -> None:

@@ -14,16 +14,44 @@ them 1.11 times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Sequence
+from operator import is_
+from typing import NamedTuple
 
 import torch
 from torch.nn import Parameter
 
-GROUP_BYTES = 2**18
-"""A fraction of a second-level cache, of which the layers leave little."""
+GROUP_BYTES = 2**20
+"""A second-level cache, or half of one."""
 
-State: TypeAlias = tuple[torch.Tensor, int] | None
+
+class Seen(NamedTuple):
+    """Gradients of parameters at one moment, and the version of each: in lists, as that costs least.
+
+    Attributes:
+        indices: of the parameters.
+        grads: theirs; None where there is none.
+        versions: of the gradients; 0 where there is none.
+    """
+
+    indices: Sequence[int]
+    grads: list[torch.Tensor | None]
+    versions: list[int]
+
+    @classmethod
+    def now(cls, parameters: Sequence[Parameter], indices: Sequence[int]) -> Seen:
+        """Return what is there now."""
+        grads = [parameters[index].grad for index in indices]
+        return cls(indices, grads, [0 if grad is None else grad._version for grad in grads])
+
+    def differs(self, place: int, grad: torch.Tensor | None) -> bool:
+        """Return whether *grad* is a gradient, and another one than that at *place*."""
+        seen = self.grads[place]
+        return grad is not None and (grad is not seen or grad._version != self.versions[place])
+
+    def same_as(self, other: Seen) -> bool:
+        """Return whether *other*, of the same parameters, is as this is."""
+        return all(map(is_, self.grads, other.grads)) and self.versions == other.versions
 
 
 class GradientHooks:
@@ -109,8 +137,10 @@ class HookGroups:
         for own, is_whole in zip(members, whole, strict=True):
             for group in [own] if is_whole else self._split(own):
                 self._groups[group[-1]] = group
-        self._before: list[State] = []
-        self._taken: dict[int, State] = {}
+        self._all = range(len(parameters))
+        self._before = Seen.now(parameters, ())
+        self._taken: list[Seen] = []
+        self._said: set[int] = set()
 
     @property
     def watched(self) -> set[int]:
@@ -119,40 +149,43 @@ class HookGroups:
 
     def begin(self) -> None:
         """Begin a pass: what is in ``.grad`` now has not come in it."""
-        self._before = [_state(parameter) for parameter in self._parameters]
-        self._taken = {}
+        self._before = Seen.now(self._parameters, self._all)
+        self._forget_taken()
 
     def come_with(self, index: int) -> Sequence[int] | None:
         """Return which gradients have come when that of *index* has; None: not those that used to."""
-        group = self._groups.get(index, ())
-        if all(self._has_come(member) for member in group):
+        group, before, parameters = self._groups.get(index, ()), self._before, self._parameters
+        if all(before.differs(member, parameters[member].grad) for member in group):
             return self._take(group)
         return None
 
     def come(self) -> Sequence[int]:
         """Return the gradients that have come and of which nothing has been said."""
-        unsaid = [index for index in range(len(self._before)) if index not in self._taken]
-        return self._take([index for index in unsaid if self._has_come(index)])
+        unsaid = [index for index in self._before.indices if index not in self._said]
+        return self._take([i for i in unsaid if self._before.differs(i, self._parameters[i].grad)])
 
     def end(self) -> Sequence[int]:
         """End the pass, keep no gradient alive, and return those that have changed since they have come."""
-        twice = [index for index, taken in self._taken.items() if self._differs(index, taken)]
-        self._before, self._taken = [], {}
+        twice: list[int] = []
+        for taken in self._taken:
+            now = Seen.now(self._parameters, taken.indices)
+            if not now.same_as(taken):
+                twice += [i for n, i in enumerate(taken.indices) if taken.differs(n, now.grads[n])]
+        self._before = Seen.now(self._parameters, ())
+        self._forget_taken()
         return twice
 
-    def _take(self, group: Iterable[int]) -> Sequence[int]:
-        indices = [index for index in group if index not in self._taken]
-        for index in indices:
-            self._taken[index] = _state(self._parameters[index])
-        return indices
+    def _take(self, group: Sequence[int]) -> Sequence[int]:
+        if not self._said.isdisjoint(group):
+            group = [index for index in group if index not in self._said]
+        if group:
+            self._said.update(group)
+            self._taken.append(Seen.now(self._parameters, group))
+        return group
 
-    def _has_come(self, index: int) -> bool:
-        return self._differs(index, self._before[index])
-
-    def _differs(self, index: int, state: State) -> bool:
-        """Return whether there is a gradient now, and another one than in *state*."""
-        grad = self._parameters[index].grad
-        return grad is not None and (state is None or state[0] is not grad or state[1] != grad._version)
+    def _forget_taken(self) -> None:
+        self._taken = []
+        self._said = set()
 
     def _split(self, members: Sequence[int]) -> list[list[int]]:
         groups: list[list[int]] = [[]]
@@ -164,8 +197,3 @@ class HookGroups:
             groups[-1].append(index)
             size += self._parameters[index].nbytes
         return groups
-
-
-def _state(parameter: Parameter) -> State:
-    grad = parameter.grad
-    return None if grad is None else (grad, grad._version)

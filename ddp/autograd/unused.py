@@ -65,8 +65,11 @@ class Readiness(Protocol):
     def pass_ended(self) -> Iterable[int]:
         """Return which gradients are ready only because the pass is over."""
 
-    def unused_everywhere(self, communicator: Communicator, device: torch.device) -> frozenset[int]:
-        """Return the parameters that no rank has used since the last reduction; a collective call."""
+    def add_up(self, communicator: Communicator, device: torch.device) -> None:
+        """Start to add up who has used what since the last reduction; a collective call."""
+
+    def unused_everywhere(self) -> frozenset[int]:
+        """Return the parameters that no rank has used, once that has been added up."""
 
     def reset(self) -> None:
         """Start the next pass anew."""
@@ -84,6 +87,7 @@ class FindUnused:
         self._parameters = parameters
         self._index_of = {id(parameter): index for index, parameter in enumerate(parameters)}
         self._used = [False] * len(parameters)
+        self._counts: UserCounts | None = None
         self.num_users: Sequence[int] = ()
         self._num_forwards = 0
         self._searched: frozenset[int] | None = None
@@ -115,10 +119,15 @@ class FindUnused:
         """Return all that have not been ready before."""
         return [index for index in range(len(self._used)) if index not in self._ready]
 
-    def unused_everywhere(self, communicator: Communicator, device: torch.device) -> frozenset[int]:
-        """Add up who used what since the last reduction."""
-        self.num_users = _num_users(self._used, communicator, device)
+    def add_up(self, communicator: Communicator, device: torch.device) -> None:
+        """Start to add up who has used what since the last reduction."""
+        self._counts = UserCounts(self._used, communicator, device)
         self._used = [False] * len(self._used)
+
+    def unused_everywhere(self) -> frozenset[int]:
+        """Return what no rank has used."""
+        assert self._counts is not None, "nothing has been added up"
+        self.num_users = self._counts.wait()
         return _without_users(self.num_users)
 
     def _note_use(self, index: int) -> None:
@@ -139,12 +148,12 @@ class StaticGraph:
     def __init__(self, names: Sequence[str], parameters: Sequence[Parameter]) -> None:
         self._names = names
         self._parameters = parameters
-        self._counts: Counter[int] = Counter()
+        self._num_accumulations: Counter[int] = Counter()
         self._order: dict[int, None] = {}
         self._counting = True
         self._begun = False
         self._left: Counter[int] = Counter()
-        self._everywhere: frozenset[int] | None = None
+        self._counts: UserCounts | None = None
         self.num_users: Sequence[int] = ()
         self.graph_has_changed = False
         self.surely_unused: frozenset[int] = frozenset()
@@ -158,7 +167,7 @@ class StaticGraph:
     def accumulated(self, index: int) -> Iterable[int]:
         """Count; after the first pass return it after as many accumulations as there."""
         if self._counting:
-            self._counts[index] += 1
+            self._num_accumulations[index] += 1
             self._order.pop(index, None)
             self._order[index] = None
             return ()
@@ -190,21 +199,25 @@ class StaticGraph:
             raise UnfinishedReductionError(STATIC_GRAPH_LACKS, missing)
         return ()
 
-    def unused_everywhere(self, communicator: Communicator, device: torch.device) -> frozenset[int]:
-        """Add up who used what in the first pass; it stays so."""
-        if self._everywhere is None:
+    def add_up(self, communicator: Communicator, device: torch.device) -> None:
+        """Start to add up who used what in the first pass; it stays so."""
+        if self._counts is None:
             used = [
                 index not in self.surely_unused and parameter.grad is not None
                 for index, parameter in enumerate(self._parameters)
             ]
-            self.num_users = _num_users(used, communicator, device)
-            self._everywhere = _without_users(self.num_users)
-        return self._everywhere
+            self._counts = UserCounts(used, communicator, device)
+
+    def unused_everywhere(self) -> frozenset[int]:
+        """Return what no rank used in the first pass."""
+        assert self._counts is not None, "nothing has been added up"
+        self.num_users = self._counts.wait()
+        return _without_users(self.num_users)
 
     def reset(self) -> None:
         """Expect as many accumulations again."""
         self._begun = False
-        self._left = self._counts.copy()
+        self._left = self._num_accumulations.copy()
 
 
 class NothingToDo:
@@ -220,12 +233,24 @@ class NothingToDo:
         return True
 
 
-def _num_users(used: Sequence[bool], communicator: Communicator, device: torch.device) -> list[int]:
-    """Return on how many ranks each parameter was used; a collective call."""
-    counts = torch.tensor(used, dtype=torch.int32, device=device)
-    communicator.all_reduce(counts, op="sum")
-    own: list[int] = counts.tolist()
-    return own
+class UserCounts:
+    """On how many ranks each parameter was used, being added up.
+
+    Args:
+        used: whether each was, on this rank.
+        communicator: between the ranks.
+        device: on which they are added up.
+    """
+
+    def __init__(self, used: Sequence[bool], communicator: Communicator, device: torch.device) -> None:
+        self._counts = torch.tensor(used, dtype=torch.int32, device=device)
+        self._work = communicator.all_reduce(self._counts, op="sum", async_op=True)
+
+    def wait(self) -> list[int]:
+        """Return them."""
+        self._work.wait()
+        own: list[int] = self._counts.tolist()
+        return own
 
 
 def _without_users(num_users: Sequence[int]) -> frozenset[int]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -182,13 +183,12 @@ class FlatBucket:
 
     @torch.no_grad()
     def _copy_deferred(self) -> None:
-        views, grads = [], []
-        for position, grad in self._deferred.items():
-            if not grad.is_set_to(self.views[position]):
-                views.append(self.views[position])
-                grads.append(grad)
-                if self.is_view:
-                    self.parameters[position].grad = self.views[position]
+        views, grads = [self.views[position] for position in self._deferred], [*self._deferred.values()]
+        if self.is_view:
+            apart = [not grad.is_set_to(view) for grad, view in zip(grads, views, strict=True)]
+            views, grads = [*compress(views, apart)], [*compress(grads, apart)]
+            for position in compress(self._deferred, apart):
+                self.parameters[position].grad = self.views[position]
         if views:
             torch._foreach_copy_(views, grads)
         if self._divisor > 1:
