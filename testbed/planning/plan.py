@@ -133,18 +133,18 @@ def plan(
     elif not isinstance(question, Question):
         question = read_question(Path(question))
     folder = default_folder() if cache is None else None if cache == "none" else Path(cache)
-    with Cache(folder, is_asked_for=cache is not None) as kept:
+    kept = Cache(folder, is_asked_for=cache is not None)
 
-        def look(items: Sequence[Case], found: dict[Case, Row]) -> None:
-            with (watch or partial(progress, show=False))(len(items)) as advance:
-                sweep(items, cache=kept, advance=advance, workers=workers, scheduler=scheduler, found=found)
+    def look(items: Sequence[Case], found: dict[Case, Row]) -> None:
+        with (watch or partial(progress, show=False))(len(items)) as advance:
+            sweep(items, cache=kept, advance=advance, workers=workers, scheduler=scheduler, found=found)
 
-        points, found, more = as_they_are(points_of(question)), dict[Case, Row](), dict[Case, Row]()
-        with bounded(time_limit) as stop:
-            look(points, found)
-            rows = [found[point] for point in points]
-            if explain is not False:
-                look(more_cases(rows, _groups, scripts=bool(explain)), more)
+    points, found, more = as_they_are(points_of(question)), dict[Case, Row](), dict[Case, Row]()
+    with bounded(time_limit) as stop:
+        look(points, found)
+        rows = [found[point] for point in points]
+        if explain is not False:
+            look(more_cases(rows, _groups, scripts=bool(explain)), more)
     rows = [found[point] for point in points if point in found]
     stop.check(rows, len(points), "point")
     given = answers(rows, more, _groups, question.train_tokens)

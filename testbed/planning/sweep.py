@@ -111,34 +111,31 @@ def sweep(
         number = workers
     else:
         number = 1 if sum(map(_work, missing)) <= ALONE else cores()
-    try:
-        tasks = [
-            Task.of(own)
-            for alike in batched(missing, number)
-            for own in ([[item] for item in alike] if number == 1 else [alike])
-        ]
-        while tasks:
-            again: list[Task] = []
-            number = min(number, len(tasks))
-            done = results(
-                evaluate_task,
-                tasks,
-                workers=number,
-                scheduler=scheduler,
-                lost=lambda task, said: (task, said),
-            )
-            with closing(done):
-                for task, came in done:
-                    if isinstance(came, str) and len(task.items) > 1:
-                        again += [Task.of([item]) for item in task.items]
-                        continue
-                    for item, (row, files) in zip(task.items, _lost(task, came), strict=True):
-                        rows[item] = row
-                        cache.keep(item, row, files)
-                        advance(in_words(item[0], row))
-            tasks = again
-    finally:
-        cache.write()
+    tasks = [
+        Task.of(own)
+        for alike in batched(missing, number)
+        for own in ([[item] for item in alike] if number == 1 else [alike])
+    ]
+    while tasks:
+        again: list[Task] = []
+        number = min(number, len(tasks))
+        done = results(
+            evaluate_task,
+            tasks,
+            workers=number,
+            scheduler=scheduler,
+            lost=lambda task, said: (task, said),
+        )
+        with closing(done):
+            for task, came in done:
+                if isinstance(came, str) and len(task.items) > 1:
+                    again += [Task.of([item]) for item in task.items]
+                    continue
+                for item, (row, files) in zip(task.items, _lost(task, came), strict=True):
+                    rows[item] = row
+                    cache.keep(item, row, files)
+                    advance(in_words(item[0], row))
+        tasks = again
     return [rows[item] for item in items]
 
 

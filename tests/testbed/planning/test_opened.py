@@ -238,8 +238,7 @@ def test_a_module_that_was_imported_for_another_row_is_opened_for_this_one_too(
     assert "size_of_the_script" in sys.modules
     change(here / "path/size_of_the_script.py", True)
 
-    with Cache(here / "cache") as cache:
-        known = cache.known(as_they_are(worked_out))
+    known = Cache(here / "cache").known(as_they_are(worked_out))
 
     assert len(worked_out) == 2
     assert not known

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,11 +37,9 @@ def test_a_changed_axis_costs_only_what_is_new(tmp_path: Path, monkeypatch: pyte
         told.append(point)
         return evaluate(point)
 
-    with Cache(tmp_path) as cache:
-        before = sweep(as_they_are(then[:2]), cache=cache, advance=silent, workers=1)
+    before = sweep(as_they_are(then[:2]), cache=Cache(tmp_path), advance=silent, workers=1)
     monkeypatch.setattr("testbed.planning.sweep.evaluate", seen)
-    with Cache(tmp_path) as cache:
-        after = sweep(as_they_are(then), cache=cache, advance=silent, workers=1)
+    after = sweep(as_they_are(then), cache=Cache(tmp_path), advance=silent, workers=1)
 
     assert after[:2] == before
     assert told == then[2:]
@@ -56,21 +53,19 @@ def test_an_interrupt_keeps_what_is_known(tmp_path: Path, monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr("testbed.planning.sweep.results", interrupted)
-    with pytest.raises(KeyboardInterrupt), Cache(tmp_path) as cache:
-        sweep(as_they_are(points), cache=cache, advance=silent)
-    with Cache(tmp_path) as cache:
-        known = cache.known(as_they_are(points))
+    with pytest.raises(KeyboardInterrupt):
+        sweep(as_they_are(points), cache=Cache(tmp_path), advance=silent)
+    known = Cache(tmp_path).known(as_they_are(points))
 
     assert [point for point, _ in known] == points[:1]
 
 
 def overwritten(path: Path) -> None:
-    path.write_bytes(b"no database" * 100)
+    path.write_bytes(b"\xff no row" * 100)
 
 
 def altered_row(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE rows SET row = replace(row, '\"seconds\": ', '\"seconds\": 1')")
+    path.write_text(path.read_text().replace('"seconds": ', '"seconds": 1'))
 
 
 def cut_off(path: Path) -> None:
@@ -78,18 +73,16 @@ def cut_off(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [overwritten, altered_row, cut_off])
-def test_a_damaged_cache_costs_only_the_work(damage: Callable[[Path], None], tmp_path: Path) -> None:
+def test_a_damaged_row_costs_only_the_work(damage: Callable[[Path], None], tmp_path: Path) -> None:
     items = as_they_are(reductions(1024))
-    with Cache(tmp_path) as cache:
-        (row,) = sweep(items, cache=cache, advance=silent, workers=1)
-    (file,) = tmp_path.glob("*.sqlite")
+    (row,) = sweep(items, cache=Cache(tmp_path), advance=silent, workers=1)
+    (file,) = (path for path in tmp_path.glob("*/*") if path.name != "used")
 
     damage(file)
 
     for known in ({}, {items[0]: row}):
-        with Cache(tmp_path) as cache:
-            assert cache.known(items) == known
-            assert sweep(items, cache=cache, advance=silent, workers=1) == [row]
+        assert Cache(tmp_path).known(items) == known
+        assert sweep(items, cache=Cache(tmp_path), advance=silent, workers=1) == [row]
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_only_where_it_was_asked_for(tmp_path: Path) -> None:
@@ -99,18 +92,17 @@ def test_a_folder_that_cannot_be_written_is_an_error_only_where_it_was_asked_for
     with pytest.raises(UsageError, match=r"--cache .*cannot be written to"):
         Cache(file / "below")
 
-    with Cache(file / "below", is_asked_for=False) as cache:
-        assert sweep(as_they_are(reductions(1024)), cache=cache, advance=silent)[0].seconds
+    nowhere = Cache(file / "below", is_asked_for=False)
+    assert sweep(as_they_are(reductions(1024)), cache=nowhere, advance=silent)[0].seconds
 
 
-def test_files_of_versions_that_nobody_uses_are_removed(tmp_path: Path) -> None:
-    old, recent = tmp_path / "plan-0.sqlite", tmp_path / "plan-1.sqlite"
+def test_rows_of_versions_that_nobody_uses_are_removed(tmp_path: Path) -> None:
+    old, recent = tmp_path / "plan-0", tmp_path / "plan-1"
     for path in (old, recent):
-        path.touch()
+        path.mkdir()
     os.utime(old, (0, 0))
 
-    with Cache(tmp_path):
-        pass
+    Cache(tmp_path)
 
     assert not old.exists()
     assert recent.exists()
@@ -147,8 +139,7 @@ def test_points_at_which_workers_die_are_lost_alone(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("testbed.planning.sweep.results", deadly)
     monkeypatch.setattr("testbed.planning.sweep._TASKS", 1)
-    with Cache(None) as cache:
-        rows = sweep(as_they_are(points), cache=cache, advance=silent, workers=1)
+    rows = sweep(as_they_are(points), cache=Cache(None), advance=silent, workers=1)
 
     assert [row.point for row in rows] == points
     assert ["4 workers died at it" in row.problem for row in rows] == [False, True, False]
