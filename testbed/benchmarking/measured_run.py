@@ -1,14 +1,13 @@
 """Measured runs, whose ranks are threads of this process or processes of a process group.
 
-The processes are those of torchrun, or are started here: this module is also their program.
+The processes are those of torchrun, or are started here.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from testbed.benchmarking.measure import Row, Sample, combine, sample, turns_of
 from testbed.benchmarking.payload import size_of
 from testbed.errors import UsageError
 from testbed.output.table import Advance, progress, spell_size
-from testbed.scripts.launch import answer, ask_ranks
+from testbed.scripts.launch import ask_ranks
 
 if TYPE_CHECKING:
     import torch
@@ -26,12 +25,6 @@ if TYPE_CHECKING:
     from collectives.transports.threaded import ThreadedTransport
 
 Visit = Callable[[str, int], None]
-
-TOLD = (
-    "transport", "num_ranks", "collective", "counts", "dtype", "iterations", "warmup", "timeout",
-    "registered",
-)  # fmt: skip
-"""Of a request, what a rank is told; candidates it finds by their names."""
 
 
 def measure_threads(request: BenchRequest) -> tuple[list[Row], list[Refusal]]:
@@ -78,25 +71,24 @@ def measure_on_ranks(
         RankExitError: a rank failed and has not said why.
         SystemExit: it has said so itself.
     """
-    order = {"algorithm": algorithm, "request": {name: getattr(request, name) for name in TOLD}}
-    rows, refusals = json.loads(ask_ranks(__spec__.name, order, request.num_ranks, port=port))
-    return [Row(**own) for own in rows], [Refusal(**own) for own in refusals]
+    order = replace(request, candidates=()), algorithm  # which each rank finds by their names
+    return ask_ranks(_measure_as_ordered, order, request.num_ranks, port=port)
 
 
-def _measure_as_ordered(order: Any) -> bytes | None:
+def _measure_as_ordered(
+    order: tuple[BenchRequest, str | None],
+) -> tuple[list[Row], list[Refusal]] | None:
     """Measure as one of the processes of `measure_on_ranks`."""
-    told = order["request"]
-    told |= {"transport": TransportName(told["transport"]), "counts": tuple(told["counts"])}
+    request, algorithm = order
     candidates, _ = choose_candidates(
-        order["algorithm"],
-        told["collective"],
-        told["num_ranks"],
-        ranks_per_node=told["num_ranks"],
+        algorithm,
+        request.collective,
+        request.num_ranks,
+        ranks_per_node=request.num_ranks,
         native=True,
-        transport=told["transport"].value,
+        transport=request.transport.value,
     )
-    taken = measure_processes(BenchRequest(candidates=tuple(candidates), **told))
-    return taken and json.dumps([[asdict(own) for own in part] for part in taken]).encode()
+    return measure_processes(replace(request, candidates=tuple(candidates)))
 
 
 def measure_processes(request: BenchRequest) -> tuple[list[Row], list[Refusal]] | None:
@@ -165,7 +157,3 @@ def _visiting(request: BenchRequest, advance: Advance) -> Visit:
         advance(f"{spell_size(nbytes)}, {algorithm}")
 
     return visiting
-
-
-if __name__ == "__main__":
-    answer(_measure_as_ordered)

@@ -4,14 +4,14 @@ However the launch ends (success, a rank that fails, a time-out, Ctrl-C, the dea
 process), no process stays behind.  Every rank runs in a session of its own, so Ctrl-C reaches
 this process only, which then ends the ranks.  Ranks meet on the loopback, and Gloo talks there.
 
-A module of ours is also a program for the ranks that `ask_ranks` starts: its main part calls `answer`.
+This module is also the program of the ranks that `ask_ranks` starts.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -21,14 +21,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import typer
 
 import testbed
 from testbed.errors import LaunchError, UsageError, reporting_errors
 from testbed.scripts import parent
-from testbed.scripts.scratch_folder import scratch_folder
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 ADDRESS = "127.0.0.1"
 POLL_SECONDS = 0.02
@@ -76,6 +78,7 @@ def launch(
     timeout: float | None = None,
     environment: Mapping[str, str] | None = None,
     on_line: Callable[[str], None] | None = None,
+    files: Sequence[int] = (),
 ) -> None:
     """Run *command* once per rank and return when all have ended well.
 
@@ -87,6 +90,7 @@ def launch(
         environment: further variables; those of torchrun are set here.
         on_line: is given each line that rank 0 prints; by default rank 0 prints to this
             process's own stdout and stderr.  What the other ranks print is shown if they fail.
+        files: open ones, by their numbers, that all ranks have open too.
 
     Raises:
         RankExitError: a rank ended with another code than 0; the message holds its last lines.
@@ -102,7 +106,8 @@ def launch(
     try:
         for rank in range(num_ranks):
             variables = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            ranks.append(_Rank(rank, command, variables, inherit=rank == 0 and on_line is None))
+            inherit = rank == 0 and on_line is None
+            ranks.append(_Rank(rank, command, inherit=inherit, env=variables, pass_fds=files))
         _watch(ranks, timeout, on_line)
     finally:
         _end(ranks)
@@ -111,20 +116,18 @@ def launch(
 class _Rank:
     """A process, and the file that receives what it prints unless it inherits our streams."""
 
-    def __init__(
-        self, rank: int, command: Sequence[str], environment: Mapping[str, str], inherit: bool
-    ) -> None:
+    def __init__(self, rank: int, command: Sequence[str], *, inherit: bool, **options: Any) -> None:
         self.rank = rank
         self.output: IO[bytes] | None = None if inherit else tempfile.TemporaryFile()  # noqa: SIM115
         self.unread = b""
         self.position = 0
         self.process = subprocess.Popen(
             [*_wrapper(), *command],
-            env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=self.output,
             stderr=self.output,
             start_new_session=True,
+            **options,
         )
 
     def new_lines(self) -> list[str]:
@@ -268,11 +271,11 @@ def ranks_here(num_ranks: int) -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks)) if joined() else num_ranks
 
 
-def ask_ranks(module: str, order: Any, num_ranks: int, **options: Any) -> bytes:
-    """Return what rank 0 of *num_ranks* processes of *module* answers to *order*, a JSON value.
+def ask_ranks(work: Callable[[T], R | None], order: T, num_ranks: int, **options: Any) -> R:
+    """Return what *work* makes of *order* on rank 0 of *num_ranks* processes, which all carry it out.
 
     Args:
-        module: of ours, whose main part calls `answer`.
+        work: a function of a module of ours; what it takes and returns can be pickled.
         order: what is to be done.
         num_ranks: how many.
         options: further arguments of `launch`.
@@ -282,27 +285,32 @@ def ask_ranks(module: str, order: Any, num_ranks: int, **options: Any) -> bytes:
         SystemExit: it has said so itself.
         LaunchError, UsageError: as of `launch`.
     """
-    with scratch_folder() as folder:
-        answered = Path(folder) / "answer"
-        command = [*own_module(module), str(answered), json.dumps(order)]
+    with tempfile.TemporaryFile() as ordered, tempfile.TemporaryFile() as answered:
+        pickle.dump((work, order), ordered)
+        ordered.flush()
+        files = ordered.fileno(), answered.fileno()
         try:
-            launch(command, num_ranks, **options)
+            launch([*own_module(__spec__.name), *map(str, files)], num_ranks, files=files, **options)
         except RankExitError as error:
             if not error.said:
                 raise
             raise SystemExit(error.exit_code) from None
-        return answered.read_bytes()
+        answered.seek(0)
+        found: R = pickle.load(answered)
+        return found
 
 
-def answer(work: Callable[[Any], bytes | None]) -> None:
-    """Carry out, as a process of `ask_ranks`, the *work* that was ordered; rank 0 returns the answer."""
+def _carry_out(ordered: int, answered: int) -> None:
+    """Carry out what an open file orders, as a process of `ask_ranks`; rank 0 answers in another one."""
+    said = os.pread(ordered, os.fstat(ordered).st_size, 0)  # as all ranks share the position in it
+    work, order = pickle.loads(said)
+    if (found := work(order)) is not None:
+        with open(answered, "wb") as file:
+            pickle.dump(found, file)
 
-    def carry_out(path: Path, order: str) -> None:
-        if (found := work(json.loads(order))) is not None:
-            path.write_bytes(found)
 
-    path, order = sys.argv[1:]
+if __name__ == "__main__":
     try:
-        reporting_errors(carry_out)(Path(path), order)
+        reporting_errors(_carry_out)(*map(int, sys.argv[1:]))
     except typer.Exit as ended:
         sys.exit(ended.exit_code)

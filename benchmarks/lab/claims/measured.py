@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from statistics import mean, median, quantiles, stdev
 from typing import Any
 
@@ -25,15 +24,15 @@ WHOLE = Claim(
 )
 
 
-def run_trial(trial: str, ranks: int) -> dict[str, Any]:
-    """Return what *trial* of `benchmarks.lab.claims.trials` found in so many processes over Gloo.
+def run_trial(name: str, ranks: int) -> dict[str, Any]:
+    """Return what the trial of that *name* found in so many processes over Gloo.
 
     Raises:
         LaunchError: a process failed, or the time was up.
     """
-    quietly: dict[str, Any] = {"timeout": TIMEOUT_SECONDS, "on_line": lambda line: None}
-    found: dict[str, Any] = json.loads(ask_ranks("benchmarks.lab.claims.trials", trial, ranks, **quietly))
-    return found
+    from benchmarks.lab.claims.trials import trial
+
+    return ask_ranks(trial, name, ranks, timeout=TIMEOUT_SECONDS, on_line=lambda line: None)
 
 
 def check_data() -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +18,6 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.parallel import DistributedDataParallel as TorchDdp
 
 from ddp import DistributedDataParallel as OwnDdp
-from testbed.scripts.launch import answer
 from testbed.scripts.loopback import listen_on_loopback
 
 SEEDS = range(5)
@@ -176,14 +174,10 @@ def _apart(shares: tuple[int, ...], norm: bool, wrap: Callable[..., nn.Module]) 
 TRIALS = {"accuracy": accuracy, "views": views, "whole_batch": whole_batch}
 
 
-def _trial(name: str) -> bytes | None:
-    """Run the trial of that name; return what was found on rank 0."""
+def trial(name: str) -> dict[str, Any] | None:
+    """Run the trial of that name as one of the ranks; return what was found on rank 0."""
     listen_on_loopback()
     dist.init_process_group("gloo")
     found, rank = TRIALS[name](), dist.get_rank()
     dist.destroy_process_group()
-    return json.dumps(found).encode() if rank == 0 else None
-
-
-if __name__ == "__main__":
-    answer(_trial)
+    return found if rank == 0 else None

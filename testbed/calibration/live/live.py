@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING
 
 from testbed.errors import UsageError
 from testbed.output.table import progress
-from testbed.scripts.launch import answer, ask_ranks, joined, joined_ranks, ranks_here
+from testbed.scripts.launch import ask_ranks, joined, joined_ranks, ranks_here
 
 if TYPE_CHECKING:
     from testbed.calibration.live.measurement import Measured
@@ -68,22 +66,7 @@ def measured(request: LiveRequest) -> Measured | None:
     """
     if joined():
         return _measured_here(request)
-    return _documents().validate_json(
-        ask_ranks(__spec__.name, asdict(request), request.num_ranks, port=request.port)
-    )
-
-
-def _measure_as_rank(order: Any) -> bytes | None:
-    """Measure as one of the processes of `measured`."""
-    found = _measured_here(LiveRequest(**order))
-    return None if found is None else _documents().dump_json(found)
-
-
-def _documents() -> TypeAdapter[Measured]:
-    """Return what writes and reads measurements as JSON."""
-    from testbed.calibration.live.measurement import Measured
-
-    return TypeAdapter(Measured)
+    return ask_ranks(_measured_here, request, request.num_ranks, port=request.port)
 
 
 def _measured_here(request: LiveRequest) -> Measured | None:
@@ -116,7 +99,3 @@ def described_here(num_ranks: int) -> str:
     if ranks_per_node >= num_ranks:
         return f"{num_ranks} processes of {platform.node() or 'one machine'}"
     return f"{-(-num_ranks // ranks_per_node)} nodes of {ranks_per_node} processes"
-
-
-if __name__ == "__main__":
-    answer(_measure_as_rank)
