@@ -1,4 +1,4 @@
-"""The command `testbed`: the names of the commands, and what each does in a line.
+"""The command `testbed`: the names of the commands, and what each does in a sentence.
 
 A command is imported when it is called, and imports what it needs when it runs, so that `testbed --help`
 starts at once and `testbed verify` without torch.
@@ -6,44 +6,45 @@ starts at once and `testbed verify` without torch.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from collectives.docstrings import docstring_of
+from testbed.errors import UsageError, reporting_errors
 from testbed.options import ALSO
 
-COMMANDS = {
-    "verify": "Prove algorithms right, without data.",
-    "show": "Draw who sends which chunk to whom, in which step, with the cost and the source.",
-    "export": "Write an algorithm, or a table of which is fastest, for another runtime.",
-    "bench": "Time a collective in the columns of nccl-tests, or compare algorithms.",
-    "scale": "Predict how a training step scales.",
-    "plan": "Answer a question about a cluster: time, cost and what limits each design.",
-    "run": "Run a training script, unmodified, as many ranks in virtual time, in one process.",
-    "same": "Say whether a training is the same on different numbers of ranks,"
-    " and at which step it first parts.",
-    "fuzz": "Try a script, or programs, under faults and orders of events that are drawn from seeds.",
-    "profile": "Record the profile of the module that a script trains.",
-    "tune": "Find the buckets, strategy and algorithm that make a training step shortest.",
-    "simulate": "Predict how long a collective takes on a network, and see where its time goes.",
-    "synthesize": "Make a program for this network: trees or paths,"
-    " so that its fullest link carries as little as can be.",
-    "network": "Show a network: its links, its diameter, its bisection bandwidth, and a sketch.",
-    "calibrate": "Find the constants of a machine, and write the file that predicts with them.",
-    "validate": "Hold predictions against measurements:"
-    " what was predicted, what was measured, and how far apart.",
-    "compare": "Hold two results against each other:"
-    " what was asked differently, and what came out differently.",
-    "env": "Show what this machine has and can do.",
+NAMES = (
+    "verify", "show", "export", "bench", "scale", "plan", "run", "same", "fuzz", "profile", "tune",
+    "simulate", "synthesize", "network", "calibrate", "validate", "compare", "env",
+)  # fmt: skip
+_SUMMARY = r'^def {}\(.*?^    """(.*?\.)$'
+
+
+def _summary(name: str) -> str:
+    """Return the first paragraph of the docstring of the command *name*, which is not imported for that."""
+    source = Path(__file__).with_name("commands").joinpath(f"{name}.py").read_text(encoding="utf-8")
+    found = re.search(_SUMMARY.format(name), source, re.MULTILINE | re.DOTALL)
+    assert found is not None, name
+    return " ".join(found[1].split())
+
+
+COMMANDS = {name: _summary(name) for name in NAMES}
+"""What each command does, in their order."""
+MOVED = {
+    "claims": "python -m benchmarks.lab.claims",
+    "demo": "python examples/demo.py",
+    "validate --shaped": "python -m benchmarks.lab.shaped",
+    "validate --incast": "python -m benchmarks.lab.shaped --incast",
+    "validate --training": "python -m benchmarks.lab.truth --training",
+    "validate --scripts": "python -m benchmarks.lab.truth --scripts",
 }
-"""What each command does: the first sentence of its docstring."""
-GONE = ("claims", "demo")
-MOVED = ("validate", *GONE)
-"""Commands that moved to a checkout, or some of whose options did."""
+"""What was a command or an option of one, and the program of a checkout that it is."""
 
 
 class Commands(TyperGroup):
@@ -51,6 +52,7 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command that *args* name, and what is left of them."""
+        reporting_errors(_refuse_moved)(args)
         name, known, rest = super().resolve_command(ctx, args)
         return name, known and imported(known.name), rest
 
@@ -74,29 +76,30 @@ def imported(name: str) -> TyperCommand:
     """Return the command of this name, as the shell knows it."""
     from testbed.options import outputs
 
-    classes = dict.fromkeys(MOVED, outputs.MovedCommand) | {
+    classes = {
         "run": outputs.ScriptCommand,
         "profile": outputs.ScriptCommand,
         "same": outputs.ForgivingScriptCommand,
         "fuzz": outputs.ScriptByNameCommand,
         "plan": outputs.ScriptByNameCommand,
     }
-    module = None if name in GONE else import_module(f"testbed.commands.{name}")
-    function = getattr(module, name, _say_where)
+    module = import_module(f"testbed.commands.{name}")
+    function = getattr(module, name)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     alone.command(
         name,
         cls=classes.get(name, outputs.CheckedCommand),
         help=(docstring_of(function) or "").partition("\n\nArgs:")[0],
-        epilog=getattr(module, "EXAMPLES", None),
-        hidden=name not in COMMANDS,
-    )(getattr(function, "in_shell", function))
+        epilog=module.EXAMPLES,
+    )(function.in_shell)
     command: TyperCommand = typer.main.get_command(alone)  # type: ignore[assignment]
     return command
 
 
-def _say_where() -> None:
-    """Say where the command is."""
+def _refuse_moved(args: list[str]) -> None:
+    for name in (args[0], *(f"{args[0]} {word}" for word in args[1:])):
+        if name in MOVED:
+            raise UsageError(f"{name} moved: {MOVED[name]}, in a checkout")
 
 
 def _print_version(wanted: bool) -> None:
@@ -120,8 +123,8 @@ def root(
 
 
 app.callback(help=docstring_of(root))(root)
-for _name in (*COMMANDS, *GONE):
-    app.command(_name, help=COMMANDS.get(_name), hidden=_name not in COMMANDS)(lambda: None)
+for _name, _said in COMMANDS.items():
+    app.command(_name, help=_said)(lambda: None)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collectives.formats.whole_file import write_whole
-from testbed.benchmarking.benchmark import Timings, measured, simulate_rows, simulated
+from testbed.benchmarking.benchmark import measured, simulate_rows, simulated
 from testbed.benchmarking.candidates import NATIVE, BenchRequest, Refusal, TransportName, choose_candidates
 from testbed.benchmarking.measure import Row
 from testbed.benchmarking.payload import ITEM_SIZES, count_of, size_of
@@ -24,8 +24,9 @@ from testbed.options.command import command
 from testbed.options.groups import refuse
 from testbed.output.table import progress, spell_size
 from testbed.report.bench import bench_result
-from testbed.result import Interrupted, Result
+from testbed.result import Result
 from testbed.scripts.launch import joined, joined_ranks, ranks_here
+from testbed.tasks.bounds import Stop, bounded
 
 if TYPE_CHECKING:
     from sim import Topology
@@ -133,9 +134,18 @@ def bench(
         assumed, assumptions, registered,
     )  # fmt: skip
 
+    stop = Stop()
     if is_simulated:
         assert topology is not None
-        timings = _simulate(request, refusals, topology, payload)
+        rows, number = list[Row](), len(request.counts) * len(request.candidates)
+        with bounded() as stop, progress(number) as advance:
+            for item in simulate_rows(request, topology, payload, advance):
+                if isinstance(item, Refusal):
+                    refusals.append(item)
+                else:
+                    rows.append(item)
+        stop.check(rows, number, "row")
+        timings = simulated(request, rows, refusals, topology, payload)
     else:
         rows, more = _measure(request, algorithm, port)
         timings = measured(request, rows, refusals + more)
@@ -145,7 +155,7 @@ def bench(
             timings = with_simulation(timings, request, topology, _calibration_of(network))
     if not timings.rows:
         raise UsageError(f"nothing was measured: {'; '.join(map(str, timings.refusals))}")
-    result = bench_result(request, timings)
+    result = stop.ended(bench_result(request, timings))
     if output is None:
         return result
     write_whole(output, json.dumps(result.document(), indent=2, allow_nan=False) + "\n")
@@ -222,22 +232,3 @@ def _measure(
     if taken is None:
         raise typer.Exit
     return taken
-
-
-def _simulate(request: BenchRequest, refusals: list[Refusal], topology: Topology, payload: bool) -> Timings:
-    """Simulate; when interrupted, what there is goes with the interrupt."""
-    rows: list[Row] = []
-    refused = list(refusals)
-    try:
-        with progress(len(request.counts) * len(request.candidates)) as advance:
-            for item in simulate_rows(request, topology, payload, advance):
-                if isinstance(item, Refusal):
-                    refused.append(item)
-                else:
-                    rows.append(item)
-    except KeyboardInterrupt as interrupt:
-        if not rows:
-            raise
-        so_far = simulated(request, rows, refused, topology, payload)
-        raise Interrupted(bench_result(request, so_far, interrupted=True), interrupt) from None
-    return simulated(request, rows, refused, topology, payload)

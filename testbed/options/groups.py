@@ -57,7 +57,8 @@ def given(group: Any, *names: str) -> dict[str, bool]:
     """Return which options of a *group* have another value than by default, all or those of *names*."""
     defaults = {field.name: field.default for field in fields(group) if field.name in names or not names}
     return {
-        f"--{name.replace('_', '-')}": getattr(group, name) != default for name, default in defaults.items()
+        f"--{name.rstrip('_').replace('_', '-')}": getattr(group, name) != default
+        for name, default in defaults.items()
     }
 
 

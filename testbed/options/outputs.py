@@ -186,32 +186,6 @@ def _are_same(first: Path, second: Path) -> bool:
         return os.path.realpath(first) == os.path.realpath(second)
 
 
-MOVED = {
-    "claims": "python -m benchmarks.lab.claims",
-    "demo": "python examples/demo.py",
-    "validate --shaped": "python -m benchmarks.lab.shaped",
-    "validate --incast": "python -m benchmarks.lab.shaped --incast",
-    "validate --training": "python -m benchmarks.lab.truth --training",
-    "validate --scripts": "python -m benchmarks.lab.truth --scripts",
-}
-"""What was a command or an option of one, and the program of a checkout that it is."""
-
-
-class MovedCommand(CheckedCommand):
-    """A command some of whose options moved, or all of it: they say where to."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Read *args*, of which none has moved."""
-        reporting_errors(_check_moved)(ctx.info_name or "", args)
-        return super().parse_args(ctx, args)
-
-
-def _check_moved(command: str, args: list[str]) -> None:
-    for name in (command, *(f"{command} {arg}" for arg in args)):
-        if name in MOVED:
-            raise UsageError(f"{name} moved: {MOVED[name]}, in a checkout")
-
-
 END = "--"
 OF_OUTPUT = ("--json", "--html", "--csv")
 """Options that every command has."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -19,6 +18,7 @@ from testbed.options.assumptions import (
     TransportModelName,
     inefficiencies_of,
 )
+from testbed.options.groups import given, refuse
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,7 @@ class QuestionOptions:
         Raises:
             UsageError: one is.
         """
-        for option in self.given():
-            raise UsageError(f"{file} is the whole question: write into it what {option} says")
-
-    def given(self, *, beside: Collection[str] = ()) -> list[str]:
-        """Return the options that are given, those *beside* which others are looked for left out."""
-        names = [name for name, value in vars(self).items() if value not in (None, False)]
-        options = [f"--{name.rstrip('_').replace('_', '-')}" for name in names]
-        return [option for option in options if option not in beside]
+        refuse(given(self), f"{file} is the whole question: write into it what {{}} says")
 
     def place(self, question: str, *beside: str) -> tuple[str, int]:
         """Return the network and the number of ranks, of which *question* has one each.
@@ -98,8 +91,12 @@ class QuestionOptions:
         Raises:
             UsageError: one of them is missing, or another option is given.
         """
-        for option in self.given(beside=("--network", "--ranks", *beside)):
-            raise UsageError(f"{option} and {question} ask different things: leave one out")
+        others = {
+            option: own
+            for option, own in given(self).items()
+            if option not in ("--network", "--ranks", *beside)
+        }
+        refuse(others, f"{{}} and {question} ask different things: leave one out")
         if self.network is None or len(self.network) != 1:
             raise UsageError(f"{question}: expected one network, as --network NAME|FILE")
         counts = [] if self.ranks is None else parse_ranks(self.ranks)
@@ -184,12 +181,6 @@ class SweepOptions:
     workers: Annotated[int | None, typer.Option(min=1, max=MAX_RANKS, metavar="N")] = None
     scheduler: Scheduler = None
     cache: Annotated[str | None, typer.Option(metavar="DIR|none")] = None
-
-    def folder(self, default: Path) -> Path | None:
-        """Return the folder of the cache, by default *default*; None: nothing is kept."""
-        if self.cache is None:
-            return default
-        return None if self.cache == "none" else Path(self.cache)
 
 
 def _settings(texts: list[str] | tuple[()]) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ can be compared by their length.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,28 +27,35 @@ if TYPE_CHECKING:
 PAGE_WIDTH = 130
 """Columns that a page has room for, by which tables are divided."""
 COLUMNS = (
-    *asked("collective", "algorithm", "size_bytes", "count", "type", "redop", "root"),
-    *found("time_us", "algbw_gbs", "busbw_gbs", "wrong", "seconds", "chosen", "floor_us"),
-    *found("simulated_us", "error_percent"),
+    *asked("collective", "algorithm"),
+    *asked("size_bytes", head="size\n(B)"),
+    *asked("count", head="count\n(elements)"),
+    *asked("type", head="type\n"),
+    *asked("redop", head="redop\n"),
+    *asked("root", head="root\n"),
+    *found("time_us", head="time\n(us)", spell="{:.2f}".format),
+    *found("algbw_gbs", head="algbw\n(GB/s)", spell="{:.3f}".format),
+    *found("busbw_gbs", head="busbw\n(GB/s)", spell="{:.3f}".format),
+    *found("wrong", head="#wrong\n", none="N/A"),
+    *found("seconds"),
+    *found("chosen", head="chosen\n"),
+    *found("floor_us", head="floor\n(us)", spell="{:.2f}".format),
+    *found("simulated_us", head="simulated\n(us)", spell="{:.2f}".format),
+    *found("error_percent", head="error\n(%)", spell="{:+.1f}".format),
     *found_by("engine"),
 )
 REFUSED = (*asked("algorithm"), *found("reason"))
 FASTEST = "*"
 LEGEND = f"{FASTEST}: the fastest at this size; sizes are to three digits."
 
-_MORE = {
-    "chosen": "chosen\n",
-    "floor_us": "floor\n(us)",
-    "simulated_us": "simulated\n(us)",
-    "error_percent": "error\n(%)",
-}
 _UNITS = ((1e6, "s"), (1e3, "ms"), (0.0, "µs"))
 _GAP = 2
 
 
-def bench_result(request: BenchRequest, timings: Timings, *, interrupted: bool = False) -> Result:
+def bench_result(request: BenchRequest, timings: Timings) -> Result:
     """Return *timings* of *request*; it fails where an element came out wrong."""
     proved = _proved(request)
+    rows = Rows(COLUMNS, [row.as_json() for row in timings.rows])
     return Result(
         question=title(request, timings),
         answer=answer(timings.rows),
@@ -56,7 +63,7 @@ def bench_result(request: BenchRequest, timings: Timings, *, interrupted: bool =
         model="; ".join(timings.models),
         topologies={topology.name: topology.digest() for topology in timings.topologies},
         assumptions=request.assumptions or {},
-        rows=Rows(COLUMNS, [row.as_json() for row in timings.rows]),
+        rows=rows,
         tables={"refused": Rows.of(REFUSED, timings.refusals)},
         asked=("transport", "transport_model", "ranks", "collective"),
         body={
@@ -64,15 +71,14 @@ def bench_result(request: BenchRequest, timings: Timings, *, interrupted: bool =
             "transport_model": None if request.assumed is None else request.assumed.software.transport.name,
             "ranks": request.num_ranks,
             "collective": request.collective,
-            "interrupted": interrupted,
             **evidence.as_json(proved),
         },
-        parts=list(_parts(request, timings, proved)),
+        parts=list(_parts(request, timings, rows, proved)),
         failure=_what_is_wrong(request, timings.rows),
     )
 
 
-def _parts(request: BenchRequest, timings: Timings, proved: Sequence[Evidence]) -> Iterator[Part]:
+def _parts(request: BenchRequest, timings: Timings, rows: Rows, proved: Sequence[Evidence]) -> Iterator[Part]:
     yield Plot(
         partial(
             over_sizes,
@@ -85,7 +91,7 @@ def _parts(request: BenchRequest, timings: Timings, proved: Sequence[Evidence]) 
         assumed=f"{'; '.join(timings.models)}.",
     )
     if len({row.algorithm for row in timings.rows}) == 1:
-        yield nccl_table(timings.rows)
+        yield rows.grid(text_columns=0)
     else:
 
         def side_by_side(console: Console | None) -> Sequence[Part]:
@@ -134,33 +140,6 @@ def _what_is_wrong(request: BenchRequest, rows: Sequence[Row]) -> str | None:
         return None
     elements = ", ".join(f"{name}: {count} elements" for name, count in wrong.items())
     return f"{spell(request.collective)} over {request.transport} came out wrong; {elements}"
-
-
-def nccl_table(rows: Sequence[Row]) -> Grid:
-    """Return the columns of nccl-tests, and those of ours that these rows have."""
-    more = [name for name in _MORE if any(getattr(row, name) is not None for row in rows)]
-    columns: dict[str, Callable[[Row], str]] = {
-        "size\n(B)": lambda row: str(row.size_bytes),
-        "count\n(elements)": lambda row: str(row.count),
-        "type\n": lambda row: row.type,
-        "redop\n": lambda row: row.redop,
-        "root\n": lambda row: str(row.root),
-        "time\n(us)": lambda row: f"{row.time_us:.2f}",
-        "algbw\n(GB/s)": lambda row: f"{row.algbw_gbs:.3f}",
-        "busbw\n(GB/s)": lambda row: f"{row.busbw_gbs:.3f}",
-        "#wrong\n": lambda row: "N/A" if row.wrong is None else str(row.wrong),
-        **{_MORE[name]: partial(_spelled, name) for name in more},
-    }
-    if all(row.root is None for row in rows):
-        del columns["root\n"]
-    return Grid.of(rows, columns, text_columns=0)
-
-
-def _spelled(name: str, row: Row) -> str:
-    value = getattr(row, name)
-    if isinstance(value, str):
-        return value
-    return f"{value:+.1f}" if name == "error_percent" else f"{value:.2f}"
 
 
 def time_tables(rows: Sequence[Row], width: int) -> Iterator[Grid]:

@@ -27,12 +27,10 @@ MODEL = (
 )
 
 COLUMNS = (
-    *asked("collective", of=lambda own: own.row.pattern.collective),
-    *asked("algorithm", of=lambda own: own.row.pattern.algorithm),
-    *asked("nbytes", of=lambda own: own.row.pattern.nbytes),
+    *asked("collective", "algorithm", "nbytes", of="row.pattern"),
     *asked("groups", of=lambda own: [list(members) for members in own.row.pattern.groups]),
     *found("measured_seconds", of=lambda own: own.measured),
-    *found("spread", of=lambda own: own.row.spread),
+    *found("spread", of="row"),
     *found("predicted_seconds", of=lambda own: own.predicted),
     *found("error"),
 )
@@ -54,10 +52,6 @@ KERNELS_MODEL = (
     "a kernel takes a launch and then its arithmetic or bytes at a rate that depends on its kind, type and "
     "shape; each time is the fastest of several rounds"
 )
-
-
-def _billions(rate: float) -> str:
-    return f"{rate / 1e9:,.3g}"
 
 
 KERNELS = (

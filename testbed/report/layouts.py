@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from testbed.calibration.confidence import Interval, as_fields
 from testbed.output.table import counted, percent, seconds
@@ -28,6 +28,9 @@ from testbed.planning.layouts.step import (
 )
 from testbed.plots.figure import Axis, Shares
 from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
+
+Cells: TypeAlias = "dict[str, Callable[[Mapping[str, Any]], str]]"
+"""What a table says of a row, by the head of each column."""
 
 _FOUND = (
     "family", "seconds", "low", "high", "interval_from", "error", "tokens_per_second_per_gpu", "mfu",
@@ -110,7 +113,7 @@ def layouts_result(
             "best": [asdict(one.layout) for one in ordered[:BEST]],
         },
         topologies={f"{search.network} x {search.ranks}": search.topology.digest()},
-        parts=list(_parts(search, excluded, answer, ordered, rows, best, of_families, first, to_measure)),
+        parts=list(_parts(search, excluded, answer, rows, best, of_families, to_measure)),
     )
 
 
@@ -165,65 +168,46 @@ def _parts(
     search: Search,
     excluded: Mapping[str, int],
     answer: str,
-    ordered: Sequence[Found],
     rows: Sequence[Mapping[str, Any]],
     best: Mapping[str, Mapping[str, Any]],
     families: Sequence[Mapping[str, Any]],
-    first: Sequence[Found],
     to_measure: Sequence[Mapping[str, Any]],
 ) -> Iterator[Part]:
-    shown = rows[:BEST]
     yield Text([answer], wrap=True)
     note = "The best layout of each family. Thin lines: within these nine of ten measurements are expected."
     yield Plot(partial(_of_families, best), "Where a step goes", note)
-    yield Grid(
-        ("layout", "step", "tokens/s/GPU", "MFU", "memory", "limited by"),
-        [
-            (
-                str(one.layout),
-                seconds(row["seconds"]),
-                f"{row['tokens_per_second_per_gpu']:,.0f}",
-                percent(row["mfu"]),
-                f"{row['peak_bytes'] / 2**30:.0f} GiB",
-                _words(row["limit"]),
-            )
-            for one, row in zip(ordered[:BEST], shown, strict=True)
-        ],
-        title=f"Best of {counted(len(rows), 'layout')}",
-    )
-    causes = _causes(shown)
+    figures: Cells = {
+        "layout": lambda row: str(Layout(**{axis: row[axis] for axis in AXES})),
+        "step": lambda row: seconds(row["seconds"]),
+        "tokens/s/GPU": lambda row: f"{row['tokens_per_second_per_gpu']:,.0f}",
+        "MFU": lambda row: percent(row["mfu"]),
+        "memory": lambda row: f"{row['peak_bytes'] / 2**30:.0f} GiB",
+        "limited by": lambda row: _words(row["limit"]),
+    }
+    yield Grid.of(rows[:BEST], figures, title=f"Best of {counted(len(rows), 'layout')}")
+    causes = _causes(rows[:BEST])
     yield Grid(
         tuple(_HEADS[cause] for cause in causes),
-        [tuple(f"{100 * row['lost_to'][cause] / row['seconds']:.1f}" for cause in causes) for row in shown],
+        [[f"{100 * row['lost_to'][cause] / row['seconds']:.1f}" for cause in causes] for row in rows[:BEST]],
         text_columns=0,
         title="Lost, percent of the step; the rest is computation",
     )
-    yield Grid(
-        ("best of each family", "layout", "step", "times the best"),
-        [
-            (
-                row["family"],
-                str(Layout(**{axis: row[axis] for axis in AXES})),
-                seconds(row["seconds"]),
-                f"{row['times_the_best']:.2f}",
-            )
-            for row in families
-        ],
-        text_columns=2,
-    )
-    if first:
-        yield Grid(
-            ("measure first", "step", "unsure by", "may save"),
-            [
-                (
-                    str(one.layout),
-                    seconds(row["seconds"]),
-                    f"±{percent(row['error'])}",
-                    seconds(row["expected_gain_seconds"]),
-                )
-                for one, row in zip(first, to_measure, strict=True)
-            ],
-        )
+    layout, step = figures["layout"], figures["step"]
+    of_families: Cells = {
+        "best of each family": lambda row: row["family"],
+        "layout": layout,
+        "step": step,
+        "times the best": lambda row: f"{row['times_the_best']:.2f}",
+    }
+    yield Grid.of(families, of_families, text_columns=2)
+    unsure: Cells = {
+        "measure first": layout,
+        "step": step,
+        "unsure by": lambda row: f"±{percent(row['error'])}",
+        "may save": lambda row: seconds(row["expected_gain_seconds"]),
+    }
+    if to_measure:
+        yield Grid.of(to_measure, unsure)
     if excluded:
         yield Facts(
             {reason: f"{count:,}" for reason, count in excluded.items()}, title="Left out for", width=30

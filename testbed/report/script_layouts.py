@@ -9,6 +9,7 @@ from typing import Any
 from testbed.errors import CheckError
 from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.planning.layouts.script import FEW, FEW_STAGES, MORE, MORE_STAGES, ScriptLayout, Step
+from testbed.report.layouts import BEST, Cells
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet, warning
 
 AXES = ("dp", "tp", "pp", "recompute", "batch")
@@ -19,7 +20,19 @@ COLUMNS = (
         "confirmed_seconds", "error",
     ),
 )  # fmt: skip
-BEST = 10
+FIGURES: Cells = {
+    "layout": lambda row: (
+        f"dp {row['dp']} × tp {row['tp']} × pp {row['pp']}"
+        + (", recompute" if row["recompute"] != "none" else "")
+    ),
+    "step": lambda row: seconds(row["seconds"]),
+    "tokens/s/GPU": lambda row: f"{row['tokens_per_second_per_gpu']:,.0f}",
+    "MFU": lambda row: percent(row["mfu"]),
+    "memory": lambda row: spell_size(row["peak_bytes"]),
+    "fits": lambda row: "yes" if row["fits"] else "no",
+    "limited by": lambda row: row["limit"],
+    "in full": lambda row: "" if row["confirmed_seconds"] is None else seconds(row["confirmed_seconds"]),
+}
 MODEL = (
     f"a layout is run without data with {FEW} and {MORE} layers of each list, a pipeline with {FEW_STAGES} "
     f"and {MORE_STAGES} stages, where these fill nodes, and few micro-batches; what one more takes, all "
@@ -69,24 +82,7 @@ def script_layouts_result(
         )
     parts: list[Part] = [
         Text([answer], wrap=True),
-        Grid(
-            ("layout", "step", "tokens/s/GPU", "MFU", "memory", "fits", "limited by", "in full"),
-            [
-                (
-                    f"dp {row['dp']} × tp {row['tp']} × pp {row['pp']}"
-                    + (", recompute" if row["recompute"] != "none" else ""),
-                    seconds(row["seconds"]),
-                    f"{row['tokens_per_second_per_gpu']:,.0f}",
-                    percent(row["mfu"]),
-                    spell_size(row["peak_bytes"]),
-                    "yes" if row["fits"] else "no",
-                    row["limit"],
-                    "" if row["confirmed_seconds"] is None else seconds(row["confirmed_seconds"]),
-                )
-                for row in rows[:BEST]
-            ],
-            title=f"Best of {counted(len(rows), 'layout')}",
-        ),
+        Grid.of(rows[:BEST], FIGURES, title=f"Best of {counted(len(rows), 'layout')}"),
         *(warning(f"{layout}: {said}") for layout, said in failed.items()),
         quiet(f"Figures: {MODEL}."),
     ]

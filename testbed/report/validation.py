@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,29 +31,24 @@ MODEL = (
 )
 WORST = 10
 COLUMNS = (
-    *asked("case", of=lambda own: f"{own.family}, {spell_size(own.row.nbytes)}"),
-    *asked("system", of=lambda own: own.row.system),
-    *asked("collective", of=lambda own: own.row.collective),
+    *asked("case", head="case", of=lambda own: f"{own.family}, {spell_size(own.row.nbytes)}"),
+    *found("bottleneck", head="bottleneck of the prediction"),
+    *asked("system", "collective", of="row"),
     *asked("algorithm"),
-    *asked("nbytes", of=lambda own: own.row.nbytes),
+    *asked("nbytes", of="row"),
     *asked("ranks", of=lambda own: own.row.num_ranks),
     *asked("nodes", of=lambda own: own.row.num_nodes),
-    *found("predicted_seconds", of=lambda own: own.predicted),
-    *found("measured_seconds", of=lambda own: own.row.seconds),
-    *found("error"),
+    *found("predicted_seconds", head="predicted", spell=seconds, of=lambda own: own.predicted),
+    *found("measured_seconds", head="measured", spell=seconds, of=lambda own: own.measured),
+    *found("error", head="error", spell=signed),
     *found("low_seconds", of=lambda own: own.interval and own.interval[0]),
     *found("high_seconds", of=lambda own: own.interval and own.interval[1]),
-    *found("held"),
+    *found("held", head="interval", spell={True: "holds", False: "missed"}.__getitem__, none="–"),
     *found_by("model"),
-    *found("bottleneck", "seen"),
-    *found("beyond", of=lambda own: own.beyond or None),
+    *found("seen"),
+    *found("beyond", head="beyond", of=lambda own: own.beyond or None),
 )
-REFUSED = (
-    *asked("system", of=lambda own: own.row.system),
-    *asked("collective", of=lambda own: own.row.collective),
-    *asked("nbytes", of=lambda own: own.row.nbytes),
-    *found("reason"),
-)
+REFUSED = (*asked("system", "collective", "nbytes", of="row"), *found("reason"))
 STEPS_MODEL = (
     "the roofline of a device file: each operation at the rate of its kind, type and shape; measured with "
     "freed memory kept by the process"
@@ -119,25 +114,12 @@ def _parts(judged: Sequence[Judged], refused: Sequence[Refusal]) -> Iterator[Par
     heads = ("error in %: median (worst)", *CLASSES, "held", "model")
     yield Grid(heads, [(name, *error_cells(own)) for name, own in groups.items()])
     yield Text([f"Worst of {'those not seen' if unseen else 'all, which the calibration has seen'}"])
-    yield worst_cases(unseen or judged)
+    yield Rows.of(COLUMNS, worst(unseen or judged, WORST)).grid(text_columns=2, gap=False)
     reasons = Counter(own.reason for own in refused)
     yield quiet(
         *(f"Refused, {counted(number, 'row')}: {reason}" for reason, number in reasons.items()), gap=False
     )
     yield quiet(f"Predicted by {MODEL}.")
-
-
-def worst_cases(rows: Sequence[Judged]) -> Grid:
-    """Return the rows that are furthest off, and what most of their prediction is."""
-    columns: dict[str, Callable[[Judged], str]] = {
-        "case": lambda row: f"{row.family}, {spell_size(row.row.nbytes)}",
-        "bottleneck of the prediction": lambda row: f"{row.bottleneck} {row.beyond}".strip(),
-        "predicted": lambda row: seconds(row.predicted),
-        "measured": lambda row: seconds(row.measured),
-        "error": lambda row: signed(row.error),
-        "interval": lambda row: {None: "–", True: "holds", False: "missed"}[row.held],
-    }
-    return Grid.of(worst(rows, WORST), columns, text_columns=2, gap=False)
 
 
 def errors_of_large(rows: Iterable[Judged]) -> Errors | None:

@@ -10,6 +10,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -112,7 +113,9 @@ class Column:
         role: whether it was *asked*, and so tells rows apart, was *found*, or says *how* that was found.
         head: above it in a table for people; empty: they do not see it.
         spell: returns a value in words, for them.
-        of: returns the field of an item; None: what has its name there.
+        none: what they see where there is no value; empty: a column without any is left out.
+        of: returns the field of an item; or where in the item that is which has the field, such as
+            ``row.pattern``; empty: in itself.
     """
 
     name: str
@@ -120,21 +123,24 @@ class Column:
     role: Role = "found"
     head: str = ""
     spell: Callable[[Any], str] = str
-    of: Callable[[Any], Any] | None = None
+    none: str = ""
+    of: Callable[[Any], Any] | str = ""
 
     def cell(self, row: Mapping[str, Any]) -> str:
         """Return what a table for people says of it in *row*."""
-        return self.spell(row[self.name])
+        value = row.get(self.name)
+        return self.none if value is None else self.spell(value)
 
     def value(self, item: Any) -> Any:
         """Return the field of *item*: of a mapping by its key, of anything else by its attribute."""
-        if self.of is not None:
+        if not isinstance(self.of, str):
             return self.of(item)
-        return item[self.name] if isinstance(item, Mapping) else getattr(item, self.name)
+        inside = attrgetter(self.of)(item) if self.of else item
+        return inside[self.name] if isinstance(inside, Mapping) else getattr(inside, self.name)
 
 
 def asked(*names: str, **look: Any) -> tuple[Column, ...]:
-    """Return columns that belong to the question; *look*: ``head``, ``spell`` and ``of`` of one."""
+    """Return columns that belong to the question; *look*: ``head``, ``spell``, ``none``, ``of``."""
     return tuple(Column(name, unit_of(name), "asked", **look) for name in names)
 
 
@@ -179,8 +185,9 @@ class Rows:
 
     def grid(self, **look: Any) -> Grid:
         """Return them as a table for people, with the columns that have a head; *look* as of `Grid`."""
-        shown = {column.head: column for column in self.columns if column.head}
-        return Grid.of(self.rows, {head: own.cell for head, own in shown.items()}, **look)
+        shown = {own.head: own.cell for own in self.columns if own.head}
+        empty = [own.head for own in self.columns if not (own.none or any(map(own.cell, self.rows)))]
+        return Grid.of(self.rows, {head: shown[head] for head in shown if head not in empty}, **look)
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         return iter(self.rows)
