@@ -91,7 +91,7 @@ def in_processes(what: str, ranks: int, folder: Path, *options: str) -> dict[str
         *OPTIONS,
         *options,
     ]
-    launch(command, ranks, timeout=TIMEOUT_SECONDS, on_line=lambda line: None)
+    launch(command, ranks, timeout=TIMEOUT_SECONDS, quiet=True)
     return left_in(folder)
 
 

@@ -76,8 +76,7 @@ def launch(
     *,
     port: int | None = None,
     timeout: float | None = None,
-    environment: Mapping[str, str] | None = None,
-    on_line: Callable[[str], None] | None = None,
+    quiet: bool = False,
     files: Sequence[int] = (),
 ) -> None:
     """Run *command* once per rank and return when all have ended well.
@@ -87,9 +86,8 @@ def launch(
         num_ranks: number of processes.
         port: where the ranks meet; by default one that is free.
         timeout: seconds that the whole run may take; None: no limit.
-        environment: further variables; those of torchrun are set here.
-        on_line: is given each line that rank 0 prints; by default rank 0 prints to this
-            process's own stdout and stderr.  What the other ranks print is shown if they fail.
+        quiet: whether what rank 0 prints is shown only if it fails, as of all others; by default it prints
+            to this process's own stdout and stderr.
         files: open ones, by their numbers, that all ranks have open too.
 
     Raises:
@@ -99,16 +97,16 @@ def launch(
     """
     check_loopback()
     master_port = free_port() if port is None else _checked_port(port)
-    shared = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
+    shared = {**os.environ, "OMP_NUM_THREADS": "1"}
     shared |= {"MASTER_ADDR": ADDRESS, "MASTER_PORT": str(master_port), **_gloo_on_loopback(shared)}
     shared |= {"WORLD_SIZE": str(num_ranks), "LOCAL_WORLD_SIZE": str(num_ranks)}
     ranks: list[_Rank] = []
     try:
         for rank in range(num_ranks):
             variables = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            inherit = rank == 0 and on_line is None
+            inherit = rank == 0 and not quiet
             ranks.append(_Rank(rank, command, inherit=inherit, env=variables, pass_fds=files))
-        _watch(ranks, timeout, on_line)
+        _watch(ranks, timeout)
     finally:
         _end(ranks)
 
@@ -119,8 +117,6 @@ class _Rank:
     def __init__(self, rank: int, command: Sequence[str], *, inherit: bool, **options: Any) -> None:
         self.rank = rank
         self.output: IO[bytes] | None = None if inherit else tempfile.TemporaryFile()  # noqa: SIM115
-        self.unread = b""
-        self.position = 0
         self.process = subprocess.Popen(
             [*_wrapper(), *command],
             stdin=subprocess.DEVNULL,
@@ -129,15 +125,6 @@ class _Rank:
             start_new_session=True,
             **options,
         )
-
-    def new_lines(self) -> list[str]:
-        """Return the whole lines that were printed since the last call."""
-        if self.output is None:
-            return []
-        written = os.pread(self.output.fileno(), 1 << 20, self.position)
-        self.position += len(written)
-        *lines, self.unread = (self.unread + written).split(b"\n")
-        return [line.decode(errors="replace") for line in lines]
 
     def tail(self) -> list[str]:
         """Return the last lines that were printed."""
@@ -148,13 +135,10 @@ class _Rank:
         return text.decode(errors="replace").strip().splitlines()[-TAIL_LINES:]
 
 
-def _watch(ranks: Sequence[_Rank], timeout: float | None, on_line: Callable[[str], None] | None) -> None:
+def _watch(ranks: Sequence[_Rank], timeout: float | None) -> None:
     started = time.monotonic()
     while True:
         codes = [rank.process.poll() for rank in ranks]
-        if on_line is not None:
-            for line in ranks[0].new_lines():
-                on_line(line)
         failed = next((rank for rank, code in zip(ranks, codes, strict=True) if code), None)
         if failed is not None:
             raise _failure(failed, len(ranks))

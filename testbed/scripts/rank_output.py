@@ -20,11 +20,12 @@ _SHOWN_EVERY = 0.2  # seconds between two states
 _ERASE = "\r\x1b[2K"
 
 
-class Lines(io.TextIOBase):
-    """A text stream that hands each whole line to *on_line*, without its end."""
+class PrefixedLines(io.TextIOBase):
+    """A text stream that hands on whole lines, each behind *prefix*, so that lines of ranks do not mix."""
 
-    def __init__(self, on_line: Callable[[str], object]) -> None:
-        self._on_line = on_line
+    def __init__(self, target: TextIO, prefix: str) -> None:
+        self._target = target
+        self._prefix = prefix
         self._unfinished = ""
 
     def writable(self) -> bool:
@@ -38,21 +39,13 @@ class Lines(io.TextIOBase):
             lines.append(self._unfinished)
             self._unfinished = ""
         for line in lines:
-            self._on_line(line)
+            self._target.write(f"{self._prefix}{line}\n")
         return len(text)
 
     def finish(self) -> None:
         """Hand on what has no end of line."""
         if self._unfinished:
             self.write("\n")
-
-
-class PrefixedLines(Lines):
-    """A text stream that hands on whole lines, each behind *prefix*, so that lines of ranks do not mix."""
-
-    def __init__(self, target: TextIO, prefix: str) -> None:
-        super().__init__(lambda line: target.write(f"{prefix}{line}\n"))
-        self._target = target
 
     @property
     def encoding(self) -> str:  # type: ignore[override]

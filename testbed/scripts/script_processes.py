@@ -6,7 +6,6 @@ and then becomes the script.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import PathFinder
@@ -20,8 +19,6 @@ from testbed.scripts.script import check_script
 
 if TYPE_CHECKING:
     from collectives.torch_backend.script import Script
-
-_ALGORITHM = "TESTBED_ALGORITHM"
 
 
 def run_processes(
@@ -52,8 +49,7 @@ def run_processes(
     print(f"For real: {what} of this machine, backend testbed, {algorithm}.", file=sys.stderr, flush=True)
 
     named = ["-m", script] if module else [script]
-    command = [*own_module("testbed.scripts.script_processes"), *named, *arguments]
-    launch(command, num_ranks, environment={_ALGORITHM: algorithm})
+    launch([*own_module("testbed.scripts.script_processes"), algorithm, *named, *arguments], num_ranks)
 
 
 def _become_script() -> None:
@@ -64,14 +60,14 @@ def _become_script() -> None:
     from collectives.torch_backend.script import Module, Script
     from testbed.scripts.loopback import listen_on_loopback
 
+    _, algorithm, *arguments = sys.argv
     listen_on_loopback(for_good=True)
     register_backend()
-    options = TestbedOptions(parse_algorithm(os.environ.pop(_ALGORITHM, "ring")))
+    options = TestbedOptions(parse_algorithm(algorithm))
     for owner, name, value in every_group_ours(BACKEND, options=options):
         setattr(owner, name, value)
     let_options_of_nccl_be_found()
 
-    _, *arguments = sys.argv
     leave_current_folder()
     if arguments[0] == "-m":
         script = Script(Module(arguments[1]), arguments[2:])

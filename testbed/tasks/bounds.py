@@ -130,25 +130,18 @@ def _within(limit: float) -> Iterator[None]:
         raise UsageError(f"--time-limit {limit:g}: expected seconds above 0")
     if not _is_main():
         raise UsageError("a time limit ends the main thread; leave it out in another one")
-    over = threading.Event()
-    main = threading.get_ident()
 
     def end(number: int, frame: FrameType | None) -> None:
-        raise TimeUp if over.is_set() else KeyboardInterrupt
+        raise TimeUp
 
-    def interrupt() -> None:
-        over.set()
-        signal.pthread_kill(main, signal.SIGINT)
-
-    before = signal.signal(signal.SIGINT, end)
-    timer = threading.Timer(limit, interrupt)
-    timer.daemon = True
-    timer.start()
+    before = signal.signal(signal.SIGALRM, end)
+    others = signal.setitimer(signal.ITIMER_REAL, limit)
     try:
         yield
     finally:
-        timer.cancel()
-        signal.signal(signal.SIGINT, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *others)
 
 
 def _is_main() -> bool:

@@ -32,7 +32,7 @@ def run_trial(name: str, ranks: int) -> dict[str, Any]:
     """
     from benchmarks.lab.claims.trials import trial
 
-    return ask_ranks(trial, name, ranks, timeout=TIMEOUT_SECONDS, on_line=lambda line: None)
+    return ask_ranks(trial, name, ranks, timeout=TIMEOUT_SECONDS, quiet=True)
 
 
 def check_data() -> None:

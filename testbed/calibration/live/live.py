@@ -86,7 +86,7 @@ def _measured_here(request: LiveRequest) -> Measured | None:
                 seconds=request.seconds,
                 transport="shm" if request.transport == "shm" else None,
                 ranks_per_node=ranks_here(dist.get_world_size()),
-                told=lambda what, part: advance(what, completed=round(100 * part)),
+                advance=advance,
             )
         return found if dist.get_rank() == 0 else None
     finally:

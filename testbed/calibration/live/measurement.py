@@ -31,6 +31,7 @@ from testbed.calibration.live.plan import (
     patterns_of,
     rack_of,
 )
+from testbed.output.table import Advance, silent
 
 LARGEST = 1 << 26
 """Bytes of the largest buffer."""
@@ -41,9 +42,6 @@ _PROBED = 1 << 18
 """Bytes of the buffer by which the sizes are chosen, and by which racks are found."""
 
 Call: TypeAlias = Callable[[], None]
-
-Told: TypeAlias = Callable[[str, float], None]
-"""Is told what comes next, and which part of the whole is done."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def measure(
     seconds: float = 60.0,
     ranks_per_node: int = 1,
     transport: str | None = None,
-    told: Told | None = None,
+    advance: Advance = silent,
 ) -> Measured:
     """Measure the network between the ranks of *group*; all of them call this, and get the same.
 
@@ -70,7 +68,7 @@ def measure(
         seconds: that it may take, about.
         ranks_per_node: consecutive ranks that share a node.
         transport: ``shm`` to measure the memory that they share; by default what the group has.
-        told: on rank 0, what comes next.
+        advance: is told what comes next, and how many percent are done.
 
     Raises:
         RuntimeError: an element came out wrong, or a rank failed.
@@ -89,8 +87,7 @@ def measure(
 
     patterns, rows = list(patterns_of(wiring, largest)), list(found)
     for number, pattern in enumerate(patterns):
-        if told is not None and meter.rank == 0:
-            told(str(pattern), number / len(patterns))
+        advance(str(pattern), round(100 * number / len(patterns)))
         left = meter.agreed(began + seconds - time.monotonic())
         rows.append(meter.time(pattern, left / (len(patterns) - number)))
     return Measured(tuple(rows), wiring, meter.agreed(time.monotonic() - began))

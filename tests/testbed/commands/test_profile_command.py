@@ -98,7 +98,7 @@ def test_under_several_ranks_each_writes_its_own_where_asked(tmp_path: Path) -> 
     script.write_text(HEAD + STOCK_DDP)
     options = ["--each-rank", "--iterations", "3", "--out", str(out), str(script)]
 
-    launch([sys.executable, "-m", "testbed", "profile", *options], 2, timeout=60, on_line=lambda _: None)
+    launch([sys.executable, "-m", "testbed", "profile", *options], 2, timeout=60, quiet=True)
 
     for rank in range(2):
         assert f"rank {rank} of 2" in recorded(f"p-rank{rank}.json")[1]

@@ -37,13 +37,12 @@ def wait_until_gone(pids: list[int]) -> None:
     until(lambda: not any(map(is_running, pids)), f"the end of {pids}")
 
 
-def test_every_rank_sees_what_torchrun_would_set() -> None:
-    lines: list[str] = []
+def test_every_rank_sees_what_torchrun_would_set(capfd: pytest.CaptureFixture[str]) -> None:
     names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR"
 
-    launch(python(f"print(*(os.environ[n] for n in '{names}'.split()))"), 2, on_line=lines.append)
+    launch(python(f"print(*(os.environ[n] for n in '{names}'.split()))"), 2)
 
-    assert lines == ["0 0 2 2 127.0.0.1"]
+    assert capfd.readouterr().out == "0 0 2 2 127.0.0.1\n"
 
 
 def test_a_failing_rank_is_named_with_its_last_words_and_ends_the_others(tmp_path: Path) -> None:
@@ -51,7 +50,7 @@ def test_a_failing_rank_is_named_with_its_last_words_and_ends_the_others(tmp_pat
     code = f"{leave_pid(tmp_path)}rank == 1 or time.sleep(3600); {fails}"
 
     with pytest.raises(RankExitError, match=r"rank 1 of 3 ended with exit code 1\n  no such thing") as raised:
-        launch(python(code), 3, on_line=print)
+        launch(python(code), 3, quiet=True)
 
     assert raised.value.exit_code == 1
     wait_until_gone(left_by(3, tmp_path))
@@ -59,12 +58,12 @@ def test_a_failing_rank_is_named_with_its_last_words_and_ends_the_others(tmp_pat
 
 def test_a_killed_rank_is_named_with_its_signal() -> None:
     with pytest.raises(RankExitError, match="rank 0 of 1 was ended by SIGKILL"):
-        launch(python("os.kill(os.getpid(), 9)"), 1, on_line=print)
+        launch(python("os.kill(os.getpid(), 9)"), 1, quiet=True)
 
 
 def test_a_run_that_takes_too_long_is_ended() -> None:
     with pytest.raises(LaunchError, match=r"timed out after 0.3 s; still running: rank 0, 1 of 2"):
-        launch(python("time.sleep(3600)"), 2, timeout=0.3, on_line=print)
+        launch(python("time.sleep(3600)"), 2, timeout=0.3, quiet=True)
 
 
 def test_a_port_in_use_is_refused_before_anything_starts() -> None:
