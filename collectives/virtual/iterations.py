@@ -36,6 +36,7 @@ class End:
         computed_ps: how much of it was computation.
         host_idle_ps: on a GPU, how much of it the compute stream has waited for the host.
         exposed: on a GPU, how much of it the compute stream has waited for what.
+        lost: on a GPU, what it has lost, by `collectives.virtual.streams.losses`.
         issued: on a GPU, what has taken the host's time.
     """
 
@@ -43,12 +44,13 @@ class End:
     computed_ps: int
     host_idle_ps: int = 0
     exposed: Mapping[Cause, int] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict)
     issued: Issued = NOTHING
 
     @classmethod
     def of(cls, mark: PlayedMark) -> End:
         """Return the end at *mark*: when the compute stream has done what was issued before."""
-        return cls(mark.device_ps, mark.busy_ps, mark.host_idle_ps, mark.exposed, mark.issued)
+        return cls(mark.device_ps, mark.busy_ps, mark.host_idle_ps, mark.exposed, mark.lost, mark.issued)
 
 
 class Iterations(OfCluster):

@@ -25,87 +25,12 @@ from collectives.virtual.faults import VirtualCondition
 from collectives.virtual.iterations import End, Iterations
 from collectives.virtual.memory.memories import Memories, MemoryReport
 from collectives.virtual.notices import Notices
+from collectives.virtual.spent import Exposed, HostSpent, Lost, Spent
 from collectives.virtual.streams.gpus import Gpus, gpu_of
 from collectives.virtual.world import Carried, VirtualWorld
 from sim.cluster import Cluster
-from sim.hardware import Device
 from sim.scenario.rank_overhead import RankOverhead
 from sim.units import to_seconds
-
-
-@dataclass(frozen=True)
-class Spent:
-    """A piece of a rank's time; attributes in seconds.
-
-    Attributes:
-        seconds: all of it.
-        compute_seconds: what the rank computed.
-        exposed_seconds: the rest, in which it waited.
-        host_seconds: of that, on a GPU, what the compute stream has waited for the host to launch; else None.
-    """
-
-    seconds: float
-    compute_seconds: float
-    exposed_seconds: float
-    host_seconds: float | None = None
-
-    @classmethod
-    def between(cls, start: End, end: End, on_gpu: bool = False) -> Spent:
-        """Return the time from *start* to *end*."""
-        time_ps, computed_ps = end.now_ps - start.now_ps, end.computed_ps - start.computed_ps
-        host_seconds = to_seconds(end.host_idle_ps - start.host_idle_ps) if on_gpu else None
-        return cls(
-            to_seconds(time_ps), to_seconds(computed_ps), to_seconds(time_ps - computed_ps), host_seconds
-        )
-
-    def to_json(self) -> dict[str, float]:
-        """Return what is known of it as JSON types."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-
-@dataclass(frozen=True)
-class Exposed:
-    """What the compute stream of a GPU has waited for.
-
-    Attributes:
-        collective: its name, or what else it was, such as a copy.
-        group: of the collective, in words; "" for what is none.
-        seconds: how long.
-    """
-
-    collective: str
-    group: str
-    seconds: float
-
-    @classmethod
-    def between(cls, start: End, end: End) -> tuple[Exposed, ...]:
-        """Return all that was waited for from *start* to *end*, the longest first."""
-        waited = {cause: ps - start.exposed.get(cause, 0) for cause, ps in end.exposed.items()}
-        longest_first = sorted(waited.items(), key=lambda item: (-item[1], item[0]))
-        return tuple(cls(cause.name, cause.group, to_seconds(ps)) for cause, ps in longest_first if ps)
-
-
-@dataclass(frozen=True)
-class HostSpent:
-    """What has taken a host's time, whether or not its GPU waited for it.
-
-    Attributes:
-        what: ``operations``, ``boundaries`` in Python, or ``collectives`` and messages.
-        count: how many.
-        seconds: how long.
-    """
-
-    what: str
-    count: int
-    seconds: float
-
-    @classmethod
-    def between(cls, start: End, end: End, device: Device) -> tuple[HostSpent, ...]:
-        """Return all that was issued from *start* to *end* on *device*, the longest first."""
-        issued = end.issued.since(start.issued)
-        each = zip(issued._fields, issued, issued.taken_ps(device), strict=True)
-        all_of_it = (cls(what, count, to_seconds(taken_ps)) for what, count, taken_ps in each)
-        return tuple(sorted(all_of_it, key=lambda own: -own.seconds))
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,6 +59,7 @@ class VirtualReport:
         ranks_run: those that were run, if only to be compared with another one's.
         folded: for which ranks the thread of another one spoke, in words.
         exposed: of each iteration, what the compute stream of rank 0 has waited for, on a GPU.
+        lost: of each iteration, what rank 0 has lost to each of `CAUSES`, on a GPU.
         issued: of each iteration, what has taken the time of rank 0's host, on a GPU.
         memory: what the device of the rank has held that needs most; None where it is not followed.
         utilization: what part of the peak of a GPU an iteration makes up; None where it is not known.
@@ -159,6 +85,7 @@ class VirtualReport:
     ranks_run: tuple[int, ...] = ()
     folded: tuple[str, ...] = ()
     exposed: tuple[tuple[Exposed, ...], ...] = ()
+    lost: tuple[tuple[Lost, ...], ...] = ()
     issued: tuple[tuple[HostSpent, ...], ...] = ()
     memory: MemoryReport | None = None
     utilization: Utilization | None = None
@@ -215,6 +142,9 @@ class VirtualReport:
             exposed=tuple(Exposed.between(before[0], after[0]) for before, after in pairwise(ends))
             if on_gpu
             else (),
+            lost=tuple(Lost.between(before[0], after[0]) for before, after in pairwise(ends))
+            if on_gpu
+            else (),
             issued=()
             if (device := gpu_of(model)) is None
             else tuple(HostSpent.between(before[0], after[0], device) for before, after in pairwise(ends)),
@@ -260,6 +190,12 @@ class VirtualReport:
         return () if number is None or not self.on_gpu else self.exposed[number]
 
     @property
+    def lost_to(self) -> tuple[Lost, ...]:
+        """What rank 0 has lost in its `steady` iteration to each of `CAUSES`, on a GPU."""
+        number = self._steady_iteration(0)
+        return () if number is None or not self.on_gpu else self.lost[number]
+
+    @property
     def issued_by(self) -> tuple[HostSpent, ...]:
         """What has taken the time of rank 0's host in its `steady` iteration, on a GPU."""
         number = self._steady_iteration(0)
@@ -289,6 +225,7 @@ class VirtualReport:
             ],
             "ranks": [spent.to_json() for spent in self.ranks],
             **({"exposed_by": [asdict(own) for own in self.exposed_by]} if self.on_gpu else {}),
+            **({"lost_to": self._lost_by_iteration()} if self.on_gpu else {}),
             **({"issued_by": [asdict(own) for own in self.issued_by]} if self.on_gpu else {}),
             **({} if self.memory is None else {"memory": self.memory.to_json()}),
             **({} if self.utilization is None else {"utilization": self.utilization.to_json()}),
@@ -307,6 +244,13 @@ class VirtualReport:
             "notices": list(self.notices),
             "mistakes": list(self.mistakes),
         }
+
+    def _lost_by_iteration(self) -> list[dict[str, Any]]:
+        return [
+            {"iteration": number, **asdict(own)}
+            for number, iteration in enumerate(self.lost, 1)
+            for own in iteration
+        ]
 
 
 def _utilization(cluster: Cluster, model: ComputeModel, steady: Spent | None) -> Utilization | None:

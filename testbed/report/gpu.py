@@ -1,4 +1,4 @@
-"""Report of ranks on GPUs: what the compute stream waited for, use of the device, memory, equal ranks."""
+"""Report of ranks on GPUs: what an iteration is lost to, use of the device, memory, equal ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.result import Grid, Part, quiet
 if TYPE_CHECKING:
     from collectives.virtual import VirtualReport
     from collectives.virtual.memory.memories import MemoryReport
-    from collectives.virtual.report import HostSpent, Spent
+    from collectives.virtual.spent import HostSpent, Spent
 
 HOST_BOUND = 0.25
 """Part of an iteration from which on waiting for the host limits it, if it waits for nothing longer."""
@@ -24,18 +24,14 @@ MOST_MODULES = 6
 
 
 def exposed_facts(report: VirtualReport, spent: Spent) -> Iterator[tuple[str, str]]:
-    """Yield what the compute stream of rank 0 has waited for in *spent*, its steady iteration."""
+    """Yield how long rank 0 waits for calls in *spent*, its steady iteration, and if the host limits it."""
     host = spent.host_seconds or 0.0
     calls = sum(own.seconds for own in report.exposed_by if own.group)
-    other = spent.exposed_seconds - host - calls
     yield "exposed", f"{part(calls, spent.seconds)}, the compute stream waits for communication"
-    yield "host", f"{part(host, spent.seconds)}, it waits for the host's launches"
     busy = sum(own.seconds for own in report.issued_by)
     if host > max(calls, HOST_BOUND * spent.seconds) or busy > HOST_BUSY * spent.seconds:
         took = ", ".join(_spell(own) for own in report.issued_by if own.count)
         yield "limit", f"the host: {took}; {_HELP[report.issued_by[0].what]}"
-    if other > 0.001 * spent.seconds:
-        yield "other", f"{part(other, spent.seconds)}, it waits for copies and other streams"
 
 
 _HELP = {
@@ -56,10 +52,32 @@ def part(some: float, whole: float) -> str:
     return seconds(some) + (f", {percent(some / whole)}" if whole else "")
 
 
-def exposed_parts(report: VirtualReport) -> Iterator[Part]:
-    """Yield by collective and group what the compute stream has waited for."""
+_LOST = {
+    "host": "the host had not launched the kernel or collective",
+    "bytes": "communication: its bytes on the links",
+    "latency": "communication: latencies, small messages, shared links",
+    "late ranks": "other ranks came later to a collective",
+    "pipeline": "a message was not sent yet",
+    "slowest rank": "kernels take as long as on the slowest GPU",
+    "contention": "kernels take longer beside collectives",
+    "other": "copies and other streams",
+}
+"""What each cause of lost time is, in words."""
+
+
+def lost_parts(report: VirtualReport) -> Iterator[Part]:
+    """Yield what a steady iteration is lost to, beside computation alone, and what it has waited for."""
     steady = report.steady()
-    if steady is None or not report.exposed_by:
+    if steady is None:
+        return
+    rows = [
+        [own.cause, _LOST[own.cause], seconds(own.seconds), percent(own.seconds / steady.seconds)]
+        for own in report.lost_to
+        if own.seconds
+    ]
+    if rows:
+        yield Grid(("lost to", "", "", "of iteration"), rows, text_columns=2)
+    if not report.exposed_by:
         return
     rows = [
         [own.collective, own.group, seconds(own.seconds), percent(own.seconds / steady.seconds)]

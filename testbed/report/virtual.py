@@ -16,7 +16,7 @@ from testbed.options import evidence
 from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.plots.drawn_network import drawn_network
 from testbed.plots.timeline import last_iteration, timeline_title
-from testbed.report.gpu import device_facts, exposed_facts, exposed_parts, folded_facts, memory_details, part
+from testbed.report.gpu import device_facts, exposed_facts, folded_facts, lost_parts, memory_details, part
 from testbed.report.network import alike_links, link_cells
 from testbed.report.simulation import MODELS
 from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, quiet, warning
@@ -34,6 +34,7 @@ TABLES = {
     "iterations": _OF_ITERATION,
     "ranks": _SPENT,
     "exposed_by": (*asked("collective", "group"), *found("seconds")),
+    "lost_to": (*asked("iteration", "cause"), *found("seconds")),
     "carried": (*asked("collective", "ranks"), *found("algorithm", "smallest_bytes", "largest_bytes")),
     "links": (*asked("name"), *found("bandwidth", "nbytes", "utilisation", "saturated_seconds")),
 }
@@ -159,7 +160,7 @@ def _figures(report: VirtualReport) -> Iterator[Part]:
         yield Text([f"{'':12}{line}" for line in memory_details(memory)], gap=False)
     if report.folded:
         yield Facts(folded_facts(report), gap=False)
-    yield from exposed_parts(report)
+    yield from lost_parts(report)
 
 
 def _links(report: VirtualReport) -> Iterator[Part]:

@@ -18,7 +18,7 @@ the caller or a sibling of it (`collectives.virtual.group_calls.family`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -29,14 +29,15 @@ from collectives.errors import NotSupportedError
 from collectives.execution.blame import spell_ranks
 from collectives.execution.call import Call
 from collectives.execution.transport_model import IDEAL, TransportModel
+from collectives.timing.floor import wire_ps
 from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.virtual.folding.classes import MembersDiffer
 from collectives.virtual.folding.partitions import Hosts
 from collectives.virtual.group_calls.alone import CallsAlone
 from collectives.virtual.group_calls.family import CallFacts, Family, Ordinal
-from collectives.virtual.group_calls.family_call import Through
 from collectives.virtual.group_calls.on_network import Instance
 from collectives.virtual.group_calls.timing import MAX_CARRIED, MAX_MESSAGES, FamilyTiming
+from collectives.virtual.streams.score import Through
 from sim.network import Network
 from sim.scenario import Scenario
 from sim.scenario.conditions import Jitter
@@ -86,6 +87,7 @@ class GroupCalls:
         if at_once and is_calm and not has_jitter and transport_model.progress == "itself":
             alone = CallsAlone(scenario, self._rank_overhead, transport_model)
             self._timing = FamilyTiming(network.env, alone)
+        self._wires: dict[Hashable, tuple[Hosts, int]] = {}
         self._own_points: dict[tuple[Hosts, Ordinal], MeetingPoint] = {}
         self._instances: dict[tuple[Hosts, Ordinal, int], Instance] = {}
         self._families: dict[tuple[Hosts, Ordinal], Family] = {}
@@ -114,6 +116,22 @@ class GroupCalls:
             meeting_point.is_calm = self._is_calm
             self._own_points[key] = self._meeting_points["on streams", *key] = meeting_point
         return self._own_points[key]
+
+    def wire_ps(self, hosts: Hosts, call: Call, nbytes: int) -> int:
+        """Return what links take for the bytes of *call* among *hosts* alone, whatever the algorithm.
+
+        Parts of any size count as if they were equal.
+        """
+        key = id(hosts), call.collective, call.root, call.lane, nbytes
+        if key not in self._wires:
+            topology = self._scenario.topology
+            if call.lane is not None:
+                pair = hosts[call.lane[0]], hosts[call.lane[1]]
+                time_ps = wire_ps("broadcast", nbytes, topology, hosts=pair)
+            else:
+                time_ps = wire_ps(call.collective, nbytes, topology, call.root or 0, hosts)
+            self._wires[key] = hosts, time_ps
+        return self._wires[key][1]
 
     @property
     def link_bytes(self) -> Int64Array:
@@ -188,9 +206,13 @@ class GroupCalls:
         self, family: Family, ordinal: Ordinal, facts: CallFacts, ranks: tuple[int, ...], through: Through
     ) -> None:
         if facts.delay_ps:
-            at_once = replace(facts, delay_ps=0)
-            event = self._network.env.timeout(facts.delay_ps)
-            event.callbacks.append(lambda _: self._begin(family, ordinal, at_once, ranks, through))
+            at_once, delay_ps = replace(facts, delay_ps=0), facts.delay_ps
+
+            def earlier(ranks: Sequence[int], met_ps: int) -> None:
+                through(ranks, met_ps - delay_ps)
+
+            event = self._network.env.timeout(delay_ps)
+            event.callbacks.append(lambda _: self._begin(family, ordinal, at_once, ranks, earlier))
             return
         if self._timing is not None:
             self._timing.begin(family, ordinal, facts, ranks, through)

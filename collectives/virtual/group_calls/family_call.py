@@ -8,9 +8,8 @@ network (`collectives.virtual.group_calls.congestion`), from its beginning on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 
@@ -19,11 +18,9 @@ from collectives.virtual.folding.partitions import Hosts
 from collectives.virtual.group_calls.family import CallFacts, Family
 from collectives.virtual.group_calls.footprint import Footprint
 from collectives.virtual.group_calls.on_network import SplitsOfRank
+from collectives.virtual.streams.score import Through
 from collectives.virtual.time_outs import too_late
 from sim.units import Int64Array
-
-Through: TypeAlias = Callable[[Sequence[int]], None]
-"""Engine: called with ranks, by number in the run, that are through, at that instant, once for each."""
 
 
 class FamilyCall:
@@ -144,7 +141,13 @@ class FamilyCall:
             through, ranks, num_ranks = self._listeners[number]
             own = places[listener == number]
             those = ranks if len(own) == num_ranks else tuple(self.family.members[own].tolist())
-            yield partial(through, those)
+            yield partial(through, those, self._met_ps(min(those)))
+
+    def _met_ps(self, rank: int) -> int:
+        """Return when the last rank came so far of those with which *rank* has the call."""
+        size = self.family.group_size
+        group = int(self.family.places((rank,))[0]) // size
+        return int(self.starts_ps[group * size :][:size].max())
 
     def waiting(self) -> Iterator[tuple[Hosts, list[int]]]:
         """Yield groups in which ranks have come and are not through, with these, numbered in the group."""

@@ -137,11 +137,20 @@ class StreamLauncher:
         )
         lane = group.hosts, group.ordinal, call.lane
         on_host = group.device_type == "cpu" and self._gpu.in_use
-        label, track = f"{call.collective} {format_size(_given_bytes(request))}", ""
+        nbytes = _given_bytes(request)
+        label, track = f"{call.collective} {format_size(nbytes)}", ""
         if call.lane is not None:
             label, track = str(call), "messages {} > {}".format(*call.lane)
         end = self._gpu.call(
-            lane, timed, call.collective, group.name, label=label, track=track, after_stream=not on_host
+            lane,
+            timed,
+            call.collective,
+            group.name,
+            label=label,
+            track=track,
+            after_stream=not on_host,
+            wire_ps=self._calls.wire_ps(group.hosts, call, nbytes),
+            is_message=call.lane is not None,
         )
         return StreamWork(self, self._gpu, call, end, contribution, waits_for_data, on_host, pairs)
 

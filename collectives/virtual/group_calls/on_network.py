@@ -26,6 +26,7 @@ from collectives.timing.ranks.rank_by_rank import RankByRank
 from collectives.timing.ranks.simulated_port import SimulatedPort
 from collectives.timing.rows.row_execution import RowExecution, rows_follow
 from collectives.virtual.group_calls.family import CallFacts
+from collectives.virtual.streams.score import Through
 from collectives.virtual.time_outs import TimeOut
 from sim.scenario.step_overheads import StepOverheads
 from sim.units import Int64Array
@@ -116,7 +117,8 @@ class Instance:
         self._place = {host: rank for rank, host in enumerate(meeting_point.hosts)}
         lane = facts.call.lane
         self._num_left = len(meeting_point.hosts) if lane is None else 2
-        self._through: dict[int, Callable[[Sequence[int]], None]] = {}
+        self._through: dict[int, Through] = {}
+        self._met_ps = 0
         self._splits: list[SplitsOfRank | None] = [None] * len(meeting_point.hosts)
         self._coming: list[int] = []
         self._time_out: TimeOut | None = None
@@ -133,9 +135,10 @@ class Instance:
             overhead = replace(overhead, jitter=None)
         return StepOverheads.of(overhead, len(self._meeting_point.hosts), call.sequence)
 
-    def begin(self, hosts: Sequence[int], facts: CallFacts, through: Callable[[Sequence[int]], None]) -> None:
+    def begin(self, hosts: Sequence[int], facts: CallFacts, through: Through) -> None:
         """Let the ranks at *hosts* come now; *through* is told of each when it is through."""
         env = self._meeting_point.network.env
+        self._met_ps = int(env.now)
         for host in hosts:
             rank = self._place[host]
             self._through[rank] = through
@@ -159,8 +162,8 @@ class Instance:
         self._num_left -= len(ranks)
         if not self._num_left:
             self._over()
-        told: dict[Callable[[Sequence[int]], None], list[int]] = {}
+        told: dict[Through, list[int]] = {}
         for rank in ranks.tolist():
             told.setdefault(self._through.pop(rank), []).append(self._meeting_point.hosts[rank])
         for through, hosts in told.items():
-            through(hosts)
+            through(hosts, self._met_ps)

@@ -26,9 +26,10 @@ from collectives.program import Algorithm
 from collectives.virtual.group_calls.alone import CallsAlone, Outcome
 from collectives.virtual.group_calls.congestion import Congestion
 from collectives.virtual.group_calls.family import CallFacts, Family
-from collectives.virtual.group_calls.family_call import FamilyCall, Through
+from collectives.virtual.group_calls.family_call import FamilyCall
 from collectives.virtual.group_calls.footprint import Footprint, LinksInUse
 from collectives.virtual.progress import TOGETHER
+from collectives.virtual.streams.score import Through
 from sim.network.schedule import LAST, Settling
 from sim.units import Int64Array
 

@@ -2,7 +2,8 @@
 
 When the default stream waits, that is put down to what came last: the host's launch, or the collective or
 copy behind the event that the stream has awaited.  A launch that is late because the host itself has waited
-for a collective is put down to that, up to the end of the wait.
+for a collective is put down to that, up to the end of the wait.  What a collective did meanwhile is in
+`collectives.virtual.streams.losses`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from collectives.virtual.streams.score import DEFAULT_STREAM, Item, Launch, Mark
+from collectives.virtual.streams.losses import CONTENTION, SLOWEST, Flown, FlownCalls
+from collectives.virtual.streams.score import DEFAULT_STREAM, Item, Launch, Mark, Took
 from collectives.virtual.streams.spans import Spans
 from sim.hardware import NOTHING, Issued
 
@@ -22,10 +24,12 @@ class Cause(NamedTuple):
     Attributes:
         name: of the collective, or of the copy.
         group: in words; "" for what is no collective.
+        stream: of the call; None where it is none, and where causes of all streams are counted together.
     """
 
     name: str
     group: str = ""
+    stream: int | None = None
 
 
 OTHER_STREAM = Cause("other streams")
@@ -43,6 +47,7 @@ class PlayedMark:
         busy_ps: how long the default stream has computed.
         host_idle_ps: how long it has waited for the host to launch.
         exposed: how long it has waited for each cause.
+        lost: what it has lost, by `collectives.virtual.streams.losses`.
         issued: what has taken the host's time.
     """
 
@@ -52,6 +57,7 @@ class PlayedMark:
     busy_ps: int
     host_idle_ps: int
     exposed: dict[Cause, int]
+    lost: dict[str, int]
     issued: Issued = NOTHING
 
 
@@ -64,6 +70,7 @@ class Played:
         busy_ps: how long the default stream has computed.
         host_idle_ps: how long it has waited for the host to launch.
         exposed: how long it has waited for each cause.
+        lost: what it has lost, by `collectives.virtual.streams.losses`.
         late_ps: by how much calls began later than they should at most, as a rank was asked too late.
         num_late: how many calls did.
         end_ps: when all was done; None before.
@@ -73,13 +80,14 @@ class Played:
     busy_ps: int = 0
     host_idle_ps: int = 0
     exposed: Counter[Cause] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
     late_ps: int = 0
     num_late: int = 0
     end_ps: int | None = None
 
     def copy(self) -> Played:
         """Return a record that goes on by itself."""
-        return replace(self, marks=list(self.marks), exposed=Counter(self.exposed))
+        return replace(self, marks=list(self.marks), exposed=Counter(self.exposed), lost=Counter(self.lost))
 
 
 Raised = tuple[int, Cause | None]
@@ -111,21 +119,23 @@ class StreamQueue:
         cause: what its tail is due to; None: to its own kernels.
         queue: what is to come.
         held: whether its first item is in flight, awaits an event or is to be settled.
+        idle_ps: how long it had waited for the host before its last call began.
     """
 
     tail_ps: int
     cause: Cause | None = None
     queue: deque[Queued] = field(default_factory=deque)
     held: bool = False
+    idle_ps: int = 0
 
     def copy(self) -> StreamQueue:
         """Return one that goes on by itself."""
-        return StreamQueue(self.tail_ps, self.cause, deque(self.queue), self.held)
+        return replace(self, queue=deque(self.queue))
 
     def state(self) -> tuple[object, ...]:
         """Return what two streams have to agree in to go on alike."""
         queue = [(own.issued_ps, own.position, own.host_raised) for own in self.queue]
-        return self.tail_ps, self.cause, queue, self.held
+        return self.tail_ps, self.cause, queue, self.held, self.idle_ps
 
 
 class Account:
@@ -135,13 +145,17 @@ class Account:
         self.played = played
         self.spans = spans
         self._until_ps = start_ps
+        self._flown = FlownCalls()
 
     def copy(self) -> Account:
         """Return an account that goes on by itself, of which nothing is shown."""
-        return Account(self._until_ps, self.played.copy(), None)
+        other = Account(self._until_ps, self.played.copy(), None)
+        other._flown = self._flown.copy()
+        return other
 
-    def run(self, stream: StreamQueue, queued: Queued, item: Launch, duration_ps: int) -> None:
-        """Let *stream* run a kernel, or a copy, for *duration_ps*."""
+    def run(self, stream: StreamQueue, queued: Queued, item: Launch, took: Took) -> None:
+        """Let *stream* run a kernel, or a copy."""
+        duration_ps = took.duration_ps
         begin_ps = max(stream.tail_ps, queued.issued_ps)
         is_copy = item.kind == "copy"
         if item.stream == DEFAULT_STREAM:
@@ -150,6 +164,9 @@ class Account:
                 self.played.exposed[Cause(item.name)] += duration_ps
             else:
                 self.played.busy_ps += duration_ps
+                if took.slowest_ps or took.contention_ps:
+                    self.played.lost[SLOWEST] += took.slowest_ps
+                    self.played.lost[CONTENTION] += took.contention_ps
             self._until_ps = begin_ps + duration_ps
             stream.cause = None
         elif is_copy:
@@ -172,9 +189,14 @@ class Account:
                 played.busy_ps,
                 played.host_idle_ps,
                 dict(played.exposed),
+                dict(played.lost),
                 item.issued,
             )
         )
+
+    def call(self, stream: int, flown: Flown) -> None:
+        """Note that a call on a communication *stream* has ended."""
+        self._flown.add(stream, flown, self._until_ps)
 
     def late(self, late_ps: int) -> None:
         """Note that a call begins so much later than it should."""
@@ -189,15 +211,21 @@ class Account:
         if not gap_ps:
             return
         if queued.issued_ps <= stream.tail_ps:
-            self.played.exposed[stream.cause or OTHER_STREAM] += gap_ps
+            self._expose(stream.cause or OTHER_STREAM, self._until_ps, until_ps)
         else:
             raised_ps, cause = queued.host_raised
             waited_ps = 0 if cause is None else max(0, min(raised_ps, until_ps) - self._until_ps)
             if cause is not None and waited_ps:
-                self.played.exposed[cause] += waited_ps
+                self._expose(cause, self._until_ps, self._until_ps + waited_ps)
             self.played.host_idle_ps += gap_ps - waited_ps
         self._until_ps = until_ps
 
+    def _expose(self, cause: Cause, since_ps: int, until_ps: int) -> None:
+        """Put the wait from *since_ps* to *until_ps* down to *cause*."""
+        self.played.exposed[cause._replace(stream=None)] += until_ps - since_ps
+        if cause.stream is not None:
+            self.played.lost += self._flown.losses(cause.stream, since_ps, until_ps)
+
     def state(self) -> tuple[object, ...]:
         """Return what two accounts have to agree in."""
-        return self._until_ps, self.played
+        return self._until_ps, self.played, self._flown.state(self._until_ps)

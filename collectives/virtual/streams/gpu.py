@@ -215,6 +215,8 @@ class Gpu:
         label: str = "",
         track: str = "",
         after_stream: bool = True,
+        wire_ps: int = 0,
+        is_message: bool = False,
     ) -> DeviceEvent:
         """Issue a collective or message on the communication stream of *lane*.
 
@@ -227,6 +229,8 @@ class Gpu:
             track: on which; by default that of the group's communication.
             after_stream: it begins after what has been issued on the current stream; or else as soon as the
                 host has issued it and its lane is free, as what is of the host's memory does.
+            wire_ps: what links take for its bytes alone.
+            is_message: from one rank to another; else a collective.
 
         Returns:
             The event of its end.
@@ -242,7 +246,7 @@ class Gpu:
             self._num_launches += 1
             self._num_collectives += 1
             self._between_ps += self.device.host_enqueue_ps
-        self._issue(Call(stream.number, call, name, group, label, self.replays))
+        self._issue(Call(stream.number, call, name, group, label, self.replays, wire_ps, is_message))
         return stream.record_event()
 
     def reissue(self, item: Launch | Record | StreamWait, stream: int, events: dict[int, int]) -> None:

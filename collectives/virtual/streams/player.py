@@ -23,6 +23,7 @@ import simpy
 
 from collectives.virtual.streams.account import Account, Cause, Played, Queued, Raised, StreamQueue
 from collectives.virtual.streams.flights import Flights, Settling
+from collectives.virtual.streams.losses import Flown
 from collectives.virtual.streams.score import (
     DEFAULT_STREAM,
     Call,
@@ -142,12 +143,16 @@ class Player:
             if self.account.spans is not None:
                 self.account.spans.close()
 
-    def end(self, position: int) -> None:
-        """Engine: the ranks are through the call at *position*, now."""
+    def end(self, position: int, met_ps: int) -> None:
+        """Engine: the ranks are through the call at *position*, now; at *met_ps* the last had come."""
         call, began_ps = self._flights.end(position)
         stream = self._streams[call.stream]
         stream.tail_ps = int(self._env.now)
-        stream.cause = Cause(call.name, call.group)
+        stream.cause = Cause(call.name, call.group, call.stream)
+        self.account.call(
+            call.stream,
+            Flown(began_ps, met_ps, stream.tail_ps, call.wire_ps, call.is_message, stream.idle_ps),
+        )
         stream.queue.popleft()
         if self.account.spans is not None:
             self.account.spans.call(call, began_ps, stream.tail_ps)
@@ -265,7 +270,7 @@ class Player:
                     stream.held = True
                     self._settling.add(begin_ps, queued.position, number)
                     return
-                self.account.run(stream, queued, item, self._pace.scaled(item.duration_ps))
+                self.account.run(stream, queued, item, self._pace.took(item, is_disturbed=False))
             elif isinstance(item, StreamWait):
                 raised = self._events.get(item.event)
                 if raised is None:
@@ -278,6 +283,7 @@ class Player:
                 self._happen(item.event, begin_ps, stream.cause if begin_ps == stream.tail_ps else None)
             elif isinstance(item, Call):
                 stream.held = True
+                stream.idle_ps = begin_ps - stream.tail_ps
                 self.account.late(self._flights.start(queued.position, item, begin_ps))
                 return
             elif isinstance(item, Mark):
@@ -304,9 +310,7 @@ class Player:
         stream = self._streams[number]
         queued = stream.queue.popleft()
         assert isinstance(queued.item, Launch)
-        duration_ps = self._pace.scaled(queued.item.duration_ps)
-        if self._flights.were_any(begin_ps):
-            duration_ps = self._pace.disturbed(duration_ps)
-        self.account.run(stream, queued, queued.item, duration_ps)
+        took = self._pace.took(queued.item, self._flights.were_any(begin_ps))
+        self.account.run(stream, queued, queued.item, took)
         self._ready.append(number)
         return True

@@ -41,7 +41,7 @@ class Players:
             player = Player(env, score, ranks, pace, self, spans if own in ranks else None)
             self._players.append(player)
             self._of_rank.update(dict.fromkeys(ranks, player))
-        self._through: list[tuple[int, Sequence[int]]] = []
+        self._through: list[tuple[int, Sequence[int], int]] = []
         self._listeners: list[Callable[[], bool]] = []
 
     def __iter__(self) -> Iterator[Player]:
@@ -78,8 +78,8 @@ class Players:
                 player.follow(self._score, self)
                 self._players.append(player)
                 self._of_rank.update(dict.fromkeys(player.ranks, player))
-            for position, ranks in other._through:
-                self._note_through(position, ranks)
+            for position, ranks, met_ps in other._through:
+                self._note_through(position, ranks, met_ps)
             other._players, other._of_rank, other._through = [], {}, []
         self.merge()
 
@@ -104,31 +104,35 @@ class Players:
         """Engine: the ranks of *player* come to *call*, which stands at *position* of the score, now."""
         call.call.begin(player.ranks, partial(self._note_through, position))
 
-    def _note_through(self, position: int, ranks: Sequence[int]) -> None:
+    def _note_through(self, position: int, ranks: Sequence[int], met_ps: int) -> None:
         """Engine: *ranks* are through the call at *position*; go on at the end of this instant."""
         if self._successor is not None:
-            self._successor._note_through(position, ranks)
+            self._successor._note_through(position, ranks, met_ps)
             return
         if not self._through:
             at(self._env, int(self._env.now), self._go_on, ENDS)
-        self._through.append((position, ranks))
+        self._through.append((position, ranks, met_ps))
 
     def _go_on(self) -> None:
         """Let the ranks go on that are through something at this instant."""
         ended, self._through = self._through, []
         by_player: defaultdict[Player, list[int]] = defaultdict(list)
         by_rank: defaultdict[int, list[int]] = defaultdict(list)
-        for position, ranks in ended:
+        met: dict[tuple[int, int], int] = {}
+        for position, ranks, met_ps in ended:
             player = self._of_rank[int(ranks[0])]
             if player.ranks == ranks:
                 by_player[player].append(position)
+                met[position, player.ranks[0]] = met_ps
                 continue
             for rank in map(int, ranks):
                 by_player.setdefault(self._of_rank[rank], [])
                 by_rank[rank].append(position)
+                met[position, rank] = met_ps
 
         for player, all_through in by_player.items():
             alike: dict[tuple[int, ...], list[int]] = {}
+            first = player.ranks[0]
             if by_rank and any(rank in by_rank for rank in player.ranks):
                 for rank in player.ranks:
                     positions = tuple(sorted(all_through + by_rank.get(rank, [])))
@@ -140,7 +144,8 @@ class Players:
                 going_on.append((player if number == 0 else self._part(player, some), positions))
             for each, positions in going_on:
                 for position in positions:
-                    each.end(position)
+                    own = position, each.ranks[0]
+                    each.end(position, met[own if own in met else (position, first)])
                 each.play()
         self._drop()
         self._tell()

@@ -12,21 +12,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from sim.hardware import NOTHING, Issued
 
 DEFAULT_STREAM = 0
 
 
+Through: TypeAlias = Callable[[Sequence[int], int], None]
+"""Engine: called with ranks, by number in the run, that are through now, and when the last rank came so far
+of those with which the least of them has the call."""
+
+
 class GroupCall(Protocol):
     """A collective, or a message, of a group: everybody who takes part begins it, and is through once."""
 
-    def begin(self, ranks: Sequence[int], through: Callable[[Sequence[int]], None]) -> None:
-        """Engine: *ranks* come to this call now.
-
-        *through* is called in the engine with those that are through, at that instant, once for each rank.
-        """
+    def begin(self, ranks: Sequence[int], through: Through) -> None:
+        """Engine: *ranks* come to this call now; *through* is told of each of them once."""
 
 
 @dataclass(slots=True)
@@ -93,6 +95,8 @@ class Call:
         group: in words.
         label: under which a trace shows it; "": its name.
         replayed: by a graph, which costs the host no launch.
+        wire_ps: what links take for its bytes alone.
+        is_message: from one rank to another; else a collective.
     """
 
     stream: int
@@ -101,6 +105,8 @@ class Call:
     group: str
     label: str = ""
     replayed: bool = False
+    wire_ps: int = 0
+    is_message: bool = False
 
 
 @dataclass(slots=True)
@@ -148,6 +154,20 @@ class Score:
         self.dropped = until
 
 
+class Took(NamedTuple):
+    """What a kernel, or a copy, took.
+
+    Attributes:
+        duration_ps: all of it.
+        slowest_ps: of that, as it ran on the slowest of several GPUs.
+        contention_ps: of that, as a collective was under way.
+    """
+
+    duration_ps: int
+    slowest_ps: int = 0
+    contention_ps: int = 0
+
+
 @dataclass(frozen=True)
 class Pace:
     """How fast a rank goes through its score.
@@ -157,18 +177,30 @@ class Pace:
         launch_ps: the host's time for a launch.
         slowness: by which the rank takes longer for all it does; None: by nothing.
         share: of the device that communication takes while it is in flight.
+        slowest: how many times as long as a kernel's duration the slowest of the run's GPUs takes for it.
     """
 
     start_ps: int = 0
     launch_ps: int = 0
     slowness: Fraction | None = None
     share: Fraction = Fraction(0)
+    slowest: Fraction = Fraction(1)
 
     def scaled(self, duration_ps: int) -> int:
         """Return how long the rank takes for what takes *duration_ps*."""
         return duration_ps if self.slowness is None else ceil(duration_ps * self.slowness)
 
-    def disturbed(self, duration_ps: int) -> int:
-        """Return how long a kernel takes that begins beside communication: its time over what is left."""
+    def took(self, launch: Launch, is_disturbed: bool) -> Took:
+        """Return what a kernel, or a copy, takes; *is_disturbed*: it begins beside communication.
+
+        Beside communication a kernel takes its time over what is left of the device.
+        """
+        alone_ps = duration_ps = self.scaled(launch.duration_ps)
+        if launch.kind == "kernel" and self.slowest != 1:
+            duration_ps = -(-alone_ps * self.slowest.numerator // self.slowest.denominator)
+        slowest_ps = duration_ps - alone_ps
+        if not is_disturbed:
+            return Took(duration_ps, slowest_ps)
         taken, whole = self.share.as_integer_ratio()
-        return -(-duration_ps * whole // (whole - taken))
+        disturbed_ps = -(-duration_ps * whole // (whole - taken))
+        return Took(disturbed_ps, slowest_ps, disturbed_ps - duration_ps)

@@ -60,6 +60,7 @@ def check_folded(work: Work, num_ranks: int, **options) -> VirtualRun:
 
     assert folded.times_ps == unfolded.times_ps
     assert folded.report.iterations == unfolded.report.iterations
+    assert folded.report.lost == unfolded.report.lost
     assert folded.report.ranks == unfolded.report.ranks  # the memory of each, too
     assert unfolded.report.ranks_simulated == num_ranks
     return folded

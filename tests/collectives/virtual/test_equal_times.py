@@ -4,6 +4,8 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 
+from collectives.virtual.report import VirtualReport
+from collectives.virtual.spent import CAUSES, IN_COMPUTATION
 from tests.collectives.virtual.clusters import check_folded, on_gpus
 from tests.collectives.virtual.group_calls.every_collective import every_collective
 from tests.collectives.virtual.stock_scripts import STOCK_SCRIPTS, StockScript
@@ -29,12 +31,26 @@ IN_SIXTEEN_BITS = {
 """Kernels of CUDA take types together that those of the CPU refuse."""
 
 
+def check_all_is_lost_to_something(report: VirtualReport) -> None:
+    """Check that what an iteration is lost to makes up all that is not computation alone."""
+    for iteration, lost in zip(report.iterations, report.lost, strict=True):
+        seconds = {own.cause: own.seconds for own in lost}
+        longer = sum(seconds[cause] for cause in IN_COMPUTATION)
+
+        assert list(seconds) == list(CAUSES)
+        assert min(seconds.values()) >= 0
+        assert sum(seconds.values()) - longer == pytest.approx(iteration[0].exposed_seconds, abs=1e-11)
+        assert longer <= iteration[0].compute_seconds
+
+
 def check_without_data(script: TrainingScript | StockScript) -> None:
     """Check that *script* takes as long without data as with data."""
     with_data, without = (on_gpus(script, script.ranks, fake=fake, fold=False) for fake in (False, True))
 
     assert without.times_ps == with_data.times_ps
     assert without.report.iterations == with_data.report.iterations
+    assert without.report.lost == with_data.report.lost
+    check_all_is_lost_to_something(without.report)
 
 
 @pytest.mark.parametrize(

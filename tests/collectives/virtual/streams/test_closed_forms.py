@@ -25,7 +25,7 @@ class Meeting:
 
     def end(self) -> None:
         for ranks, through in self.come:
-            through(ranks)
+            through(ranks, int(self.cluster.env.now) - self.duration_ps)
 
 
 def played(num_ranks: int, body, host_ps: int = 0) -> list[Played]:

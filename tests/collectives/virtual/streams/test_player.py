@@ -98,8 +98,9 @@ class AtTimes:
         for rank in ranks:
             self.come[rank] = through
         if len(self.come) == len(self.delays):
+            met_ps = int(self.env.now)
             for rank, delay in self.delays.items():
-                self.env.timeout(delay).callbacks.append(lambda _, rank=rank: self.come[rank]([rank]))
+                self.env.timeout(delay).callbacks.append(lambda _, rank=rank: self.come[rank]([rank], met_ps))
 
 
 def test_ranks_that_are_through_at_different_times_are_played_apart_and_as_if_alone():
