@@ -118,6 +118,11 @@ class Software:
             self.overhead, self.reduction_bandwidth, arrival_overhead=self.arrival_overhead
         )
 
+    def loses(self, term: str) -> bool:
+        """Return whether an inefficiency is counted, by its name or among all."""
+        named = {own.partition(":")[0] for own in self.inefficiencies}
+        return not named.isdisjoint({term, ALL}) and f"-{term}" not in named
+
     @property
     def is_around_calls(self) -> bool:
         """Whether a call takes time on its rank besides its program."""

@@ -64,6 +64,7 @@ class VirtualReport:
         memory: what the device of the rank has held that needs most; None where it is not followed.
         utilization: what part of the peak of a GPU an iteration makes up; None where it is not known.
         carried: by which programs the collectives went, those of the largest buffers first.
+        slowest: how many times as long as its device says a rank computed, as the slowest of all.
     """
 
     seconds: float
@@ -91,6 +92,7 @@ class VirtualReport:
     utilization: Utilization | None = None
     carried: tuple[Carried, ...] = ()
     timed_by: str = "links"
+    slowest: float = 1.0
 
     @classmethod
     def of(
@@ -129,6 +131,7 @@ class VirtualReport:
             transport_model=VirtualWorld.of(cluster).transport_model.name,
             timed_by="links" if VirtualWorld.of(cluster).library is None else "library",
             rank_overhead=VirtualWorld.of(cluster).rank_overhead,
+            slowest=float(VirtualWorld.of(cluster).slowest),
             compute=model.name,
             stands_in=on_gpu and not gpus.are_in_use,
             repeats=model.repeats,
@@ -235,6 +238,7 @@ class VirtualReport:
             "algorithm": self.algorithm,
             "transport_model": self.transport_model,
             "timed_by": self.timed_by,
+            "slowest": self.slowest,
             "overhead_seconds": to_seconds(self.rank_overhead.overhead_ps),
             "arrival_overhead_seconds": to_seconds(self.rank_overhead.arrival_overhead_ps),
             "reduction_bandwidth": self.rank_overhead.reduction_bandwidth,

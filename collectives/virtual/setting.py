@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -107,6 +108,7 @@ class Setting:
     parameters: ParameterRecord | None = None
     lenient: bool = False
     races: Races | None = None
+    slowest: Fraction = Fraction(1)
 
     def carry_out(self, attempt: Attempt) -> VirtualRun:
         """Run all ranks, as far as *attempt* folds them.
@@ -145,6 +147,7 @@ class Setting:
             rank_overhead=self.rank_overhead,
             is_lenient=self.lenient,
             classes=attempt.classes,
+            slowest=self.slowest,
             library=(
                 LibraryCalls(topology, self.transport, self.symmetric)
                 if self.model_of_time == "library"

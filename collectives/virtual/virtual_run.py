@@ -16,12 +16,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Unpack
 
 from collectives.catalogue.native import native_over
 from collectives.catalogue.selectors import NATIVE, NCCL, Choice, check_choice, parse_auto
 from collectives.errors import NotSupportedError
-from collectives.timing.assumptions import Assumptions, Counted
+from collectives.timing.assumptions import Assumptions, Counted, Software
 from collectives.timing.cost import selector_on
 from collectives.timing.formulas.nccl.protocol import with_protocol
 from collectives.virtual.computation import Charges, ComputeModel, Roofline
@@ -38,6 +39,7 @@ from collectives.virtual.streams.gpus import gpu_of
 from collectives.virtual.task import FunctionOrScript
 from sim.cluster import Order
 from sim.errors import TopologyError
+from sim.files.late_ranks import slowest_on
 from sim.topology import Topology
 from sim.topology.description import load_network
 from sim.trace import Trace
@@ -132,8 +134,9 @@ def run(
             them has, for which a script's ranks are searched at the ends of an iteration and of the run, in a
             tenth of a second each.
         counted: what is counted otherwise, by the names of `collectives.timing.assumptions.Counted`:
-            ``transport_model="gloo"``, ``overhead="5us"``, …; no costs around calls, and no
-            inefficiencies, which are of steps that are predicted without a script.
+            ``transport_model="gloo"``, ``overhead="5us"``, …; no costs around calls.  Of inefficiencies
+            ``late`` alone means something: that kernels of a GPU take as long as on the slowest of all ranks
+            (`sim.files.late_ranks`).  The others are in what scripts launch, or of the device.
 
     Raises:
         ProgramError: *algorithm* is not shipped, and wrong for so many ranks.
@@ -234,6 +237,7 @@ def run(
         parameters=parameters,
         lenient=lenient,
         races=races,
+        slowest=_slowest(software, model, topology),
     )
     folding = _folding(fold, fake, topology, model, conditions)
     if parameters is not None and (fake or folding is not None):
@@ -263,6 +267,14 @@ def topology_of(network: Topology | str | os.PathLike[str], ranks: int | None) -
     if ranks not in (None, network.num_ranks):
         raise TopologyError(f"{network.name}: it has {network.num_ranks} ranks, but {ranks} are asked for")
     return network
+
+
+def _slowest(software: Software, model: ComputeModel, topology: Topology) -> Fraction:
+    """Return how many times as long as its device says a rank computes, as the slowest of all."""
+    device = gpu_of(model)
+    if device is None or not isinstance(model, Roofline) or not software.loses("late"):
+        return Fraction(1)
+    return slowest_on(device, topology.num_ranks)
 
 
 def _check_model(assumed: Assumptions, topology: Topology) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import simpy
@@ -107,6 +108,7 @@ class VirtualWorld(OfCluster):
         classes: ranks that do the same, for which one thread speaks.
         carried: by which programs collectives have gone.
         library: what calls of the vendor's library come to; None: programs stand for them as they are.
+        slowest: how many times as long as its device says a rank on a GPU computes, as the slowest of all.
         group_calls: the calls of ranks on a GPU, timed by sizes alone.
     """
 
@@ -130,6 +132,7 @@ class VirtualWorld(OfCluster):
     classes: Classes = field(default_factory=Classes)
     carried: dict[tuple[str, int, str], Carried] = field(default_factory=dict)
     library: LibraryCalls | None = None
+    slowest: Fraction = Fraction(1)
     group_calls: GroupCalls = field(init=False)
 
     @property

@@ -2,8 +2,7 @@
 
     contention   while a collective is under way, computation takes longer, by what was measured on average;
                  ``contention:channels=24``: as much longer as multiprocessors are left to it
-    late         the slowest of p ranks computes longer than the mean by the expected maximum of p normal
-                 deviations (`expected_maximum`)
+    late         the slowest of p ranks computes longer than the mean (`sim.files.late_ranks`)
     launches     each collective begins when NCCL has launched its kernel
     copies       gradients are copied into their buckets and back, at the memory's bandwidth
     optimizer    parameters are updated after the last wait, at the memory's bandwidth
@@ -25,11 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
-from statistics import NormalDist
 from types import MappingProxyType
-
-import numpy as np
 
 from collectives.errors import NotSupportedError
 from collectives.program.channels import MAX_CHANNELS
@@ -41,6 +36,7 @@ from ddp.profiles import Profile
 from ddp.step.communication import Choice
 from sim.files.device_file import device_of, load_device
 from sim.files.inefficiency_table import inefficiency_table
+from sim.files.late_ranks import slowest_of
 from sim.hardware import Device
 from sim.scenario import Scenario
 from sim.topology import Topology
@@ -154,8 +150,7 @@ def _beside_channels(channels: str, device: Device) -> Fraction:
 
 
 def _late(so_far: Inefficiencies, setting: Setting) -> Inefficiencies:
-    deviations = Fraction(round(expected_maximum(setting.topology.num_ranks) * 10**6), 10**6)
-    return replace(so_far, late=1 + deviations * inefficiency_table().late_deviation)
+    return replace(so_far, late=slowest_of(setting.topology.num_ranks))
 
 
 def _launches(so_far: Inefficiencies, setting: Setting) -> Inefficiencies:
@@ -265,19 +260,3 @@ def _parsed(text: str) -> tuple[str, dict[str, str]]:
             has = f"it has {', '.join(own)}" if own else "it has none"
             raise UnknownInefficiencyError(f"inefficiencies: {name} has no parameter {parameter!r}; {has}")
     return name, parameters
-
-
-@cache
-def expected_maximum(count: int) -> float:
-    """Return the expected maximum of *count* independent standard normal variables.
-
-    Source: E[max] is the integral of 1 - F(x)^n over x > 0 less that of F(x)^n over x < 0; David and
-    Nagaraja, "Order Statistics", 3rd edition, section 3.1.
-    """
-    grid = np.linspace(0.0, 10.0, 4001)
-    normal = NormalDist()
-    above = 1 - np.array([normal.cdf(x) for x in grid]) ** count
-    below = np.array([normal.cdf(-x) for x in grid]) ** count
-    width = float(grid[1])
-    inner = above - below
-    return width * float(inner.sum() - (inner[0] + inner[-1]) / 2)

@@ -17,6 +17,7 @@
     communication_share = 0.15               # optional: what collectives take from computation
     power = 700                              # optional: watts of the board that the constants are of
     power_limit = 500                        # optional: watts that it may take, at most those
+    fitted_ranks = 8                         # optional: of the steps to which sustained rates were fitted
     attention_kernels = "fa2"                # optional: which of the tables below
     expert_kernels = "cutlass"               # optional: likewise, of grouped products
 
@@ -226,6 +227,7 @@ class DeviceTable(Fields):
     communication_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
     power: Annotated[float, Field(gt=0)] | None = None
     power_limit: Annotated[float, Field(gt=0)] | None = None
+    fitted_ranks: Count = 1
     attention_kernels: Words = ""
     expert_kernels: Words = ""
     float64: RateTable | None = None
@@ -284,6 +286,7 @@ class DeviceTable(Fields):
             expert_kernels=self.expert_kernels,
             peak_memory_bandwidth=self.memory_bandwidth,
             power=self.power,
+            fitted_ranks=self.fitted_ranks,
         )
         try:
             return device if self.power_limit is None else device.limited(self.power_limit)

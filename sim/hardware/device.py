@@ -59,6 +59,7 @@ class Device:
         expert_kernels: the kernels by which the device runs grouped products; empty where none is stated.
         peak_memory_bandwidth: bytes per second, as the vendor states it.
         power: watts of the board under which constants were fitted; None where it is not stated.
+        fitted_ranks: of the steps to which rates of training were fitted, the slowest of whom these contain.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Device:
     expert_kernels: str = ""
     peak_memory_bandwidth: int = 0
     power: float | None = None
+    fitted_ranks: int = 1
 
     def limited(self, watts: float) -> Device:
         """Return the device with a board that may take *watts*, no more than `power`.

@@ -192,6 +192,18 @@ class CollectiveAssumptionOptions(AssumptionOptions):
 
 
 @dataclass(frozen=True)
+class RunAssumptionOptions(AssumptionOptions):
+    """The same of a script's run.
+
+    Attributes:
+        inefficiencies: late: kernels of a GPU take as long as on the slowest of all ranks; none.  [late; none
+            with --ideal]
+    """
+
+    inefficiencies: Annotated[Literal["late", "all", "none"] | None, typer.Option(show_default=False)] = None
+
+
+@dataclass(frozen=True)
 class StepAssumptionOptions(AssumptionOptions):
     """The same of a training step."""
 

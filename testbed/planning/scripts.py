@@ -98,16 +98,20 @@ def run_unheard(script: str, arguments: Sequence[str], compute: str, **options: 
 
 
 def _row(point: Point, topology: Topology, report: VirtualReport) -> Row:
+    from collectives.virtual.streams.losses import SLOWEST
+
     steady = report.steady()
     if steady is None:
         return Row(point, problem=f"the script {ENDED_EARLY}", topology=topology.digest())
     link = report.links.bottleneck
     used = report.memory
+    computed = steady.compute_seconds - sum(own.seconds for own in report.lost_to if own.cause == SLOWEST)
     return Row(
         point,
         seconds=steady.seconds,
-        compute_seconds=steady.compute_seconds,
-        efficiency=steady.compute_seconds / steady.seconds if steady.seconds else None,
+        compute_seconds=computed,
+        efficiency=computed / steady.seconds if steady.seconds else None,
+        inefficiencies=() if report.slowest == 1 else ("late",),
         algorithm=report.algorithm,
         bottleneck=None if link is None else link.name,
         bottleneck_utilisation=None if link is None else link.utilisation,

@@ -252,6 +252,8 @@ def assumptions(report: VirtualReport) -> str:
 def _assumptions(report: VirtualReport) -> Iterator[str]:
     stands_in = ", for which tensors of the CPU stand, as no rank uses a CUDA device"
     yield f"computation: {report.compute}{stands_in if report.stands_in else ''}"
+    if report.slowest != 1:
+        yield f"kernels take {report.slowest:.4g} times as long, as on the slowest of all ranks"
     if not report.repeats:
         yield "so another run gives other times"
     yield f"collectives: {report.algorithm}"

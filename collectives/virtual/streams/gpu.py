@@ -78,7 +78,13 @@ class Gpu:
 
     must_be_charged = True
 
-    def __init__(self, rank_thread: RankThread, device: Device, ranks: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        rank_thread: RankThread,
+        device: Device,
+        ranks: Sequence[int] | None = None,
+        slowest: Fraction = Fraction(1),
+    ) -> None:
         self.rank_thread = rank_thread
         self.device = device
         self.score = Score()
@@ -109,6 +115,7 @@ class Gpu:
                 device.host_overhead_ps,
                 cluster.scenario.factors.get(own),
                 Fraction(str(device.communication_share)),
+                slowest,
             )
             for own in ((rank,) if ranks is None else ranks)
         }

@@ -67,8 +67,9 @@ def on_gpu(rank_thread: RankThread, model: Any) -> Iterator[None]:
         yield
         return
     rank = rank_thread.rank
-    members = VirtualWorld.of(rank_thread.cluster).classes.members(rank)
-    gpu = Gpus.of(rank_thread.cluster).of_rank[rank] = Gpu(rank_thread, device, members)
+    world = VirtualWorld.of(rank_thread.cluster)
+    gpu = Gpu(rank_thread, device, world.classes.members(rank), world.slowest)
+    Gpus.of(rank_thread.cluster).of_rank[rank] = gpu
     gpu.enter()
     try:
         yield

@@ -15,6 +15,7 @@ from collectives import UnknownAlgorithmError, simulate
 from collectives.virtual import Roofline, end_iteration, run, run_virtual
 from collectives.virtual.computation.totals import Totals
 from sim import NetworkFileError, Straggler, TopologyError, Trace, load_device, load_network
+from sim.files.late_ranks import slowest_on
 from sim.units import SECOND
 from tests.collectives.virtual.clusters import rank_thread
 from tests.given import switch
@@ -64,6 +65,34 @@ def test_the_steady_iteration_is_the_median_of_all_but_the_first():
 
     assert report.iterations[0][0].compute_seconds == 900 / SECOND
     assert steady.seconds == 5 / SECOND  # the shorter of the two in the middle, of 3, 5, 6 and 7
+
+
+def on_gpu(rank: int) -> None:
+    for _ in range(2):
+        torch.ones(10**7, device="cuda").mul_(2)
+        end_iteration()
+
+
+@pytest.mark.parametrize("num_ranks", [8, 16])
+def test_kernels_take_as_long_as_on_the_slowest_of_all_ranks_of_a_network_unless_told_otherwise(num_ranks):
+    slowest = float(slowest_on(load_device("h100"), num_ranks))
+
+    def of(**options):
+        return run(on_gpu, num_ranks, compute=Roofline("h100"), fake=True, **options).report
+
+    network = load_network("dgx-h100").topology(num_ranks)
+    late = of(network="dgx-h100")
+    others = (
+        of(network=network),
+        of(network="dgx-h100", inefficiencies=()),
+        of(network="dgx-h100", inefficiencies=("all", "-late")),
+    )
+
+    (in_time,) = {report.steady().compute_seconds for report in others}
+    lost = {own.cause: own.seconds for own in late.lost_to}
+    assert late.slowest == slowest
+    assert late.steady().compute_seconds == pytest.approx(in_time * slowest, rel=1e-6)
+    assert lost["slowest rank"] == pytest.approx(in_time * (slowest - 1), rel=1e-6)
 
 
 def step(times: int = 1) -> None:

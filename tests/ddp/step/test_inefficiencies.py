@@ -1,9 +1,6 @@
 """Inefficiencies of a step besides the time of its messages: each term equals its closed form."""
 
 from dataclasses import replace
-from fractions import Fraction
-from itertools import pairwise
-from math import pi, sqrt
 
 import pytest
 from hypothesis import given, settings
@@ -14,10 +11,11 @@ from ddp import Profile, StepRun, simulate_step
 from ddp.errors import UnknownInefficiencyError
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy
-from ddp.step.inefficiencies import TERMS, expected_maximum
+from ddp.step.inefficiencies import TERMS
 from sim import Device, Straggler, Topology, device_names, load_device, load_network, preset_names
 from sim.files.device_file import device_of
 from sim.files.inefficiency_table import inefficiency_table
+from sim.files.late_ranks import slowest_of
 from tests.given import switch
 
 MS = 10**9
@@ -65,8 +63,7 @@ def test_what_is_computed_before_or_after_communication_is_not_slowed_down():
 def test_the_slowest_of_p_ranks_sets_the_pace():
     step, ideal = step_with("late"), step_with()
 
-    deviations = Fraction(round(expected_maximum(8) * 10**6), 10**6)
-    late_ps = PROFILE.compute_ps * deviations * inefficiency_table().late_deviation
+    late_ps = PROFILE.compute_ps * (slowest_of(8) - 1)
     assert abs(step.time_ps - ideal.time_ps - late_ps) < 10
     assert step.efficiency == PROFILE.compute_ps / step.time_ps
 
@@ -201,13 +198,6 @@ def test_unknown_terms_and_parameters_are_named(inefficiencies):
         UnknownInefficiencyError, match=f"inefficiencies: .*{inefficiencies.partition(':')[0]}"
     ):
         simulate_step(PROFILE, topology=SWITCH, inefficiencies=inefficiencies)
-
-
-def test_the_expected_maximum_is_that_of_the_textbook():
-    assert expected_maximum(1) == pytest.approx(0, abs=1e-9)
-    assert expected_maximum(2) == pytest.approx(1 / sqrt(pi), abs=1e-6)
-    assert expected_maximum(3) == pytest.approx(3 / (2 * sqrt(pi)), abs=1e-6)
-    assert all(a < b for a, b in pairwise(map(expected_maximum, (4, 8, 64, 1024))))
 
 
 def test_every_constant_has_a_source():

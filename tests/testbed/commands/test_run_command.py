@@ -328,3 +328,19 @@ def test_faults_are_injected_by_flags_and_told_in_the_report(script: Path) -> No
     assert "rank 2: was killed, at " in dead.stderr
     assert f"ranks 0, 1, 3 at {script.name}:15: model(torch.ones(1, 100)).sum().backward()" in dead.stderr
     assert "Traceback" not in dead.stderr
+
+
+def test_kernels_of_a_run_take_as_long_as_on_the_slowest_of_all_ranks_unless_told_otherwise(
+    script: Path,
+) -> None:
+    on_gpus = f"run --ranks 16 --network dgx-h100 --compute h100 --fake {script}"
+    late, in_time = (
+        reported(on_gpus.replace("--fake", f"--fake {options}")) for options in ("", "--inefficiencies none")
+    )
+
+    lost = {own["cause"]: own["seconds"] for own in late["lost_to"] if own["iteration"] == 3}
+    assert late["slowest"] > in_time["slowest"] == 1
+    assert lost["slowest rank"] > 0
+    assert {own["seconds"] for own in in_time["lost_to"] if own["cause"] == "slowest rank"} == {0}
+    assert late["assumptions"]["on"]["dgx-h100"]["inefficiencies"] == ["all"]
+    assert in_time["assumptions"]["inefficiencies"] == []

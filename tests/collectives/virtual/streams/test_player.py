@@ -163,3 +163,20 @@ def test_players_that_stand_alike_become_one():
     assert own.of(0) is own.of(3)
     assert own.of(3).ranks == (0, 1, 2, 3)
     assert own.of(3).played.end_ps == 21
+
+
+def test_kernels_take_as_long_as_on_the_slowest_and_copies_and_the_host_no_longer():
+    env = simpy.Environment(initial_time=0)
+    score = Score()
+    players = Players(env, score, {0: Pace(launch_ps=1, slowest=Fraction(11, 10))}, 0)
+    score.items += [
+        HostWork(7, "work"),
+        Launch(0, 100, "kernel"),
+        Launch(0, 50, "Memcpy HtoD", "copy"),
+        Mark("end"),
+    ]
+    score.closed = True
+    players.play()
+
+    (mark,) = players.of(0).played.marks
+    assert (mark.device_ps, mark.busy_ps, mark.lost["slowest rank"]) == (8 + 110 + 50, 110, 10)
