@@ -33,10 +33,10 @@ from benchmarks.lab.published.split import calibrating_presets, published_split
 from benchmarks.lab.published.training import compared, ring_rate
 from benchmarks.lab.published.training_rows import trainings
 from sim import load_network
-from testbed.calibration.confidence import FILE, grouped, known_families, size_class
+from testbed.calibration.confidence import FILE, known_families, size_class
 from testbed.calibration.judge.judging import judge
 from testbed.options.command import command
-from testbed.output.table import progress
+from testbed.output.table import grouped, progress
 from testbed.planning.layouts.belief import Belief, family_of
 from testbed.planning.layouts.search import Found
 from testbed.planning.layouts.step import lost

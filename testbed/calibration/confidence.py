@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from collectives.timing.assumptions import ALL, Assumptions
 from collectives.timing.run import Run
 from sim.topology import Topology
-from testbed.output.table import counted, seconds
+from testbed.output.table import counted, grouped, seconds
 
 SMALL = 2**19
 """Bytes from which a row tells of the network; smaller ones tell of the software, too."""
@@ -64,8 +64,6 @@ class Compared:
 
 
 R = TypeVar("R", bound=Compared)
-T = TypeVar("T")
-K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -115,14 +113,6 @@ class Errors:
             "bias": self.bias,
             "held": self.held,
         }
-
-
-def grouped(rows: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Return *rows* by their *key*, in the order in which keys come first."""
-    groups: dict[K, list[T]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return groups
 
 
 def by_class(rows: Iterable[R], nbytes: Callable[[R], int]) -> dict[str, Errors | None]:

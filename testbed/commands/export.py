@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from collectives.formats.json_document import parse_json, read_bytes
+from collectives.formats.json_document import read_json_document
 from collectives.formats.whole_file import write_whole
 from testbed.errors import UsageError
 from testbed.options.arguments import CollectiveOf
@@ -18,9 +16,6 @@ from testbed.options.command import Outputs, command
 from testbed.options.outputs import STDOUT
 from testbed.output.table import counted
 from testbed.result import Result, Rows, Text, asked, found
-
-if TYPE_CHECKING:
-    from collectives.formats.nccl_tuner import TunerTiming
 
 EXAMPLES = """\b
 Examples:
@@ -122,46 +117,17 @@ def _of_algorithm(
 
 
 def _of_table(source: str, ranks: int | None, protocol: WireProtocol) -> Exported:
-    from collectives.formats.nccl_tuner import to_tuner_csv
+    from collectives.catalogue.measured_times import TimesDocument
+    from collectives.formats.nccl_tuner import TunerTiming, to_tuner_csv
 
     if ranks is not None:
         raise UsageError("--ranks is for algorithms; a table says itself how many ranks took part")
-    content = _read_table(Path(source))
-    timings = [_timing(f"{source}: row {number}", row, content) for number, row in enumerate(content["rows"])]
-    text = to_tuner_csv(timings, content["ranks"], protocol=protocol)
-    facts = {"table": source, "ranks": content["ranks"], "timings": len(timings)}
-    return text, f"{counted(len(timings), 'time')} of {source}", content.get("method"), facts
-
-
-def _read_table(path: Path) -> dict[str, Any]:
-    """Return a result document of ``testbed bench``."""
-    if not path.is_file():
-        raise UsageError(f"{path}: no such file; expected what testbed bench --output writes")
-    content = parse_json(read_bytes(path, UsageError), str(path), UsageError)
-    if isinstance(content, dict):
-        ranks = content.get("ranks")
-        if isinstance(content.get("rows"), list) and type(ranks) is int and ranks > 0:
-            return content
-    raise UsageError(f'{path}: expected what testbed bench --output writes, with "ranks" and "rows"')
-
-
-def _timing(where: str, row: Any, content: Mapping[str, Any]) -> TunerTiming:
-    """Return what *row* says, or the document where that speaks for all rows."""
-    from collectives.formats.nccl_tuner import TunerTiming
-    from collectives.program.contracts import CONTRACTS
-
-    if not isinstance(row, dict):
-        raise UsageError(f"{where}: expected an object, got {row!r:.40}")
-    collective = row.get("collective", content.get("collective", "all_reduce"))
-    name = row.get("algorithm", content.get("algorithm"))
-    size: Any = row.get("size_bytes")
-    time: Any = row.get("time_us")
-    if collective not in list(CONTRACTS):
-        raise UsageError(f"{where}: collective is one of {', '.join(CONTRACTS)}; got {collective!r}")
-    if not isinstance(name, str):
-        raise UsageError(f"{where}: expected algorithm, a name; got {name!r}")
-    if type(size) is not int or size < 0:
-        raise UsageError(f"{where}: expected size_bytes, a number of bytes; got {size!r}")
-    if type(time) not in (int, float) or not math.isfinite(time) or time < 0:
-        raise UsageError(f"{where}: expected time_us, a time in microseconds; got {time!r}")
-    return TunerTiming(collective, name, size, time)
+    what = "what testbed bench --output writes, with transport, ranks and rows"
+    if not Path(source).is_file():
+        raise UsageError(f"{source}: no such file; expected {what}")
+    table = read_json_document(source, TimesDocument, UsageError, what)
+    timings = [TunerTiming(own.collective, own.algorithm, own.size_bytes, own.time_us) for own in table.rows]
+    text = to_tuner_csv(timings, table.ranks, protocol=protocol)
+    facts = {"table": source, "ranks": table.ranks, "timings": len(timings)}
+    method = ["simulated" if table.transport == "sim" else "measured"]
+    return text, f"{counted(len(timings), 'time')} of {source}", method, facts

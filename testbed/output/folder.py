@@ -1,4 +1,4 @@
-"""Documents of results, each with what is needed to repeat it and to believe it; and what can be written."""
+"""What is needed to repeat a result, the command and the versions, and where files can be written."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import importlib.metadata
 import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from testbed import __version__
 from testbed.errors import UsageError
@@ -16,35 +15,6 @@ from testbed.errors import UsageError
 SCHEMA = 1
 
 Method = Literal["proved", "measured", "simulated", "closed form"]
-
-
-def document(
-    *,
-    method: Method | Sequence[Method],
-    model: str,
-    seed: int | None = None,
-    topologies: Mapping[str, str] | None = None,
-    **body: Any,
-) -> dict[str, Any]:
-    """Return *body* as a result document: how it was got comes first.
-
-    Args:
-        method: how the figures were got.
-        model: what the figures assume, in one sentence.
-        seed: of every random choice; None where nothing is random.
-        topologies: digest of each topology that was simulated, by name.
-        body: the result, as JSON types.
-    """
-    return {
-        "schema": SCHEMA,
-        "command": command_line(),
-        "versions": versions(),
-        "method": method,
-        "model": model,
-        "seed": seed,
-        "topologies": dict(topologies or {}),
-        **body,
-    }
 
 
 def command_line() -> str:

@@ -9,9 +9,9 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -19,6 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from testbed.errors import visible
+
+T = TypeVar("T")
+K = TypeVar("K")
 
 _LITERAL: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 """What is printed is shown as it is: names in files and of files may hold brackets and colons."""
@@ -190,6 +193,14 @@ def spell_size(nbytes: int) -> str:
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return *number* and its noun: ``1 rank``, ``2 ranks``; *plural* where it takes more than an s."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return *items* by their *key*, in the order in which keys come first."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def spans(numbers: Iterable[int]) -> list[str]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from collectives.errors import NotSupportedError
 from collectives.timing import Assumptions
-from testbed.output.table import Advance, progress
+from testbed.output.table import Advance, grouped, progress
 from testbed.planning.alteration import link_groups
 from testbed.planning.answers.answer import Answer, answers, more_cases, sentences
 from testbed.planning.answers.causes import Case
@@ -252,10 +252,8 @@ def assumed_on(points: Iterable[Point]) -> dict[str, Assumptions]:
 
 def carriers_in(rows: Iterable[Row]) -> list[Carrier]:
     """Return what carries the buckets of all *rows*, by network and number of ranks."""
-    alike: dict[tuple[str, int], list[Row]] = {}
-    for row in rows:
-        if row.point.ranks > 1:
-            alike.setdefault((row.point.network, row.point.ranks), []).append(row)
+    several = (row for row in rows if row.point.ranks > 1)
+    alike = grouped(several, lambda row: (row.point.network, row.point.ranks))
     found: list[Carrier] = []
     for own in alike.values():
         point, topology = own[-1].point, topology_at(own[-1].point)

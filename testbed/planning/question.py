@@ -24,14 +24,12 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AliasChoices, Field, ValidationError
 
+from collectives.formats.json_document import read_bytes
 from sim.files.fields import Count, Fields, Size, Words
 from sim.files.named import parse
 from sim.files.problems import problems
 from sim.files.toml_lines import key_lines
 from testbed.errors import UsageError
-
-MAX_BYTES = 2**20
-"""The largest question that is read."""
 
 Scaling: TypeAlias = Literal["weak", "strong"]
 Timing: TypeAlias = Literal["auto", "links", "library", "vendor"]
@@ -119,12 +117,8 @@ def read_question(path: Path) -> Question:
         UsageError: it is none; names the line and the field.
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise UsageError(f"{path}: expected at most {MAX_BYTES} bytes, got more")
     try:
-        text = content.decode("utf-8").replace("\r\n", "\n")
+        text = read_bytes(path, UsageError).decode("utf-8").replace("\r\n", "\n")
     except ValueError as error:
         raise UsageError(f"{path}: not a TOML file: {error}") from None
     asked = question_of(parse(text, str(path), UsageError), str(path), text)

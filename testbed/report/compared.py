@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from testbed.output.table import counted, seconds
+from testbed.output.table import counted, grouped, seconds
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found
 from testbed.result.comparison import (
     Comparison,
@@ -158,9 +158,7 @@ def _asked(question: tuple[Difference, ...]) -> Iterator[tuple[str, Difference]]
 
 def _by_figure(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     """Yield a line for each field that differs: in how many rows, and by how much."""
-    fields: dict[tuple[str, str], list[Difference]] = {}
-    for own in comparison.answer:
-        fields.setdefault((own.table, own.field), []).append(own)
+    fields = grouped(comparison.answer, lambda own: (own.table, own.field))
     for (name, field), differences in fields.items():
         of = sum(pair.table == name for pair in comparison.pairs)
         numbers = sorted(

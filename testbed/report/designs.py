@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from testbed.output.figure import COLOURS, QUIET
+from testbed.output.table import grouped
 from testbed.planning.answers.answer import MAX_WORKS, Answer
 from testbed.planning.answers.figures import HOUR, designs, expense, pace, seconds_of
 from testbed.planning.row import Row
@@ -136,13 +137,11 @@ def front(designs: Sequence[Design], x: Axis, y: Axis) -> Lines:
     """Return *designs* by their two figures, those of the front coloured and joined."""
     best = sorted((own for own in designs if own.on_front), key=lambda own: (own.x, own.y))
     rest = [own for own in designs if not own.on_front]
-    named: dict[tuple[float, float], list[str]] = {}
-    for own in designs:
-        named.setdefault((own.x, own.y), []).append(own.name)
+    named = grouped(designs, lambda own: (own.x, own.y))
     lines = []
     for name, chosen, colour, dash in (("others", rest, QUIET, None), ("front", best, COLOURS[0], 0)):
         points = list(dict.fromkeys((own.x, own.y) for own in chosen))
-        names = [", ".join(named[point]) for point in points]
+        names = [", ".join(own.name for own in named[point]) for point in points]
         written = chosen is best and len(points) <= MAX_NAMES
         lines.append(Line(name, points, colour, dash, names=names, written=written, size=5.5))
     sure = [

@@ -11,7 +11,7 @@ from sim import load_network, preset_names
 from sim.topology import Topology
 from sim.topology.description import NetworkDescription
 from sim.units import format_bandwidth, format_time
-from testbed.output.table import counted, percent, seconds, spell_size
+from testbed.output.table import counted, grouped, percent, seconds, spell_size
 from testbed.plots.drawn_network import drawn_network, sketch
 from testbed.plots.network_layout import spell_names
 from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
@@ -222,12 +222,10 @@ def alike_links(links: Links, *, everything: bool = False) -> list[list[LinkUse]
 
     With *everything* each stands by itself.
     """
-    groups: dict[object, list[LinkUse]] = {}
-    for link in links.busiest:
-        use = links[link]
-        alike = use.name if everything else (use.nbytes, use.bandwidth, use.saturated_seconds)
-        groups.setdefault(alike, []).append(use)
-    return list(groups.values())
+    uses = (links[link] for link in links.busiest)
+    if everything:
+        return [[use] for use in uses]
+    return list(grouped(uses, lambda use: (use.nbytes, use.bandwidth, use.saturated_seconds)).values())
 
 
 def link_cells(alike: Sequence[LinkUse]) -> list[str]:

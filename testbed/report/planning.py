@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from testbed.options.assumptions import NONE, assumptions_json
-from testbed.output.table import counted, percent, seconds, spell_size
+from testbed.output.table import counted, grouped, percent, seconds, spell_size
 from testbed.planning.answers.answer import MAX_WORKS, Answer
 from testbed.planning.answers.causes import Cause, Gain, LostTime
 from testbed.planning.answers.figures import (
@@ -142,10 +142,7 @@ def _of_work(answer: Answer) -> Iterator[Part]:
 
 def problem_lines(rows: Sequence[Row]) -> list[str]:
     """Return which points have no figures, and why, a line for each reason."""
-    why: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.problem:
-            why.setdefault(row.problem, []).append(row)
+    why = grouped((row for row in rows if row.problem), lambda row: row.problem)
     names = varying(rows)
     return [
         f"Not possible, {counted(len(own), 'point')} such as {work_of(own[0])}, "

@@ -13,7 +13,7 @@ from ddp.profiles import load_profile
 from testbed.options import evidence
 from testbed.options.assumptions import assumptions_json
 from testbed.output.figure import COLOURS
-from testbed.output.table import counted, percent, seconds
+from testbed.output.table import counted, grouped, percent, seconds
 from testbed.planning.answers.figures import seconds_of
 from testbed.planning.evaluation import topology_at
 from testbed.planning.plan import algorithm_in, assumed_on, carriers_in, in_words
@@ -146,9 +146,7 @@ def _side_by_side(rows: Sequence[Row]) -> Grid:
 def _line_by_line(rows: Sequence[Row]) -> Grid:
     """Return the table of one profile with a line per network, number of ranks and strategy."""
     columns = ["network", "ranks", "strategy", "buckets", "step", "exposed", "scaling"]
-    found: dict[tuple[str, int], list[Row]] = {}
-    for row in rows:
-        found.setdefault((row.point.label, row.point.ranks), []).append(row)
+    found = grouped(rows, lambda row: (row.point.label, row.point.ranks))
 
     lines, shown = [], ("", 0)
     for place, own in found.items():
@@ -177,10 +175,7 @@ def _efficiency(row: Row) -> float:
 
 def assumptions(rows: Sequence[Row]) -> Iterator[str]:
     """Yield what is assumed, a line for the networks and world sizes of which the same is."""
-    alike: dict[str, list[Row]] = {}
-    for row in rows:
-        alike.setdefault(row.assumed, []).append(row)
-    for what, own in alike.items():
+    for what, own in grouped(rows, lambda row: row.assumed).items():
         networks = ", ".join(dict.fromkeys(row.point.label for row in own))
         low, high = min(row.point.ranks for row in own), max(row.point.ranks for row in own)
         sizes = f"{low} to {high} ranks" if low < high else counted(low, "rank")

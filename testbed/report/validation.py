@@ -14,12 +14,11 @@ from testbed.calibration.confidence import (
     by_class,
     far_off,
     figures_by_size,
-    grouped,
     signed,
     worst,
 )
 from testbed.calibration.judge.judging import Judged, Refusal
-from testbed.output.table import counted, percent, seconds, spell_size
+from testbed.output.table import counted, grouped, percent, seconds, spell_size
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, found_by, quiet
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Comparison of two results: what was asked differently, and what came out differently.
 
-Any two documents that commands write with ``--json`` can be compared (`testbed.output.folder.document`):
+Any two documents that commands write with ``--json`` can be compared (`testbed.result.Result.document`):
 `read_result` reads them strictly, `tables` finds their rows, `key_fields` says which row of one stands beside
 which row of the other, `compare` holds them against each other.
 

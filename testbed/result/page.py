@@ -47,7 +47,7 @@ def rendered(question: str, answer: str, parts: Sequence[Part], document: Mappin
         question: in words.
         answer: in one sentence.
         parts: in their order.
-        document: the result as JSON types, which says how it was got (`testbed.output.folder.document`).
+        document: the result as JSON types, which says how it was got (`testbed.result.Result.document`).
     """
     laid = _unsaid(question, answer, parts)
     figures, script, resources = _embedded([part for part in laid if isinstance(part, Plot)])

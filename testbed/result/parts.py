@@ -127,12 +127,7 @@ def fitted(parts: Sequence[Part], console: Console | None) -> list[Laid]:
     laid: list[Laid] = []
     for part in parts:
         laid += fitted(part.fit(console), console) if isinstance(part, Fitted) else [part]
-    return [part for part in laid if not is_empty(part)]
-
-
-def is_empty(part: Part) -> bool:
-    """Return whether *part* says nothing."""
-    return isinstance(part, Text) and not (part.title or part.lines)
+    return [part for part in laid if not isinstance(part, Text) or part.title or part.lines]
 
 
 def quiet(*lines: str, gap: bool = True) -> Text:

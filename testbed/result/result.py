@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from testbed.errors import UsageError, how_to_install
-from testbed.output.folder import Method, document
+from testbed.output.folder import SCHEMA, Method, command_line, versions
 from testbed.output.table import stdout_console
 from testbed.result.page import fragment, rendered
 from testbed.result.parts import Grid, Part, Plot, as_text, fitted, show_parts
@@ -242,28 +242,30 @@ class Result:
         return self.failure is None
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON types, with what repeats it."""
+        """Return it as JSON types: how it was got comes first."""
         tables = {"rows": self.rows, **self.tables}
         columns = [column for table in tables.values() for column in table.columns]
         asked, how = (
             {name: [own.name for own in table.columns if own.role == role] for name, table in tables.items()}
             for role in ("asked", "how")
         )
-        whole = document(
-            method=self.method,
-            model=self.model,
-            seed=self.seed,
-            topologies=self.topologies,
-            question=self.question,
-            answer=self.answer,
-            asked={"": list(self.asked), **asked},
-            how={name: own for name, own in how.items() if own},
-            units={own.name: own.unit for own in columns if own.unit},
-            assumptions=dict(self.assumptions),
+        return {
+            "schema": SCHEMA,
+            "command": self.command or command_line(),
+            "versions": versions(),
+            "method": self.method,
+            "model": self.model,
+            "seed": self.seed,
+            "topologies": dict(self.topologies),
+            "question": self.question,
+            "answer": self.answer,
+            "asked": {"": list(self.asked), **asked},
+            "how": {name: own for name, own in how.items() if own},
+            "units": {own.name: own.unit for own in columns if own.unit},
+            "assumptions": dict(self.assumptions),
             **{name: [dict(row) for row in table] for name, table in tables.items()},
             **self.body,
-        )
-        return {**whole, "command": self.command or whole["command"]}
+        }
 
     def to_csv(self) -> str:
         """Return its rows as CSV."""

@@ -25,7 +25,7 @@ from collectives.timing.cost import Cheapest, selector_on
 from collectives.timing.rows.pattern import Pattern, patterned_rows
 from sim.topology import Topology
 from sim.topology.placement import Placement
-from testbed.output.table import spell_size
+from testbed.output.table import grouped, spell_size
 from testbed.result import Grid, Rows, asked, found
 
 WORTH_SAYING = 0.9
@@ -238,9 +238,7 @@ def carrier_rows(carriers: Sequence[Carrier]) -> Rows:
 
 def carrier_table(carriers: Sequence[Carrier]) -> Grid | None:
     """Return what carries the buckets, world sizes that are alike in one line; None where nothing is sent."""
-    lines: dict[tuple[str, ...], list[Carrier]] = {}
-    for one in carriers:
-        lines.setdefault((one.network, one.collective, _sizes(one), *_cells(one)), []).append(one)
+    lines = grouped(carriers, lambda one: (one.network, one.collective, _sizes(one), *_cells(one)))
     if not lines:
         return None
     several = len({one.collective for one in carriers}) > 1

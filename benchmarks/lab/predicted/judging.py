@@ -13,7 +13,8 @@ from typing import Any
 from benchmarks.lab.predicted.rows import Row, read_rows, sampled
 from benchmarks.lab.predicted.sets import SETS, Predicted, predict_rows, set_of
 from collectives.formats.whole_file import write_whole
-from testbed.calibration.confidence import Compared, grouped
+from testbed.calibration.confidence import Compared
+from testbed.output.table import grouped
 
 _FOUND = frozenset({
     "time_us", "short_time_us", "power_w", "algbw_GBps", "busbw_GBps", "dispatch_us", "combine_us",

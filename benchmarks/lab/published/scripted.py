@@ -19,7 +19,8 @@ from typing import Any
 
 from benchmarks.lab.predicted.rows import sampled
 from benchmarks.lab.published.shipped import DATA
-from testbed.calibration.confidence import Compared, Errors, grouped
+from testbed.calibration.confidence import Compared, Errors
+from testbed.output.table import grouped
 from testbed.tasks.spread import cores, results
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"

@@ -20,7 +20,8 @@ from ddp.profiles import Profile, load_profile
 from ddp.step.simulated_step import simulate_step
 from ddp.step.step_run import StepRun
 from sim.units import SECOND
-from testbed.calibration.confidence import Compared, Errors, grouped
+from testbed.calibration.confidence import Compared, Errors
+from testbed.output.table import grouped
 
 
 @dataclass(frozen=True)

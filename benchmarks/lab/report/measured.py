@@ -8,8 +8,8 @@ from typing import Any
 
 from benchmarks.lab.predicted.judging import JudgedRow, Table, lost_to_scaling
 from benchmarks.lab.predicted.sets import SETS
-from testbed.calibration.confidence import Compared, Errors, far_off, grouped, signed, worst
-from testbed.output.table import counted
+from testbed.calibration.confidence import Compared, Errors, far_off, signed, worst
+from testbed.output.table import counted, grouped
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet, warning
 
 MODEL = (

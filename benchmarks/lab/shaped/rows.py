@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from testbed.calibration.confidence import SMALL, Compared, figures_by_size, grouped
+from testbed.calibration.confidence import SMALL, Compared, figures_by_size
+from testbed.output.table import grouped
 
 
 @dataclass(frozen=True)

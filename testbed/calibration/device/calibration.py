@@ -21,7 +21,6 @@ import torch
 from sim.hardware.kernels import Work
 from sim.units import SECOND
 from testbed.calibration import toml_text
-from testbed.calibration.confidence import grouped
 from testbed.calibration.device.measuring import (
     PASSES,
     TORCH_TYPES,
@@ -31,7 +30,7 @@ from testbed.calibration.device.measuring import (
 )
 from testbed.calibration.device.memory import keep_memory
 from testbed.errors import UsageError
-from testbed.output.table import Advance
+from testbed.output.table import Advance, grouped
 
 LEAST_REST = 0.1
 SMALL_BYTES = 16 * 1024

@@ -12,7 +12,6 @@ network that nobody has measured.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from collectives.errors import NotSupportedError
 from collectives.formats.json_document import parse_json, problems, read_bytes, spell
+from sim.files.named import parse
 from sim.topology.description import NetworkDescription
 from testbed.errors import UsageError
 
@@ -241,12 +241,12 @@ class Calibration(Strict):
             UsageError: it holds none; names the file and the field.
             OSError: it cannot be read.
         """
-        given = read_bytes(path, UsageError)
-        try:
-            toml = path.suffix == ".toml"
-            content = tomllib.loads(given.decode()) if toml else parse_json(given, str(path), UsageError)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{path}: no TOML: {error}") from None
+        given, file = read_bytes(path, UsageError), str(path)
+        content: Any
+        if path.suffix == ".toml":
+            content = parse(given.decode(errors="replace"), file, UsageError)
+        else:
+            content = parse_json(given, file, UsageError)
         found = content.get("calibration", content) if isinstance(content, dict) else None
         if found is None:
             raise UsageError(f"{path}: expected a calibration, written by testbed calibrate")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import TYPE_CHECKING
 
-from testbed.calibration.confidence import Errors, grouped
+from testbed.calibration.confidence import Errors
 from testbed.calibration.live.calibration import (
     MOST_REDUCTION,
     CachedBuffers,
@@ -25,6 +25,7 @@ from testbed.calibration.live.constants import cache_speedups, software_of, ways
 from testbed.calibration.live.fit import Fitted, fit
 from testbed.calibration.live.plan import caches
 from testbed.output.folder import versions
+from testbed.output.table import grouped
 
 if TYPE_CHECKING:
     from testbed.calibration.live.measurement import Measured

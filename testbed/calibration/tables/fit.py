@@ -26,9 +26,10 @@ import numpy as np
 from collectives.timing.formulas.measured import LARGE, least_of, lines_of, measured_at
 from sim.measured import PROTOCOLS, Line, MeasuredCurve
 from sim.units import SECOND
-from testbed.calibration.confidence import Compared, grouped
+from testbed.calibration.confidence import Compared
 from testbed.calibration.least_squares import Floats, bounded
 from testbed.calibration.tables.rows import MeasuredRow
+from testbed.output.table import grouped
 
 COVERAGE = 0.9
 LEAST_SPREAD = 0.02

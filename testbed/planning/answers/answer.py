@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from testbed.output.table import percent, seconds
+from testbed.output.table import grouped, percent, seconds
 from testbed.planning.answers.causes import (
     BUCKETS,
     COMPUTE,
@@ -128,11 +128,7 @@ class Answer:
 
 def works(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Return the rows of each piece of work that have figures, in their order."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.seconds is not None:
-            found.setdefault(work_of(row), []).append(row)
-    return found
+    return grouped((row for row in rows if row.seconds is not None), work_of)
 
 
 def to_explain(rows: Iterable[Row], *, scripts: bool = False) -> list[Row]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.calibration.confidence import SMALL, Compared, Errors, figures_by_size, grouped, worst
+from testbed.calibration.confidence import SMALL, Compared, Errors, figures_by_size, worst
+from testbed.output.table import grouped
 
 times = st.floats(1e-6, 1e3)
 rows = st.lists(st.builds(Compared, times, times, interval=st.none() | st.tuples(times, times)), max_size=20)

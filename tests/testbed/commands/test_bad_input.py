@@ -22,7 +22,7 @@ LARGE = {"NINES": "9" * 5000, "DASHES": "-" * 20_000}
 def times(**changes: Any) -> str:
     """Return what `testbed bench --output` writes, or nearly."""
     row = {"collective": "all_reduce", "algorithm": "ring", "size_bytes": 1024, "time_us": 9.5}
-    return json.dumps({"method": ["simulated"], "ranks": 4, "rows": [row], **changes})
+    return json.dumps({"transport": "sim", "ranks": 4, "rows": [row], **changes})
 
 
 def network(bandwidth: str, kind: str = "switch") -> str:
@@ -71,7 +71,9 @@ FILES = {
     "no_network.toml": "[[profile]]\nname = 'resnet50'\n",
     "three.toml": f"[[profile]]\nname = 3\n{NETWORK_ASKED}",
     "no_toml.toml": "schema = ",
-    "swing.json": times(rows=[{"algorithm": "swing", "size_bytes": 1, "time_us": 1}]),
+    "swing.json": times(
+        rows=[{"collective": "all_reduce", "algorithm": "swing", "size_bytes": 1, "time_us": 1}]
+    ),
 }
 PIPE = "pipe"
 """What lies in the folder where commands are called: files, and a named pipe."""
@@ -93,7 +95,8 @@ calibrate --output no/a.toml | no folder no
 {verify ring;scale;tune;simulate auto} --ranks 1048576 | --ranks … 131072
 {bench;verify ring;run;show ring;fuzz ring;same script.py} --ranks 0 | --ranks
 {verify;verify ring} --collective all_to_some | unknown collective 'all_to_some'; known: all_reduce
-export {no_ranks;no_rows}.json --format nccl-tuner | expected what testbed bench --output writes, with "ranks"
+export no_ranks.json --format nccl-tuner | expected what testbed bench --output writes … ranks: input
+export no_rows.json --format nccl-tuner | expected what testbed bench --output writes … rows: input
 compare {empty.json;list.json;twice.json;words.json} list.json | .json
 {simulate ring --network;plan;compare list.json;run;validate --table} pipe | pipe: this is a named pipe; give
 {scale --profile;scale --assumptions} pipe | pipe: this is a named pipe; give a file, or <(command)
@@ -144,10 +147,10 @@ export ring --ranks 4 --format mscclpp --protocol ll | plans are written for sim
 export ring --ranks 4 --format msccl --csv rows.csv | stdout is for what is exported
 export none.json --format nccl-tuner | none.json: no such file; expected what testbed bench
 export none.json --format nccl-tuner --ranks 4 | --ranks is for algorithms
-export number.json --format nccl-tuner | row 0: expected an object, got 1
-export collective.json --format nccl-tuner | row 0: collective is one of all_reduce,
-export nameless.json --format nccl-tuner | row 0: expected algorithm, a name; got None
-export true.json --format nccl-tuner | row 0: expected size_bytes
+export number.json --format nccl-tuner | rows 1: input should be an object, got 1
+export collective.json --format nccl-tuner | rows 1, collective: input should be a valid string
+export nameless.json --format nccl-tuner | rows 1, algorithm: this field is missing
+export true.json --format nccl-tuner | rows 1, size_bytes: input should be a valid integer, got True
 export nan.json --format nccl-tuner | not a JSON file: expected finite numbers, got NaN
 export swing.json --format nccl-tuner | nothing that was timed is an algorithm of NCCL's
 export words.json --format nccl-tuner | words.json: not a JSON file

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.output.folder import document
+from testbed.result import Result
 from testbed.result.comparison import ResultFile, compare
 from tests.commands import called
 
@@ -23,7 +23,7 @@ TIMES = st.dictionaries(
 
 
 def result(**body: Any) -> ResultFile:
-    return ResultFile.model_validate(document(method="simulated", model="none", **body))
+    return ResultFile.model_validate(Result("", "", "simulated", "none", body=body).document())
 
 
 def times_on(network: str, times: Times) -> ResultFile:
@@ -88,8 +88,7 @@ def test_exit_code_says_whether_answers_agree(
 ) -> None:
     files = [tmp_path / "a.json", tmp_path / "b.json"]
     for file, seconds in zip(files, (1.0, second), strict=True):
-        file.write_text(
-            json.dumps(document(method="measured", model="none", units={"seconds": "s"}, seconds=seconds))
-        )
+        body = {"seconds": seconds, "units": {"seconds": "s"}}
+        file.write_text(json.dumps(Result("", "", "measured", "", body=body).document()))
 
     assert said in called(f"compare {options}", *files, code=code).output

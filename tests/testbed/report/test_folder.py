@@ -16,12 +16,13 @@ from rich.console import Console
 
 from benchmarks.lab.result_folder import ResultFolder
 from testbed.errors import UsageError
-from testbed.output.folder import SCHEMA, document
+from testbed.output.folder import SCHEMA
 from testbed.output.table import progress, seconds, stdout_console, table
 from testbed.planning.points import Point
 from testbed.planning.row import Row
 from testbed.plots.picture import draw
 from testbed.report.scaling import scaling_figure
+from testbed.result import Result
 
 ROWS = [
     Row(
@@ -89,7 +90,8 @@ def drawn(rows: list[Row], path: Path) -> None:
 
 
 def test_a_result_says_how_it_was_got() -> None:
-    result = document(method="simulated", model="m", seed=3, topologies={"t": "abc"}, rows=[1])
+    own = Result("q", "a", "simulated", "m", seed=3, topologies={"t": "abc"}, body={"rows": [1]})
+    result = own.document()
 
     assert result["schema"] == SCHEMA
     assert (result["method"], result["model"], result["seed"], result["rows"]) == ("simulated", "m", 3, [1])
