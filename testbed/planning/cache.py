@@ -3,8 +3,8 @@
 A key is a digest of the point and the alteration.  Beside a row is kept what the files held that were opened
 while it was worked out (`testbed.planning.opened`): it is the answer while they hold the same, and of one
 point there may be rows for several contents.  Each version of this package's sources and of what is installed
-has a folder, with a file for each key, written whole; one that nobody has used for a month is removed.  A row
-that is damaged is worked out again.
+has a file, to which a line is added for each row; one that nobody has used for a month is removed.  A line
+that is damaged, or was written in part, as its digest says, is worked out again.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import fields
 from functools import cache
@@ -22,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import testbed
-from collectives.formats.whole_file import write_whole
 from testbed.errors import UsageError
+from testbed.output.table import grouped
 from testbed.planning.alteration import Alteration
 from testbed.planning.opened import PACKAGES, SUFFIXES, Files, installed_digest
 from testbed.planning.points import Point
@@ -53,59 +52,60 @@ class Cache:
     """
 
     def __init__(self, folder: Path | None, *, is_asked_for: bool = True) -> None:
-        self._folder: Path | None = None
+        self._path: Path | None = None
         if folder is None:
             return
-        own = folder / f"plan-{source_digest()[:16]}-{installed_digest()[:8]}"
+        path = folder / f"plan-{source_digest()[:16]}-{installed_digest()[:8]}.txt"
         try:
-            own.mkdir(parents=True, exist_ok=True)
-            write_whole(own / "used", "")  # its folder's time says when it was used
+            folder.mkdir(parents=True, exist_ok=True)
+            with path.open("a"):
+                os.utime(path)
         except OSError as error:
             if is_asked_for:
                 raise UsageError(
                     f"--cache {folder}: cannot be written to: {error.strerror}; name another folder, or none"
                 ) from None
             return
-        self._folder = own
+        self._path = path
         for other in folder.glob("plan-*"):
-            if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
-                shutil.rmtree(other, ignore_errors=True)
+            with suppress(OSError):
+                if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
+                    other.unlink()
 
     def known(self, items: Iterable[tuple[Point, Alteration]]) -> dict[tuple[Point, Alteration], Row]:
         """Return the rows that are known of *items*."""
         holds = cache(lambda folder, digests: Files(folder, digests).hold())
+        kept = grouped(self._kept(), lambda own: str(own[0]))
         found = {}
-        for item in items:
-            for folder, digests, kept in self._kept(key_of(*item)):
+        for item in items if kept else ():
+            for _, folder, digests, figures in kept.get(key_of(*item), ()):
                 if holds(folder, tuple(map(tuple, digests))):
-                    found[item] = Row.again(item[0], kept)
+                    found[item] = Row.again(item[0], figures)
         return found
 
     def keep(self, item: tuple[Point, Alteration], row: Row, files: Files | None) -> None:
-        """Keep *row*; where it cannot be written, as on a full disk, the cache stays as it was.
+        """Keep *row*; a full disk leaves the cache as it was.
 
         Args:
             item: what was worked out.
             row: what came of it.
             files: that were opened for it; None: they changed meanwhile, and the row is not kept.
         """
-        if self._folder is not None and files is not None:
-            key, opened = key_of(*item), json.loads(json.dumps([files.folder, files.digests]))
-            others = [own for own in self._kept(key) if own[:2] != opened]
-            text = json.dumps([*others, [*opened, row.kept()]])
-            with suppress(OSError):
-                write_whole(self._folder / key, f"{_digest(key + text)}\n{text}")
+        if self._path is not None and files is not None:
+            text = json.dumps([key_of(*item), files.folder, files.digests, row.kept()])
+            with suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+                file.write(f"\n{_digest(text)} {text}\n")  # on a line of its own, whatever stands before
 
-    def _kept(self, key: str) -> list[Any]:
-        """Return what is kept under *key*: of each row the folder and digests of files, and its figures."""
-        if self._folder is None:
-            return []
-        try:
-            digest, _, text = (self._folder / key).read_text(encoding="utf-8").partition("\n")
-        except (OSError, ValueError):
-            return []
-        rows: list[Any] = json.loads(text) if digest == _digest(key + text) else []
-        return rows
+    def _kept(self) -> Iterator[list[Any]]:
+        """Yield what is kept of each row: its key, folder and digests of files, and its figures."""
+        text = ""
+        if self._path is not None:
+            with suppress(OSError):  # another process may have removed it
+                text = self._path.read_text(encoding="utf-8", errors="replace")
+        for line in text.splitlines():
+            digest, _, content = line.partition(" ")
+            if digest == _digest(content):
+                yield json.loads(content)
 
 
 def _digest(text: str) -> str:

@@ -116,7 +116,7 @@ def plan(
         explain: whether to look into what designs lose to what, and what would help, which takes further
             predictions; None: of all but scripts.
         workers: processes of this machine; 1 is this process; None: one for each core, if there is enough to
-            do, for which a script of one's own guards what it does with ``if __name__ == "__main__"``.
+            do.
         scheduler: address of a Dask scheduler whose workers are taken instead.
         cache: folder of the rows that are known; None: the user's own; ``"none"``: none.
         time_limit: seconds after which what is there is returned; None: no limit.
