@@ -17,6 +17,31 @@ _ALL = 0x7FFF_FFFF  # threads of a rank that sleep
 _SLEEPS = LINE // WORD
 """The word that says whether a rank sleeps; the bell is the first of its part."""
 
+MOST_LOOKS = 200
+FEWEST_LOOKS = 8
+
+
+class Patience:
+    """How often a rank looks for a message before it sleeps: seldom where that was in vain of late.
+
+    A rank with a core to itself has a message sooner by looking than by being woken.  Where others want its
+    core it keeps them from it, among them perhaps the rank for whose message it looks.
+
+    Attributes:
+        looks: how often, of some microseconds each.
+    """
+
+    def __init__(self) -> None:
+        self.looks = MOST_LOOKS
+
+    def reward(self) -> None:
+        """Note that something came while the rank looked."""
+        self.looks = min(2 * self.looks, MOST_LOOKS)
+
+    def disappoint(self) -> None:
+        """Note that nothing did, so that it sleeps."""
+        self.looks = max(self.looks // 4, FEWEST_LOOKS)
+
 
 class _Timespec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))

@@ -26,12 +26,6 @@ from collectives.transports.shared_memory.prepared import (
     write,
 )
 
-_LOOKS = 200
-"""How often a rank looks for a message before it sleeps; not once where several of its threads wait.
-
-While it looks it keeps its turn: that is less than a millisecond, and to give it away each time is dear.
-"""
-
 _LOOK_AROUND_SECONDS = 0.02
 """Between two looks at whether other processes are still there."""
 
@@ -70,19 +64,36 @@ class InFlight(ABC):
             ConnectionError: a process has ended, or another rank has failed.
         """
         began = time.monotonic()
-        looks = _LOOKS if self.mailroom.turn.is_crowded else 0
-        while looks < _LOOKS:
-            if self.is_complete():
-                return
-            if self.mailroom.exchange():
-                looks = 0
-            else:
-                looks += 1
-                os.sched_yield()
+        if self._look():
+            return
         try:
             self._sleep(began, began + timeout)
         finally:
             self.mailroom.awake()
+
+    def _look(self) -> bool:
+        """Look for what is awaited, and return whether it has come; not once where several threads wait.
+
+        While it looks a rank keeps its turn: that is less than a millisecond, and to give it away each time
+        is dear.
+        """
+        mailroom = self.mailroom
+        if mailroom.turn.is_crowded:
+            return False
+        looks, has_looked = 0, False
+        while looks < mailroom.patience.looks:
+            if self.is_complete():
+                if has_looked:
+                    mailroom.patience.reward()
+                return True
+            if mailroom.exchange():
+                looks = 0
+            else:
+                looks += 1
+                has_looked = True
+                os.sched_yield()
+        mailroom.patience.disappoint()
+        return False
 
     def _sleep(self, began: float, deadline: float) -> None:
         mailroom, own = self.mailroom, self.mailroom.segment.own

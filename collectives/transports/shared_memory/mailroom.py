@@ -28,12 +28,14 @@ class Mailroom:
         broken: why nothing more will come, if that is so.
         turn: which a thread has that touches any of this.
         num_sleeping: threads of this rank that sleep until a message comes.
+        patience: how often this rank looks before it sleeps.
     """
 
     def __init__(self, segment: Segment, distance: Distance | None = None) -> None:
         self.segment = segment
         self.turn = Turn()
         self.num_sleeping = 0
+        self.patience = doorbell.Patience()
         rank = segment.rank
         near = [peer for peer in segment.parts if peer != rank]
         self.arena = Arena(segment.own, arena_start(segment.world_size))
