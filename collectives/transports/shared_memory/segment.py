@@ -191,28 +191,44 @@ def _agreed(
         CollectiveTimeoutError: a rank did not come within *timeout* seconds.
     """
     deadline = time.monotonic() + timeout
-    refusal = None
-    done: _Made | None = None
     try:
         done = act()
     except NoSharedMemoryError as error:
-        refusal = error
-    store.set(f"{key}/{rank}", json.dumps([done, refusal and str(refusal)]))
-    if refusal is not None:
-        raise refusal
+        who, why = _refusal(store, key, world_size) or (rank, str(error))
+        store.set(f"{key}/{rank}", json.dumps([None, [who, why]]))
+        if who == rank:
+            raise
+        raise _refused(who, why) from error
+    store.set(f"{key}/{rank}", json.dumps([done, None]))
     of_all = []
     for peer in range(world_size):
         try:
-            theirs, why = json.loads(word(store, f"{key}/{peer}", deadline - time.monotonic()))
+            theirs, refusal = json.loads(word(store, f"{key}/{peer}", deadline - time.monotonic()))
         except (TimeoutError, RuntimeError) as error:
             raise CollectiveTimeoutError(
                 f"rank {rank}: rank {peer} did not come to share memory in {timeout:g} s: killed, stalled, "
                 f"or never called it ({str(error).splitlines()[0]})"
             ) from error
-        if why is not None:
-            raise NoSharedMemoryError(f"rank {peer} refuses: {why}")
+        if refusal is not None:
+            raise _refused(*refusal)
         of_all.append(_Made(*theirs or ("", 0, 0, 0)))
     return of_all
+
+
+def _refusal(store: Any, key: str, world_size: int) -> tuple[int, str] | None:
+    """Return which rank has refused and why, if one has said so.
+
+    It has closed its files, which then is why another cannot open them.
+    """
+    for said in (f"{key}/{peer}" for peer in range(world_size)):
+        refusal = json.loads(store.get(said).decode())[1] if store.check([said]) else None
+        if refusal is not None:
+            return refusal[0], refusal[1]
+    return None
+
+
+def _refused(rank: int, why: str) -> NoSharedMemoryError:
+    return NoSharedMemoryError(f"rank {rank} refuses: {why}")
 
 
 def _make(rank: int, open_files: ExitStack) -> _Made:
@@ -227,7 +243,18 @@ def _make(rank: int, open_files: ExitStack) -> _Made:
             f"transport shm: a file of {SIZE >> 30} GiB in memory, of which only what is used takes room, "
             f"was refused ({error.strerror}); is there a limit on files (ulimit -f, ulimit -n)? Or use gloo"
         ) from error
-    return _Made(_BOOT.read_text().strip(), os.getpid(), descriptor, os.fstat(descriptor).st_ino)
+    return _Made(_host(), os.getpid(), descriptor, os.fstat(descriptor).st_ino)
+
+
+def _host() -> str:
+    """Return what tells this host from others: the number of its boot."""
+    try:
+        return _BOOT.read_text().strip()
+    except OSError as error:
+        raise NoSharedMemoryError(
+            f"transport shm: {_BOOT}, by which ranks know their host, cannot be read ({error.strerror}): "
+            "use gloo"
+        ) from error
 
 
 def _watch(peer: int, process: int) -> int:

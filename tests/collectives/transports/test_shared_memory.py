@@ -1,14 +1,17 @@
 """Shared memory: more messages than there is room for, in any order, and what it refuses."""
 
+import os
 import platform
 import random
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
 from collectives import NotSupportedError, Recv, Send, connect
 from collectives.program.chunking import Buffer, Chunking
+from collectives.transports.shared_memory import segment
 from tests.distributed.hosts import as_if_on_host
 
 pytestmark = pytest.mark.distributed
@@ -138,20 +141,36 @@ def _refusals(rank: int, world_size: int) -> list[str]:
     return said
 
 
-def test_what_one_rank_refuses_is_refused_on_all_at_once(pool):
-    first, second, third = pool.run(_one_refuses, 3)
+@pytest.mark.parametrize(
+    ("lack", "said"),
+    [
+        ("order of stores", "this is Linux on aarch64: use gloo"),
+        ("host", "by which ranks know their host, cannot be read (No such file or directory): use gloo"),
+        ("peer", "is not here: it has ended, or the ranks are in several containers"),
+    ],
+)
+def test_what_one_rank_lacks_is_refused_on_all_at_once_and_done_without_by_default(lack, said, pool):
+    first, second, third = pool.run(_one_lacks, 3, lack)
 
-    assert first == third == f"rank 1 refuses: {second}"
-    assert "this is Linux on aarch64: use gloo" in second
+    assert first == third == (f"rank 1 refuses: {second[0]}", "native")
+    assert said in second[0]
 
 
-def _one_refuses(rank: int, world_size: int) -> str:
+def _one_lacks(rank: int, world_size: int, lack: str) -> tuple[str, str]:
     with pytest.MonkeyPatch.context() as patch:
-        if rank == 1:
+        if rank == 1 and lack == "order of stores":
             patch.setattr(platform, "machine", lambda: "aarch64")
+        elif rank == 1 and lack == "host":
+            patch.setattr(segment, "_BOOT", Path("/nowhere"))
+        elif rank == 1:
+            patch.setattr(os, "pidfd_open", _not_there)
         with pytest.raises(NotSupportedError) as refusal:
             connect(transport="shm")
-    return str(refusal.value)
+        return str(refusal.value), connect().carrier
+
+
+def _not_there(process: int) -> int:
+    raise ProcessLookupError(f"no process {process}")
 
 
 def test_ranks_of_several_hosts_take_programs_for_them(pool):
