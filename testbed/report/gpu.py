@@ -25,11 +25,12 @@ MOST_MODULES = 6
 
 def exposed_facts(report: VirtualReport, spent: Spent) -> Iterator[tuple[str, str]]:
     """Yield how long rank 0 waits for calls in *spent*, its steady iteration, and if the host limits it."""
-    host = spent.host_seconds or 0.0
     calls = sum(own.seconds for own in report.exposed_by if own.group)
+    lost = {own.cause: own.seconds for own in report.lost_to}
+    host, communication = lost["host"], sum(lost[cause] for cause in _COMMUNICATION)
     yield "exposed", f"{part(calls, spent.seconds)}, the compute stream waits for communication"
     busy = sum(own.seconds for own in report.issued_by)
-    if host > max(calls, HOST_BOUND * spent.seconds) or busy > HOST_BUSY * spent.seconds:
+    if host > max(communication, HOST_BOUND * spent.seconds) or busy > HOST_BUSY * spent.seconds:
         took = ", ".join(_spell(own) for own in report.issued_by if own.count)
         yield "limit", f"the host: {took}; {_HELP[report.issued_by[0].what]}"
 
@@ -63,6 +64,7 @@ _LOST = {
     "other": "copies and other streams",
 }
 """What each cause of lost time is, in words."""
+_COMMUNICATION = ("bytes", "latency", "late ranks", "pipeline")
 
 
 def lost_parts(report: VirtualReport) -> Iterator[Part]:

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from collectives.virtual.spent import HostSpent
+from collectives.virtual.spent import CAUSES, HostSpent, Lost
 from testbed.report.gpu import exposed_facts
 
 
 def facts_of(host: float, calls: float, *issued: HostSpent) -> dict[str, str]:
-    spent: Any = SimpleNamespace(seconds=1.0, host_seconds=host, exposed_seconds=host + calls)
+    spent: Any = SimpleNamespace(seconds=1.0)
+    lost = [Lost(cause, {"host": host, "bytes": calls}.get(cause, 0.0)) for cause in CAUSES]
     waited = [SimpleNamespace(group="all ranks", seconds=calls)]
-    report: Any = SimpleNamespace(exposed_by=waited, issued_by=issued)
+    report: Any = SimpleNamespace(exposed_by=waited, issued_by=issued, lost_to=lost)
     return dict(exposed_facts(report, spent))
 
 
