@@ -44,6 +44,12 @@ from sim.topology.kinds.nodes import NodesRouting
 
 FEW_STEPS = MappingProxyType({"broadcast": "tree", "reduce": "tree"})
 """Programs of few steps; of all other collectives ``direct``, of one."""
+OF_LARGE_GROUPS = MappingProxyType(
+    {"all_gather": "pat", "all_reduce": "recursive_doubling", "reduce_scatter": "pat"}
+)
+"""Programs of as many steps as the logarithm of the ranks has, tried before ``direct`` in large groups."""
+MOST_DIRECT = 256
+"""Ranks of a group that is not large; of 1,024 ``direct`` has a million messages."""
 
 CarryOut = Callable[[Algorithm, Buffer, Any, int], Execution]
 
@@ -96,9 +102,17 @@ class CallsOfGroup:
         if key not in self._selected:
             program = chosen.select(collective, nbytes)
             if program is not None and not self._is_fast_enough(program, nbytes):
-                program = resolve_algorithm(FEW_STEPS.get(collective, "direct"), collective)
+                program = self._of_few_steps(collective, nbytes)
             self._selected[key] = program
         return self._selected[key]
+
+    def _of_few_steps(self, collective: str, nbytes: int) -> Algorithm:
+        """Return a program of few steps, in a large group of no more messages than it takes."""
+        if len(self.hosts) > MOST_DIRECT and collective in OF_LARGE_GROUPS:
+            program = resolve_algorithm(OF_LARGE_GROUPS[collective], collective)
+            if self._is_fast_enough(program, nbytes):
+                return program
+        return resolve_algorithm(FEW_STEPS.get(collective, "direct"), collective)
 
     def on_links(self, algorithm: Algorithm, count: int, itemsize: int) -> OnLinks | None:
         """Return how a call by *algorithm* stands on the links; None: as its program does."""

@@ -51,9 +51,9 @@ def test_alone_a_collective_takes_what_the_library_does(network, num_ranks, coll
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-@pytest.mark.parametrize("megabytes", [1, 256])
-def test_so_it_does_on_the_streams_of_a_gpu(collective, megabytes):
-    topology = NETWORKS["dgx-h100"].topology(16)
+@pytest.mark.parametrize(("num_ranks", "megabytes"), [(16, 1), (16, 256), (1024, 1)])
+def test_so_it_does_on_the_streams_of_a_gpu(collective, num_ranks, megabytes):
+    topology = NETWORKS["dgx-h100"].topology(num_ranks)
     nbytes = megabytes * 2**20
 
     def seconds(times):
@@ -66,6 +66,20 @@ def test_so_it_does_on_the_streams_of_a_gpu(collective, megabytes):
 
     expected = simulate("nccl", nbytes=nbytes, collective=collective, topology=topology, model="library")
     assert seconds(9) - seconds(8) == pytest.approx(expected.seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_what_stands_for_it_in_a_large_group_has_no_message_for_each_pair(collective):
+    topology = NETWORKS["dgx-h100"].topology(1024)
+
+    def script(rank):
+        dist.init_process_group("nccl")
+        call(collective, 2**18, "cuda")
+
+    (carried,) = run(
+        script, network=topology, compute=Roofline("h100"), fake=True, **BY_LIBRARY
+    ).report.carried
+    assert str(carried.algorithm) != "direct"
 
 
 def test_two_at_once_that_share_cards_take_longer_than_one():
