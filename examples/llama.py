@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import get_schedule_class
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor._random import manual_seed
 from torch.utils.checkpoint import checkpoint
@@ -27,19 +28,22 @@ SIZES = {  # width, layers, heads, heads of keys and values, width of the feed-f
     "70b": (8192, 80, 64, 8, 28672, 128256),
     "405b": (16384, 126, 128, 8, 53248, 128256),
 }
+ONE_STAGE, IN_LOOPS = ("1f1b", "gpipe"), ("interleaved1f1b", "interleavedzerobubble")  # torch's names
+THERE_AND_BACK = ("zbvzerobubble", "dualpipev")  # two stages: the first rank has the last one, too
+SCHEDULES = (*ONE_STAGE, *IN_LOOPS, *THERE_AND_BACK)
 PEAK = {"A100": 312e12, "H100": 989.4e12, "H200": 989.4e12, "B200": 2250e12}  # FLOP/s in 16 bits, dense
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", choices=SIZES, default="debug")
 parser.add_argument("--backend", help="default: nccl on GPUs, else gloo")
-parser.add_argument("--pp", type=int, default=1, help="stages of the pipeline")
+parser.add_argument("--pp", type=int, default=1, help="ranks of a pipeline, each with one stage or two")
 parser.add_argument("--tp", type=int, default=1, help="ranks that share each layer, and its sequences")
 parser.add_argument("--fsdp", type=int, help="ranks that share parameters; default: all others")
-parser.add_argument("--schedule", choices=["1f1b", "gpipe"], default="1f1b")
+parser.add_argument("--schedule", type=str.lower, choices=SCHEDULES, default="1f1b")
 parser.add_argument("--ac", action="store_true", help="compute the activations of a layer again")
 parser.add_argument("--compile", action="store_true")
 parser.add_argument("--seq-len", type=int, help="default: 8192, debug 64")
-parser.add_argument("--batch", type=int, help="sequences of each model; default: 1, in pipelines 4 a stage")
+parser.add_argument("--batch", type=int, help="sequences of each model; default: 1, in pipelines 4 a rank")
 parser.add_argument("--steps", type=int, default=3)
 parser.add_argument("--lr", type=float, default=3e-4)
 args = parser.parse_args()
@@ -47,6 +51,7 @@ width, num_layers, heads, kv_heads, inner, vocabulary = SIZES[args.model]
 head, kv_width = width // heads, kv_heads * width // heads
 seq_len = args.seq_len or (64 if args.model == "debug" else 8192)
 batch = args.batch or (4 * args.pp if args.pp > 1 else 1)
+num_stages = args.pp if args.pp == 1 or args.schedule in ONE_STAGE else 2 * args.pp
 
 
 class Attention(nn.Module):
@@ -107,15 +112,17 @@ class Llama(nn.Module):
 
     def __init__(self, stage):
         super().__init__()
-        is_first, is_last = stage == 0, stage == args.pp - 1
+        self.stage = stage
+        is_first, is_last = stage == 0, stage == num_stages - 1
         self.embedding = nn.Embedding(vocabulary, width) if is_first else None
-        layers = range(num_layers * stage // args.pp, num_layers * (stage + 1) // args.pp)
+        layers = range(num_layers * stage // num_stages, num_layers * (stage + 1) // num_stages)
         self.blocks = nn.ModuleList(Block() for _ in layers)
         self.norm = nn.RMSNorm(width) if is_last else None
         self.output = nn.Linear(width, vocabulary, bias=False) if is_last else None
 
     def initialize(self, device):
-        """Take memory and fill it: until now the model was without."""
+        """Take memory and fill it, the same however ranks have stages: until now it was without."""
+        torch.manual_seed(self.stage)
         self.to_empty(device=device)
         for name, parameter in self.named_parameters():
             nn.init.ones_(parameter) if "norm" in name else nn.init.normal_(parameter, std=0.02)
@@ -170,7 +177,7 @@ def shard(model, mesh):
 def loss_of(logits, targets):
     """Return the mean loss of a batch."""
     loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
-    return loss.to_local() if args.tp > 1 else loss
+    return loss.to_local().clone() if args.tp > 1 else loss  # schedules detach it in place
 
 
 def sequences(step):
@@ -180,14 +187,14 @@ def sequences(step):
     return ((first + torch.arange(seq_len + 1)) % vocabulary).to(device)
 
 
-def clip(model):
+def clip(parameters):
     """Scale gradients to a norm of at most 1, that of all stages together."""
-    norm = nn.utils.get_total_norm([p.grad for p in model.parameters()]).full_tensor()
+    norm = nn.utils.get_total_norm([p.grad for p in parameters]).full_tensor()
     if args.pp > 1:
         squares = norm**2
         dist.all_reduce(squares, group=mesh["pp"].get_group())
         norm = squares.sqrt()
-    nn.utils.clip_grads_with_norm_(model.parameters(), 1.0, norm)
+    nn.utils.clip_grads_with_norm_(parameters, 1.0, norm)
 
 
 on_gpu = torch.cuda.is_available() and args.backend != "gloo"
@@ -200,20 +207,26 @@ shape, names = (args.pp, models // sharded, sharded, args.tp), ("pp", "replicate
 if on_gpu:
     torch.cuda.set_device(device)
 mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
-stage, model_number = mesh["pp"].get_local_rank(), rank // args.tp % models
+place, model_number = mesh["pp"].get_local_rank(), rank // args.tp % models
+stages = [place]
+if num_stages > args.pp:
+    stages.append(args.pp + place if args.schedule in IN_LOOPS else num_stages - 1 - place)
+is_first, is_last = 0 in stages, num_stages - 1 in stages
 
-torch.manual_seed(0)
 if on_gpu:
     manual_seed(0, mesh)  # else all ranks exchange the states of their generators
 with torch.device("meta"):
-    model = Llama(stage)
-shard(model, mesh)
-model.initialize(device)
-optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.1, fused=True)
+    chunks = [Llama(stage) for stage in stages]
+for chunk in chunks:
+    shard(chunk, mesh)
+    chunk.initialize(device)
+parameters = [parameter for chunk in chunks for parameter in chunk.parameters()]
+optimizer = torch.optim.AdamW(parameters, lr=args.lr, weight_decay=0.1, fused=True)
 scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 3))
 if args.pp > 1:
-    of_model = PipelineStage(model, stage, args.pp, device, group=mesh["pp"].get_group())
-    pipeline = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}[args.schedule](of_model, batch, loss_of)
+    group = mesh["pp"].get_group()
+    own = [PipelineStage(chunk, chunk.stage, num_stages, device, group=group) for chunk in chunks]
+    pipeline = get_schedule_class(args.schedule)(own if len(own) > 1 else own[0], batch, loss_of)
 
 num_parameters = num_layers * width * (2 * width + 2 * kv_width + 3 * inner + 2) + width * (vocabulary + 1)
 flops_per_token = 6 * num_parameters + 12 * num_layers * width * seq_len  # without the embedding
@@ -225,12 +238,12 @@ for step in range(args.steps):
     inputs, targets, losses = tokens[:, :-1], tokens[:, 1:], []
     with tp.loss_parallel() if args.tp > 1 else nullcontext():
         if args.pp > 1:
-            given = (inputs,) if stage == 0 else ()
-            pipeline.step(*given, **({"target": targets, "losses": losses} if stage == args.pp - 1 else {}))
+            given = (inputs,) if is_first else ()
+            pipeline.step(*given, **({"target": targets, "losses": losses} if is_last else {}))
         else:
-            losses.append(loss_of(model(inputs), targets))
+            losses.append(loss_of(chunks[0](inputs), targets))
             losses[0].backward()
-    clip(model)
+    clip(parameters)
     optimizer.step()
     scheduler.step()
     optimizer.zero_grad()

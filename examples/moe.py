@@ -16,7 +16,8 @@ from torch import nn
 from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import get_schedule_class
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor._random import manual_seed
 from torch.utils.checkpoint import checkpoint
@@ -26,16 +27,20 @@ SIZES = {  # width, layers, heads, heads of keys and values, tokens; experts: wi
     "mixtral-8x7b": (4096, 32, 32, 8, 32000, 14336, 8, 2, 0),
     "deepseek-16b": (2048, 28, 16, 16, 102400, 1408, 64, 6, 2),
 }
+ONE_STAGE, IN_LOOPS = ("1f1b", "gpipe"), ("interleaved1f1b", "interleavedzerobubble")  # torch's names
+THERE_AND_BACK = ("zbvzerobubble", "dualpipev")  # two stages: the first rank has the last one, too
+SCHEDULES = (*ONE_STAGE, *IN_LOOPS, *THERE_AND_BACK)
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", choices=SIZES, default="mixtral-8x7b")
 parser.add_argument("--backend", help="default: nccl on GPUs, else gloo")
 parser.add_argument("--ep", type=int, default=8, help="ranks that share the experts of each layer")
 parser.add_argument("--tp", type=int, default=1, help="ranks that share all else of it, and its sequences")
-parser.add_argument("--pp", type=int, default=1, help="stages of the pipeline")
+parser.add_argument("--pp", type=int, default=1, help="ranks of a pipeline, each with one stage or two")
+parser.add_argument("--schedule", type=str.lower, choices=SCHEDULES, default="1f1b")
 parser.add_argument("--ac", action="store_true", help="compute the activations of a layer again")
 parser.add_argument("--seq-len", type=int, help="default: 2048, debug 64")
-parser.add_argument("--batch", type=int, help="sequences of each model; default: 1, in pipelines 4 a stage")
+parser.add_argument("--batch", type=int, help="sequences of each model; default: 1, in pipelines 4 a rank")
 parser.add_argument("--steps", type=int, default=3)
 parser.add_argument("--lr", type=float, default=3e-4)
 parser.add_argument("--balance", type=float, default=0.01, help="weight of the loss of uneven routing")
@@ -44,6 +49,7 @@ width, num_layers, heads, kv_heads, vocabulary, inner, num_experts, chosen, shar
 head, local_experts = width // heads, num_experts // args.ep
 seq_len = args.seq_len or (64 if args.model == "debug" else 2048)
 batch = args.batch or (4 * args.pp if args.pp > 1 else 1)
+num_stages = args.pp if args.pp == 1 or args.schedule in ONE_STAGE else 2 * args.pp
 
 
 class Attention(nn.Module):
@@ -163,17 +169,19 @@ class Block(nn.Module):
 class Model(nn.Module):
     """One stage's layers: the first has the embedding besides, and the last the output."""
 
-    def __init__(self):
+    def __init__(self, stage):
         super().__init__()
-        is_first, is_last = stage == 0, stage == args.pp - 1
+        self.stage = stage
+        is_first, is_last = stage == 0, stage == num_stages - 1
         self.embedding = nn.Embedding(vocabulary, width) if is_first else None
-        layers = range(num_layers * stage // args.pp, num_layers * (stage + 1) // args.pp)
+        layers = range(num_layers * stage // num_stages, num_layers * (stage + 1) // num_stages)
         self.blocks = nn.ModuleList(Block() for _ in layers)
         self.norm = nn.RMSNorm(width) if is_last else None
         self.output = nn.Linear(width, vocabulary, bias=False) if is_last else None
 
     def initialize(self):
-        """Take memory and fill it: until now the model was without."""
+        """Take memory and fill it, the same however ranks have stages: until now it was without."""
+        torch.manual_seed(self.stage)
         self.to_empty(device=device)
         for name, parameter in self.named_parameters():
             nn.init.ones_(parameter) if "norm" in name else nn.init.normal_(parameter, std=0.02)
@@ -225,7 +233,7 @@ def shard(model):
 def loss_of(logits, targets):
     """Return the mean loss of a batch."""
     loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
-    return loss.to_local() if args.tp > 1 else loss
+    return loss.to_local().clone() if args.tp > 1 else loss  # schedules detach it in place
 
 
 def sequences(step):
@@ -247,19 +255,25 @@ models = world_size // (args.pp * args.tp)  # each computes sequences of its own
 copies = models * args.tp // args.ep  # of each expert
 mesh = init_device_mesh(device.type, (args.pp, models, args.tp), mesh_dim_names=("pp", "models", "tp"))
 expert_mesh = init_device_mesh(device.type, (args.pp, copies, args.ep), mesh_dim_names=("pp", "copies", "ep"))
-expert_group, stage = expert_mesh["ep"].get_group(), mesh["pp"].get_local_rank()
+expert_group, place = expert_mesh["ep"].get_group(), mesh["pp"].get_local_rank()
+stages = [place]
+if num_stages > args.pp:
+    stages.append(args.pp + place if args.schedule in IN_LOOPS else num_stages - 1 - place)
+is_first, is_last = 0 in stages, num_stages - 1 in stages
 
-torch.manual_seed(0)
 if on_gpu:
     manual_seed(0, mesh)  # else all ranks exchange the states of their generators
 with torch.device("meta"):
-    model = Model()
-shard(model)
-model.initialize()
-optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.1, fused=True)
+    chunks = [Model(stage) for stage in stages]
+for chunk in chunks:
+    shard(chunk)
+    chunk.initialize()
+parameters = [parameter for chunk in chunks for parameter in chunk.parameters()]
+optimizer = torch.optim.AdamW(parameters, lr=args.lr, weight_decay=0.1, fused=True)
 if args.pp > 1:
-    of_model = PipelineStage(model, stage, args.pp, device, group=mesh["pp"].get_group())
-    pipeline = Schedule1F1B(of_model, batch, loss_of)
+    group = mesh["pp"].get_group()
+    own = [PipelineStage(chunk, chunk.stage, num_stages, device, group=group) for chunk in chunks]
+    pipeline = get_schedule_class(args.schedule)(own if len(own) > 1 else own[0], batch, loss_of)
 
 for step in range(args.steps):
     begin = time.perf_counter()
@@ -267,10 +281,10 @@ for step in range(args.steps):
     inputs, targets, losses = tokens[:, :-1], tokens[:, 1:], []
     with tp.loss_parallel() if args.tp > 1 else nullcontext():
         if args.pp > 1:
-            given = (inputs,) if stage == 0 else ()
-            pipeline.step(*given, **({"target": targets, "losses": losses} if stage == args.pp - 1 else {}))
+            given = (inputs,) if is_first else ()
+            pipeline.step(*given, **({"target": targets, "losses": losses} if is_last else {}))
         else:
-            losses.append(loss_of(model(inputs), targets))
+            losses.append(loss_of(chunks[0](inputs), targets))
             losses[0].backward()
     optimizer.step()
     optimizer.zero_grad()

@@ -44,7 +44,7 @@ LAYOUTS = [
         for layout in ("--ep 2 --ac", "--ep 2 --tp 2 --batch 2", "--pp 2 --ep 2 --batch 4")
     ),
 ]
-ARGUMENTS = {"moe": ("--model", "debug", "--ep", "2")}
+SCHEDULES = ["zbvzerobubble", "dualpipev", "interleaved1f1b", "interleavedzerobubble"]
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of much that its own code does
 
 
@@ -68,6 +68,16 @@ def trained(capfd, monkeypatch, tmp_path):
         return losses_in(capfd.readouterr().out), run_of_example.report
 
     return losses
+
+
+@pytest.fixture
+def deep_moe(tmp_path):
+    """Return the path of moe.py with as many layers as a pipeline of two ranks has stages."""
+    script = tmp_path / "deep_moe.py"
+    two, four = (f'"debug": (64, {layers}, 4, 2,' for layers in (2, 4))
+    assert two in Path(path_of("moe")).read_text()
+    script.write_text(Path(path_of("moe")).read_text().replace(two, four))
+    return str(script)
 
 
 def test_no_example_hides_a_module_from_those_beside_it():
@@ -135,13 +145,40 @@ def test_a_large_model_learns_however_it_is_shared_among_its_ranks(trained, name
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("routing", ["balanced", "power-law:1.2"])
-def test_ranks_with_experts_take_the_same_time_folded_or_not(routing):
+@pytest.mark.parametrize(
+    "schedule", [SCHEDULES[0], *(pytest.param(own, marks=pytest.mark.slow) for own in SCHEDULES[1:])]
+)
+def test_a_model_learns_the_same_whatever_the_schedule_of_its_pipeline(deep_moe, capfd, schedule):
+    arguments = ("--model", "debug", "--ep", "2", "--batch", "4", "--lr", "3e-3", "--backend", "gloo")
+
+    run(deep_moe, 8, "dgx-h100", argv=(*arguments, "--pp", "4"))
+    plain = losses_in(capfd.readouterr().out)
+    run(deep_moe, 4, "dgx-h100", argv=(*arguments, "--pp", "2", "--schedule", schedule))
+    scheduled = losses_in(capfd.readouterr().out)
+
+    assert scheduled == pytest.approx(plain, rel=1e-6)
+    assert scheduled[-1] < scheduled[0] - 0.1
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(
+    ("routing", "layout"),
+    [
+        ("balanced", ""),
+        ("power-law:1.2", ""),
+        *(
+            pytest.param("power-law:1.2", f"--pp 2 --batch 4 --schedule {own}", marks=pytest.mark.slow)
+            for own in SCHEDULES
+        ),
+    ],
+)
+def test_ranks_with_experts_take_the_same_time_folded_or_not(deep_moe, routing, layout):
     options = {"compute": Roofline("h100"), "fake": True, "routing": routing}
-    arguments = ("--model", "debug", "--ep", "2", "--steps", "3", "--seq-len", "16")
+    arguments = ("--model", "debug", "--ep", "2", "--steps", "3", "--seq-len", "16", *layout.split())
+    script = deep_moe if layout else path_of("moe")
 
     folded, unfolded = (
-        run(path_of("moe"), 8, "dgx-h100", argv=arguments, fold=fold, **options) for fold in (True, False)
+        run(script, 8, "dgx-h100", argv=arguments, fold=fold, **options) for fold in (True, False)
     )
 
     assert folded.times_ps == unfolded.times_ps
@@ -174,10 +211,11 @@ def free_ports(count: int) -> list[int]:
 @pytest.mark.distributed
 @pytest.mark.slow
 def test_two_processes_learn_the_same_over_gloo_and_over_our_backend(trained, tmp_path):
-    tolerances = {**TOLERANCES, "llama": 2e-3, "moe": 1e-6}  # activations of 8 bits; digits of a float
+    large = {"llama": 2e-3, "llama --pp 2 --schedule zbvzerobubble --batch 4": 2e-3}  # activations of 8 bits
+    tolerances = {**TOLERANCES, **large, "moe --model debug --ep 2": 1e-6}  # digits of a float
     runs = [(name, backend) for backend in ("gloo", "testbed") for name in tolerances]
     jobs = [
-        [port, path_of(name), "--backend", backend, *ARGUMENTS.get(name, ())]
+        [port, path_of(name.split()[0]), "--backend", backend, *name.split()[1:]]
         for port, (name, backend) in zip(free_ports(len(runs)), runs, strict=True)
     ]
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))
@@ -199,7 +237,8 @@ def test_two_processes_learn_the_same_over_gloo_and_over_our_backend(trained, tm
     assert ended.returncode == 0, ended.stderr
     printed = dict(zip(runs, json.loads((tmp_path / "printed.json").read_text()), strict=True))
     for name, tolerance in tolerances.items():
-        own = ("--backend", "gloo") if name in ("llama", "moe") else ()  # drawn in parts, as devices do
-        virtual, _ = trained(name, 2, *own, *ARGUMENTS.get(name, ()))
+        example, *arguments = name.split()
+        own = ("--backend", "gloo") if example in ("llama", "moe") else ()  # drawn in parts, as devices do
+        virtual, _ = trained(example, 2, *own, *arguments)
         for backend in ("gloo", "testbed"):
             assert losses_in(printed[name, backend]) == pytest.approx(virtual, rel=tolerance), (name, backend)
