@@ -249,8 +249,9 @@ rank, world_size = dist.get_rank(), dist.get_world_size()
 device = torch.device("cuda", rank % torch.cuda.device_count()) if on_gpu else torch.device("cpu")
 if on_gpu:
     torch.cuda.set_device(device)
-if world_size % (args.pp * args.tp) or world_size // args.pp % args.ep:
-    parser.error(f"--pp {args.pp} --tp {args.tp} --ep {args.ep}: they do not divide {world_size} ranks")
+if world_size % (args.pp * args.tp) or world_size // args.pp % args.ep or num_experts % args.ep:
+    dividing = f"--pp {args.pp} --tp {args.tp} --ep {args.ep}"
+    parser.error(f"{dividing}: they do not divide {world_size} ranks and {num_experts} experts")
 models = world_size // (args.pp * args.tp)  # each computes sequences of its own
 copies = models * args.tp // args.ep  # of each expert
 mesh = init_device_mesh(device.type, (args.pp, models, args.tp), mesh_dim_names=("pp", "models", "tp"))

@@ -44,7 +44,8 @@ class LayoutOptions:
         only: Only such layouts, as in tp=1,2 or zero=0,1.
         measured: Measured steps as CSV: columns of axes (others as by default), and seconds or
             tokens_per_second_per_gpu; all figures are corrected by them.
-        imbalance: Experts: tokens of the busiest rank over the mean, or the law that shares are drawn from.
+        imbalance: Experts: tokens of the busiest rank over the mean, or the law that shares are drawn from
+            (a script's: the law).
         confirm: Of a script: the best N in full, too.
     """
 
@@ -145,18 +146,25 @@ def _of_script(
     from sim import load_network
     from sim.files.device_file import load_device
     from testbed.planning.layouts.composition import Found, composed, confirm, evaluate, parts_of
-    from testbed.planning.layouts.script import Part, ScriptLayout, Step, script_layouts
+    from testbed.planning.layouts.layout import Imbalance
+    from testbed.planning.layouts.script import Part, Step
+    from testbed.planning.layouts.script_layout import ScriptLayout, script_layouts
     from testbed.planning.layouts.search import device_of
     from testbed.report.script_layouts import script_layouts_result
     from testbed.tasks.spread import cores, results
 
-    given = {"--only": options.only, "--measured": options.measured, "--imbalance": options.imbalance}
+    if options.imbalance is not None and not Imbalance.parse(options.imbalance).exponent:
+        raise UsageError(
+            f"--imbalance {options.imbalance}: {script} sends its tokens itself: expected power-law:A, "
+            "such as power-law:1.2"
+        )
+    given = {"--only": options.only, "--measured": options.measured}
     refuse(given, f"{{}} is for a model's file; {script} is run: leave it out")
     where = options.place(asked)
     network, ranks, sequences = where["network"], where["ranks"], where["sequences"]
     device = device_of(network, load_network(network).topology(ranks), where["device"])
     memory = where["memory_bytes"] or load_device(device).memory_bytes
-    layouts = script_layouts(script, arguments, ranks, options.seq, sequences)
+    layouts = script_layouts(script, arguments, ranks, options.seq, sequences, options.imbalance)
     if not layouts:
         raise UsageError(f"{script}: no layout of {ranks} ranks divides {sequences} sequences")
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from testbed.errors import CheckError
 from testbed.output.table import counted, percent, seconds, spell_size
-from testbed.planning.layouts.script import FEW, FEW_STAGES, MORE, MORE_STAGES, ScriptLayout, Step
+from testbed.planning.layouts.script import FEW, FEW_STAGES, MORE, MORE_STAGES, Step
+from testbed.planning.layouts.script_layout import ScriptLayout
 from testbed.report.layouts import BEST, Cells
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet, warning
 
-AXES = ("dp", "tp", "pp", "recompute", "batch")
+AXES = ("dp", "tp", "pp", "ep", "schedule", "recompute", "batch")
 COLUMNS = (
     *asked(*AXES, "arguments"),
     *found(
@@ -20,12 +21,19 @@ COLUMNS = (
         "confirmed_seconds", "error",
     ),
 )  # fmt: skip
+
+
+def _in_words(row: Mapping[str, Any]) -> str:
+    """Return the axes of a layout that divide something, its schedule, and whether it computes again."""
+    sizes = " × ".join(f"{axis} {row[axis]}" for axis in ("dp", "tp", "pp", "ep") if row[axis] > 1)
+    again = "recompute" if row["recompute"] != "none" else ""
+    return ", ".join(filter(None, (sizes or "one rank", row["schedule"], again)))
+
+
 FIGURES: Cells = {
-    "layout": lambda row: (
-        f"dp {row['dp']} × tp {row['tp']} × pp {row['pp']}"
-        + (", recompute" if row["recompute"] != "none" else "")
-    ),
+    "layout": _in_words,
     "step": lambda row: seconds(row["seconds"]),
+    "bubble": lambda row: percent(row["lost_to"]["bubble"] / row["seconds"]),
     "tokens/s/GPU": lambda row: f"{row['tokens_per_second_per_gpu']:,.0f}",
     "MFU": lambda row: percent(row["mfu"]),
     "memory": lambda row: spell_size(row["peak_bytes"]),
@@ -33,10 +41,12 @@ FIGURES: Cells = {
     "limited by": lambda row: row["limit"],
     "in full": lambda row: "" if row["confirmed_seconds"] is None else seconds(row["confirmed_seconds"]),
 }
+_LIMITS = {"bubble": "bubble", "waiting": "communication and waiting", "computation": "computation"}
 MODEL = (
     f"a layout is run without data with {FEW} and {MORE} layers of each list, a pipeline with {FEW_STAGES} "
     f"and {MORE_STAGES} stages, where these fill nodes, and few micro-batches; what one more takes, all "
-    "others take, too; what a micro-batch and a stage add is recorded once for each tp and recompute"
+    "others take, too; what a micro-batch and a stage add is recorded once for each tp, ep, schedule "
+    "and recompute; bubble: what the first rank waits for messages that other stages have not sent yet"
 )
 
 
@@ -100,7 +110,11 @@ def script_layouts_result(
 def _row(
     layout: ScriptLayout, step: Step, full: Step | str | None, tokens: int, memory: int | None
 ) -> dict[str, Any]:
-    waited = step.seconds - step.compute_seconds
+    lost = {
+        "bubble": step.bubble_seconds,
+        "waiting": step.seconds - step.compute_seconds - step.bubble_seconds,
+        "computation": step.compute_seconds,
+    }
     confirmed = full.seconds if isinstance(full, Step) else None
     axes = asdict(layout)
     return {
@@ -111,8 +125,8 @@ def _row(
         "mfu": step.sequence_seconds * layout.batch / layout.pp / step.seconds,
         "peak_bytes": round(step.peak_bytes),
         "fits": step.fits(memory),
-        "limit": "computation" if step.compute_seconds >= waited else "communication and waiting",
-        "lost_to": {"waiting": waited, "computation": step.compute_seconds},
+        "limit": _LIMITS[max(lost, key=lambda cause: lost[cause])],
+        "lost_to": lost,
         "confirmed_seconds": confirmed,
         "error": None if confirmed is None else step.seconds / confirmed - 1,
     }

@@ -3,6 +3,6 @@
 transformer   models, from files                      layout      axes, groups of ranks, experts' imbalance
 machine       kernels, and collectives of groups      framework   what software adds, keeps and holds
 step          layers, pipeline, gradients, optimizer  search      layouts that divide and fit
-belief        how sure a step is, and measured ones   script      a script's layouts, and runs of few layers
-composition   of a script's layouts, of such runs
+belief        how sure a step is, and measured ones   script_layout  those that a script has options for
+script        runs of few layers of such layouts      composition    of such layouts, of such runs
 """

@@ -1,4 +1,4 @@
-"""Layouts that a script has options for, and recordings of them: runs of few layers, stages, micro-batches.
+"""Recordings of a script's layouts: runs of few layers, stages and micro-batches.
 
 A run has no data, and at most so many modules of every list of equal ones (`torch.nn.ModuleList`) as it is
 asked for.  With fewer stages than the layout has, it has their ranks alone, the first of the network, which
@@ -7,135 +7,20 @@ keeps its links: so the groups of a stage keep their size and their place.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collectives.timing import Assumptions
 from sim import load_network
 from testbed.errors import UsageError
+from testbed.planning.layouts.script_layout import ScriptLayout
 from testbed.planning.scripts import ENDED_EARLY, run_unheard
 
 if TYPE_CHECKING:
     from collectives.virtual import VirtualRun
     from collectives.virtual.folding.folding import Folding
-
-OPTIONS = {"tp": "--tp", "pp": "--pp", "recompute": "--ac", "batch": "--batch", "seq": "--seq-len"}
-"""Of scripts, by what they say; ``--ac`` is a switch, ``--batch`` is of sequences on each replica."""
-MOST = 16
-"""Ranks of tensor parallelism, and stages, that are tried at most."""
-
-
-@dataclass(frozen=True)
-class ScriptLayout:
-    """A script's layout.
-
-    Attributes:
-        script: its path.
-        fixed: arguments that all its layouts have.
-        dp: ranks among which the batch is divided, by the script's own means.
-        tp: ranks among which layers are divided.
-        pp: stages.
-        recompute: ``none`` or ``full``.
-        batch: sequences of a replica in a step.
-    """
-
-    script: str
-    fixed: tuple[str, ...]
-    dp: int
-    tp: int = 1
-    pp: int = 1
-    recompute: str = "none"
-    batch: int = 1
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """What the script is given, in the order of its options."""
-        given: list[str] = [*self.fixed]
-        given += [OPTIONS["tp"], str(self.tp)] if self.tp > 1 else []
-        given += [OPTIONS["pp"], str(self.pp)] if self.pp > 1 else []
-        given += [OPTIONS["recompute"]] if self.recompute == "full" else []
-        return (*given, OPTIONS["batch"], str(self.batch))
-
-    def __str__(self) -> str:
-        return " ".join(self.arguments)
-
-
-def script_layouts(
-    script: Path, arguments: Sequence[str], ranks: int, seq: int, sequences: int
-) -> list[ScriptLayout]:
-    """Return the layouts that a script has options for, each with *sequences* in a step of all ranks.
-
-    Axes that *arguments* give already are held.
-
-    Raises:
-        UsageError: it has none, or no option for its batch; or the batch is given there.
-    """
-    known = _options_in(script)
-    if OPTIONS["batch"] not in known or not {OPTIONS["tp"], OPTIONS["pp"]} & known:
-        raise UsageError(
-            f"{script}: expected options {OPTIONS['batch']} and {OPTIONS['tp']} or {OPTIONS['pp']}, by which "
-            f"its layout can be chosen; found {', '.join(sorted(known)) or 'none'}"
-        )
-    fixed, held = _held(arguments)
-    if chosen := [OPTIONS[axis] for axis in ("batch", "seq") if axis in held]:
-        raise UsageError(f"{' '.join(chosen)}: give --tokens-per-step and --seq before {script} instead")
-    fixed += [OPTIONS["seq"], str(seq)] if OPTIONS["seq"] in known else []
-    powers = [str(1 << bit) for bit in range(MOST.bit_length())]
-    values = [
-        [held[axis]] if axis in held else powers if OPTIONS[axis] in known else ["1"] for axis in ("tp", "pp")
-    ]
-    again = ["full"] if "recompute" in held else ["none", "full"][: 1 + (OPTIONS["recompute"] in known)]
-    found = []
-    for tp, pp, recompute in product(map(int, values[0]), map(int, values[1]), again):
-        dp, rest = divmod(ranks, tp * pp)
-        if dp and not rest and sequences % dp == 0 and sequences // dp >= pp:
-            found.append(ScriptLayout(str(script), tuple(fixed), dp, tp, pp, recompute, sequences // dp))
-    return found
-
-
-def _held(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the arguments that choose no axis, and the values of the axes that others choose.
-
-    Raises:
-        UsageError: an axis has no number.
-    """
-    axes, rest, held = {option: axis for axis, option in OPTIONS.items()}, list[str](), dict[str, str]()
-    words = iter(arguments)
-    for word in words:
-        option, equals, value = word.partition("=")
-        axis = axes.get(option)
-        if axis is None:
-            rest.append(word)
-        elif axis == "recompute":
-            held[axis] = "full"
-        else:
-            held[axis] = value if equals else next(words, "")
-            if not held[axis].isdecimal() or int(held[axis]) < 1:
-                raise UsageError(f"{option} {held[axis]}: expected a number above 0")
-    return rest, held
-
-
-def _options_in(script: Path) -> set[str]:
-    """Return the options that a script declares with ``add_argument``."""
-    try:
-        tree = ast.parse(script.read_text(encoding="utf-8"), str(script))
-    except (OSError, UnicodeDecodeError, SyntaxError) as error:
-        raise UsageError(f"{script}: cannot be read as Python: {error}") from None
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    given = (
-        argument.value
-        for call in calls
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument"
-        for argument in call.args
-        if isinstance(argument, ast.Constant)
-    )
-    return {own for own in given if isinstance(own, str) and own.startswith("--")}
-
 
 FEW, MORE = 3, 4
 """Layers of lists in runs that are recorded: in the third, parameters are gathered ahead as in all others."""
@@ -150,6 +35,7 @@ class Step:
     Attributes:
         seconds: of a steady iteration.
         compute_seconds: of that, computation.
+        bubble_seconds: of that, what the first rank's device waits for messages that were not sent yet.
         sequence_seconds: what a sequence's arithmetic takes at the device's peak, in all stages.
         first_bytes: what a rank of the first stage holds at most; without a pipeline, any rank.
         last_bytes: of the last stage, likewise.
@@ -157,6 +43,7 @@ class Step:
 
     seconds: float
     compute_seconds: float
+    bubble_seconds: float
     sequence_seconds: float
     first_bytes: float
     last_bytes: float
@@ -239,10 +126,12 @@ def record(part: Part) -> Recorded | None:
     size, topology = part.layout.dp * part.layout.tp, load_network(part.network).topology(part.ranks)
     folding = Folding(size * part.stages, (), topology.ranks_per_node, part.compares)
     few, depth = _run(part, FEW, folding)
+    chunks = part.layout.order.stages
     if not depth:
         raise UsageError(f"{part.layout.script}: expected a torch.nn.ModuleList of equal layers, found none")
     if part.stages < part.layout.pp and not (
-        (depth - 1) * part.stages >= MORE * MORE_STAGES - 1 and _follow_one_another(folding, size)
+        (depth - 1) * part.stages * chunks >= MORE * MORE_STAGES * chunks - 1
+        and _follow_one_another(folding, size)
     ):
         return None
     if depth <= FEW:
@@ -263,6 +152,8 @@ def in_full(part: Part) -> Step:
 
 def _run(part: Part, layers: int | None, folding: Folding | None) -> tuple[Step, int]:
     """Return a step with so many *layers*, None: all, and how many the longest list was given."""
+    from collectives.virtual.streams.losses import PIPELINE
+
     layout, whole = part.layout, load_network(part.network).topology(part.ranks)
     with _shortened(layers) as lengths:
         run = run_unheard(
@@ -273,6 +164,7 @@ def _run(part: Part, layers: int | None, folding: Folding | None) -> tuple[Step,
             assumptions=Assumptions.on(whole, part.network, None, {"inefficiencies": ()}, on_gpu=True),
             fake=True,
             memory_limit="off",
+            routing=layout.routing,
             fold=folding,
         )
     steady, used = run.report.steady(), run.report.utilization
@@ -280,7 +172,8 @@ def _run(part: Part, layers: int | None, folding: Folding | None) -> tuple[Step,
         raise UsageError(f"{layout.script} {ENDED_EARLY}")
     useful = 0 if used is None else used.mfu * steady.seconds * part.stages / part.batch
     peaks = _peaks(run, layout.dp * layout.tp, part.stages)
-    return Step(steady.seconds, steady.compute_seconds, useful, *peaks), max(lengths, default=0)
+    bubble = sum(own.seconds for own in run.report.lost_to if own.cause == PIPELINE)
+    return Step(steady.seconds, steady.compute_seconds, bubble, useful, *peaks), max(lengths, default=0)
 
 
 def _peaks(run: VirtualRun, size: int, stages: int) -> tuple[int, int]:

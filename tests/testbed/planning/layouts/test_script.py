@@ -8,10 +8,11 @@ import pytest
 
 import testbed
 from testbed.errors import UsageError
-from testbed.planning.layouts.script import ScriptLayout, Step, script_layouts
+from testbed.planning.layouts.script import Step
+from testbed.planning.layouts.script_layout import ScriptLayout, script_layouts
 from testbed.report.script_layouts import script_layouts_result
 
-LLAMA = Path(__file__).parents[4] / "examples" / "llama.py"
+LLAMA, MOE = (Path(__file__).parents[4] / "examples" / f"{name}.py" for name in ("llama", "moe"))
 
 
 def test_layouts_of_a_script_hold_its_tokens_and_what_is_given_already() -> None:
@@ -25,9 +26,40 @@ def test_layouts_of_a_script_hold_its_tokens_and_what_is_given_already() -> None
         script_layouts(LLAMA, ["--batch", "2"], 16, 8192, 32)
 
 
+def test_schedules_are_tried_that_the_script_names_and_that_suit_its_micro_batches() -> None:
+    found = script_layouts(LLAMA, ["--tp", "1"], 8, 64, 24)
+    held = script_layouts(LLAMA, ["--tp", "1", "--schedule=DualPipeV"], 8, 64, 24)
+
+    plain, loops, there_and_back = (
+        {"1f1b"},
+        {"interleaved1f1b", "interleavedzerobubble"},
+        {"zbvzerobubble", "dualpipev"},
+    )
+    of_ranks = {pp: {own.schedule for own in found if own.pp == pp} for pp in (1, 2, 4, 8)}
+    assert of_ranks == {1: {""}} | dict.fromkeys((2, 4, 8), plain | loops | there_and_back)
+    assert {own.schedule for own in held if own.pp > 1} == {"dualpipev"}
+    few, odd = (
+        {own.schedule for own in script_layouts(LLAMA, ["--tp", "1"], 8, 64, number) if own.pp == 8}
+        for number in (8, 9)
+    )
+    assert (few, odd) == (plain | loops, plain)
+    with pytest.raises(UsageError, match=r"--schedule zb: expected one of 1f1b, gpipe"):
+        script_layouts(LLAMA, ["--schedule", "zb"], 8, 64, 24)
+
+
+def test_experts_are_divided_among_ranks_of_one_stage_and_routed_as_stated() -> None:
+    found = script_layouts(MOE, ["--tp", "2", "--schedule", "1f1b"], 16, 64, 32, "power-law:1.2")
+
+    assert {(own.pp, own.ep) for own in found} == {
+        (pp, ep) for pp in (1, 2, 4, 8) for ep in (1, 2, 4, 8, 16) if 16 // pp % ep == 0
+    }
+    assert all(own.arguments[own.arguments.index("--ep") + 1] == str(own.ep) for own in found)
+    assert {own.routing for own in found} == {"power-law:1.2"}
+
+
 def test_the_best_fits_and_where_none_does_the_answer_says_so() -> None:
     small, large = (ScriptLayout("train.py", (), 1, 2, batch=batch) for batch in (1, 2))
-    steps = {small: Step(2, 2, 1, 8 * 2**30, 0), large: Step(1, 1, 0.5, 0, 16 * 2**30)}
+    steps = {small: Step(2, 2, 0, 1, 8 * 2**30, 0), large: Step(1, 1, 0, 0.5, 0, 16 * 2**30)}
 
     fitting, none = (
         script_layouts_result("train.py", "dgx-h100", 100, memory * 2**30, steps, {}) for memory in (10, 4)
@@ -53,3 +85,5 @@ def test_a_model_cannot_be_confirmed_nor_a_script_corrected() -> None:
         testbed.plan(Path("gpt2-xl.toml"), confirm=1, **asked)
     with pytest.raises(UsageError, match=r"--only is for a model's file"):
         testbed.plan(LLAMA, only=["tp=1"], **asked)
+    with pytest.raises(UsageError, match=r"--imbalance 1.5: .*moe.py sends its tokens itself"):
+        testbed.plan(MOE, imbalance="1.5", **asked)
