@@ -73,6 +73,21 @@ def test_what_is_linear_in_layers_stages_and_micro_batches_is_composed_exactly(
     assert step == _step(law, depth, pp, layout.batch)
 
 
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved1f1b", "dualpipev"])
+@pytest.mark.parametrize("pp", [2, 3])
+def test_pipelines_of_as_few_ranks_as_are_recorded_are_composed_too(
+    pp: int, schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    law = (1, 2, 3, 4, 5, 6)
+    layout = ScriptLayout("train.py", (), 8, 1, pp, "none", 5 * pp, schedule)
+    monkeypatch.setattr(composition, "record", lambda part: _recorded(part, law, 12 * pp))
+
+    parts = parts_of([layout], "dgx-h100", 8 * pp, "h100")[layout]
+    step = composed(layout, parts, dict(map(evaluate, dict.fromkeys(parts.all))))
+
+    assert step == _step(law, 12, pp, layout.batch)
+
+
 def test_what_stages_and_micro_batches_add_is_shared_where_stages_fill_nodes() -> None:
     whole_nodes, parts_of_nodes = (
         {
