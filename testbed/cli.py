@@ -77,7 +77,7 @@ def imported(name: str) -> TyperCommand:
     from testbed.options import outputs
 
     classes = {
-        "run": outputs.ScriptCommand,
+        "run": outputs.RunCommand,
         "profile": outputs.ScriptCommand,
         "same": outputs.ForgivingScriptCommand,
         "fuzz": outputs.ScriptByNameCommand,

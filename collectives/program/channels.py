@@ -17,10 +17,11 @@ Source: NCCL's channels; its search for orders (src/graph/search.cc) is replaced
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import zip_longest
+from itertools import tee, zip_longest
 from typing import Any
 
 import numpy as np
@@ -73,10 +74,15 @@ def _side_by_side(
 ) -> Iterator[Step]:
     """Yield the steps of all channels together."""
     inner = _bound(algorithm, parameters)
-    slices = [
-        _Channel.of(inner, world_size, channels, number, parameters.get("ranks_per_node") or 1).steps(rank)
+    copies = [
+        _Channel.of(inner, world_size, channels, number, parameters.get("ranks_per_node") or 1)
         for number in range(channels)
     ]
+    ranks: Any = rank
+    if isinstance(ranks, LazyArray):
+        slices = _over_ranks(copies)
+    else:
+        slices = [channel.steps(rank) for channel in copies]
     for steps in zip_longest(*slices, fillvalue=()):
         yield tuple(operation for step in steps for operation in step)
 
@@ -124,11 +130,7 @@ class _Channel:
         return cls(program, order, number, channels, num_parts, chunks_per_part)
 
     def steps(self, rank: int) -> Iterator[Step]:
-        """Yield the steps of *rank*, which in array form is that of all ranks."""
-        ranks: Any = rank
-        if isinstance(ranks, LazyArray):
-            yield from _OverRanks(self).steps()
-            return
+        """Yield the steps of *rank*."""
         position = np.argsort(self.order)[rank]
         for step in self.program(position, len(self.order)):
             yield tuple(placed for operation in as_step(step) for placed in self._placed(operation))
@@ -157,6 +159,15 @@ class _Channel:
         return (part * self.channels + self.number) * self.chunks_per_part + place
 
 
+def _over_ranks(copies: Sequence[_Channel]) -> list[Iterator[Step]]:
+    """Return the steps of all ranks of each of *copies*; what several run alike is run once, for all."""
+    world_size = len(copies[0].order)
+    alike = Counter(ProgramKey.of(channel.program) for channel in copies)
+    positions: Any = RankArray(world_size)
+    runs = {program: iter(tee(program.algorithm(positions, world_size), n)) for program, n in alike.items()}
+    return [_OverRanks(own).steps(next(runs[ProgramKey.of(own.program)])) for own in copies]
+
+
 class _OverRanks:
     """The steps of all ranks of a channel at once, by formula as far as the program has them.
 
@@ -167,12 +178,11 @@ class _OverRanks:
     def __init__(self, channel: _Channel) -> None:
         self._channel = channel
         self._position_of = np.argsort(channel.order)
-        self._peers: dict[tuple[type[Operation], int], tuple[Any, Any, Any]] = {}
+        self._peers: dict[tuple[type[Operation], int], tuple[Any, Any]] = {}
 
-    def steps(self) -> Iterator[Step]:
-        """Yield the steps."""
-        positions: Any = RankArray(len(self._position_of))
-        for step in self._channel.program(positions, len(self._position_of)):
+    def steps(self, of_positions: Iterator[Any]) -> Iterator[Step]:
+        """Yield the steps, given those of positions."""
+        for step in of_positions:
             yield tuple(
                 placed
                 for number, operation in enumerate(as_step(step))
@@ -199,12 +209,13 @@ class _OverRanks:
 
     def _peer(self, number: int, operation: Any) -> Any:
         """Return the ranks at the positions of peers; the same array as long as these stay."""
-        peer, when = operation.peer, operation.when
+        peer = operation.peer
         known = self._peers.get((type(operation), number))
-        if known is None or not (_is_same(known[0], peer) and _is_same(known[1], when)):
-            moved = self._moved(self._channel.order[np.where(when, peer, 0)])
-            known = self._peers[type(operation), number] = peer, when, moved
-        return known[2]
+        if known is None or not _is_same(known[0], peer):
+            order = self._channel.order
+            moved = self._moved(order[np.clip(peer, 0, len(order) - 1)])  # who does nothing may have none
+            known = self._peers[type(operation), number] = peer, moved
+        return known[1]
 
     def _chunk(self, first: Any, further: int) -> Any:
         if isinstance(first, int):
@@ -220,7 +231,9 @@ class _OverRanks:
 
 
 def _is_same(known: Any, value: Any) -> bool:
-    return known is value or (isinstance(known, RankArray) and known.same_as(value))
+    if isinstance(known, RankArray):
+        return known.same_as(value)
+    return known is value or (not isinstance(value, RankArray) and np.array_equal(known, value))
 
 
 def order_of_ranks(world_size: int, channel: int, ranks_per_node: int = 1) -> list[int]:

@@ -23,6 +23,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from collectives.garbage import collected_seldom
 from testbed.errors import UsageError, reporting_errors
 from testbed.options.project import take
 from testbed.options.values import check_values, parts_of
@@ -228,6 +229,15 @@ class ScriptCommand(CheckedCommand):
             is_flag = getattr(known[name], "is_flag", False)
             place += 1 if is_flag or equals else 1 + known[name].nargs
         return min(place, len(args))
+
+
+class RunCommand(ScriptCommand):
+    """A command that carries out one run: what it imports, and what ranks make, lives as long as it does."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        """Carry the command out; imports and report are looked through as seldom as the run."""
+        with collected_seldom():
+            return super().invoke(ctx)
 
 
 class ForgivingScriptCommand(ScriptCommand):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from collectives.errors import NotExactError
 from collectives.program.chunking import Chunking
@@ -18,6 +19,8 @@ from collectives.program.program import Algorithm, Local, Operation, Send, Step,
 from collectives.program.rank_array import Deferred, RankArray
 from collectives.timing.rows.sizes import MostlyEqual, Rotating, Sizes
 from sim.units import Int64Array
+
+Int32Array: TypeAlias = npt.NDArray[np.int32]
 
 MAX_STACKED_OPERATIONS = 300_000
 """Operations up to which a program without an array form is built rank by rank and stacked."""
@@ -104,18 +107,18 @@ class Pattern:
         each = self._each_size(row, chunking)
         return MostlyEqual(int(each[0])) if each.size and (each == each[0]).all() else each
 
-    def sent(self, row: Step) -> Iterator[tuple[Operation, Int64Array, Int64Array]]:
+    def sent(self, row: Step) -> Iterator[tuple[Operation, Int64Array, Int32Array]]:
         """Yield each send of *row*, which has this pattern: the ranks that have it, and its messages."""
         for position, ranks, messages in self._parts(self._sends, self._sent_as):
             yield row[position], ranks, messages
 
-    def received(self) -> Iterator[tuple[int, Int64Array, Int64Array]]:
+    def received(self) -> Iterator[tuple[int, Int64Array, Int32Array]]:
         """Yield the position of each receive: the ranks that have it, and its messages."""
         yield from self._parts(self._receives, self._received_as)
 
     def _parts(
-        self, positions: list[int], messages_of: Int64Array
-    ) -> Iterator[tuple[int, Int64Array, Int64Array]]:
+        self, positions: list[int], messages_of: Int32Array
+    ) -> Iterator[tuple[int, Int64Array, Int32Array]]:
         for position, messages in zip(positions, messages_of, strict=True):
             ranks = np.flatnonzero(messages < len(self.source))
             yield position, ranks, messages[ranks]
@@ -159,14 +162,14 @@ class Pattern:
             )
         return np.concatenate(sides, axis=1)
 
-    def _message_of(self, sides: Int64Array, operations: Int64Array, num_operations: int) -> Int64Array:
+    def _message_of(self, sides: Int64Array, operations: Int64Array, num_operations: int) -> Int32Array:
         """Return which message each rank's part in an operation is; for none, one more than there are."""
-        message = np.full((num_operations, self._num_ranks), len(self.source), dtype=np.int64)
+        message = np.full((num_operations, self._num_ranks), len(self.source), dtype=np.int32)
         message[operations, sides] = np.arange(len(self.source))
         return message
 
     def _few_sizes(
-        self, row: Step, positions: list[int], messages: Int64Array, chunking: Chunking
+        self, row: Step, positions: list[int], messages: Int32Array, chunking: Chunking
     ) -> MostlyEqual | None:
         """Return what `_sizes` would, without arrays: where chunks are rotations and most of one size."""
         lengths = {length_of(row[position]) for position in positions}
@@ -200,7 +203,7 @@ class Pattern:
             raise NotExactError("the two sides of a message differ in size")
         return sent
 
-    def _sizes(self, row: Step, positions: list[int], messages: Int64Array, chunking: Chunking) -> Int64Array:
+    def _sizes(self, row: Step, positions: list[int], messages: Int32Array, chunking: Chunking) -> Int64Array:
         """Return the bytes of each message, as the operations at *positions* have them."""
         sizes = np.zeros(len(self.source) + 1, dtype=np.int64)
         for position, message in zip(positions, messages, strict=True):

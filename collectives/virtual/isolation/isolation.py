@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 import torch
 
+from collectives.garbage import collected_seldom
 from collectives.virtual.isolation import per_rank, shardings
 from collectives.virtual.isolation.once_per_process import OncePerProcess, loggers_of_ranks
 from collectives.virtual.isolation.own_operators import OwnOperators
@@ -30,9 +30,6 @@ _CLASSES_MADE = (
     ("torch.distributed._composable.replicate_with_fsdp", "cls_to_replicate_cls"),
 )
 """Where torch keeps, for the life of the process, a class for each class of module that it has sharded."""
-_FULL_COLLECTION = 1000
-"""Collections of young objects before the garbage collector looks through all: each rank's are many, and live
-as long as the run, so that looking through them again and again would take a fifth of its time."""
 
 
 class Isolation:
@@ -92,18 +89,6 @@ def process_restored() -> Iterator[None]:
         redistribution: Any = sys.modules.get("torch.distributed.tensor._redistribute")
         if hasattr(redistribution, "clear_redistribute_planner_cache"):
             redistribution.clear_redistribute_planner_cache()  # by device meshes, whose groups hold the run
-
-
-@contextlib.contextmanager
-def collected_seldom() -> Iterator[None]:
-    """Let the garbage collector look through what has lived long more seldom; ranks may switch it off."""
-    is_enabled, thresholds = gc.isenabled(), gc.get_threshold()
-    gc.set_threshold(*thresholds[:2], max(thresholds[2], _FULL_COLLECTION))
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-        (gc.enable if is_enabled else gc.disable)()
 
 
 def _classes_made(module: str, name: str) -> dict[type, type]:

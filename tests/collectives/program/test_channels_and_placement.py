@@ -1,6 +1,8 @@
 """Channels of a program, and where its ranks are."""
 
+import functools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -70,6 +72,25 @@ def test_a_ring_per_network_card_uses_all_cards_of_a_node():
     )
 
     assert one.time_ps == pytest.approx(4 * four.time_ps, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "collective", "runs"),
+    [("double_binary_tree", "all_reduce", 1), ("tree", "broadcast", 4)],  # the root has four positions
+)
+def test_channels_that_run_a_program_alike_run_it_once_for_all_ranks(name, collective, runs):
+    shipped = resolve_algorithm(name, collective)
+    made = []
+
+    @functools.wraps(shipped.program)
+    def counted(rank, world_size, **parameters):
+        made.append(parameters)
+        yield from shipped.program(rank, world_size, **parameters)
+
+    on_channels = in_channels(replace(shipped, program=counted), 8).with_parameters(ranks_per_node=4)
+
+    assert len(list(on_channels.steps_over_ranks(16))) > 1
+    assert len(made) == runs
 
 
 @pytest.mark.parametrize("channels", [0, -1, 65, "many", 1.5])
