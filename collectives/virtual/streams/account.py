@@ -9,12 +9,15 @@ for a collective is put down to that, up to the end of the wait.  What a collect
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import NamedTuple
 
 from collectives.virtual.streams.losses import CONTENTION, SLOWEST, Flown, FlownCalls
 from collectives.virtual.streams.score import DEFAULT_STREAM, Item, Launch, Mark, Took
 from collectives.virtual.streams.spans import Spans
+from collectives.virtual.streams.stretch import IssuedItem
 from sim.hardware import NOTHING, Issued
 
 
@@ -94,47 +97,67 @@ Raised = tuple[int, Cause | None]
 """A time, and what it is due to."""
 
 
-class Queued(NamedTuple):
-    """An item on its stream.
-
-    Attributes:
-        issued_ps: when the host has issued it.
-        position: in the score.
-        item: itself.
-        host_raised: until when the host had waited last, and for what.
-    """
-
-    issued_ps: int
-    position: int
-    item: Item
-    host_raised: Raised
-
-
 @dataclass(slots=True)
 class StreamQueue:
-    """One stream.
+    """One stream, and what comes first on it.
 
     Attributes:
         tail_ps: when it has done all that was begun, events awaited included.
         cause: what its tail is due to; None: to its own kernels.
-        queue: what is to come.
         held: whether its first item is in flight, awaits an event or is to be settled.
-        idle_ps: how long it had waited for the host before its last call began.
+        item: the first one; None: there is nothing to come.
+        position: of the item in the score.
+        issued_ps: when the host has issued it.
+        host_raised: until when the host had waited last by then, and for what.
+        idle_ps: how long the stream had waited for the host before its last call began.
     """
 
     tail_ps: int
     cause: Cause | None = None
-    queue: deque[Queued] = field(default_factory=deque)
     held: bool = False
+    item: Item | None = None
+    position: int = 0
+    issued_ps: int = 0
+    host_raised: Raised = (0, None)
     idle_ps: int = 0
+    _began_ps: int = 0
+    _issued: Sequence[IssuedItem] = ()
+    _place: int = 0
+    _shares: deque[tuple[Sequence[IssuedItem], int, Raised]] = field(default_factory=deque)
+
+    def put(self, issued: Sequence[IssuedItem], began_ps: int, host_raised: Raised) -> None:
+        """Add what the host has *issued* of a stretch, which it began at *began_ps*."""
+        self._shares.append((issued, began_ps, host_raised))
+        if self.item is None:
+            self.pop()
+
+    def pop(self) -> None:
+        """Take what comes first."""
+        self._place += 1
+        if self._place >= len(self._issued):
+            if not self._shares:
+                self.item, self._issued = None, ()
+                return
+            self._issued, self._began_ps, self.host_raised = self._shares.popleft()
+            self._place = 0
+        after_ps, self.position, self.item = self._issued[self._place]
+        self.issued_ps = self._began_ps + after_ps
+
+    def queue(self) -> Iterator[tuple[int, int, Item, Raised]]:
+        """Yield all that is to come: when the host has issued it, its position, itself, and `host_raised`."""
+        place = self._place
+        for issued, began_ps, raised in ((self._issued, self._began_ps, self.host_raised), *self._shares):
+            for after_ps, position, item in islice(issued, place, None):
+                yield began_ps + after_ps, position, item, raised
+            place = 0
 
     def copy(self) -> StreamQueue:
         """Return one that goes on by itself."""
-        return replace(self, queue=deque(self.queue))
+        return replace(self, _shares=deque(self._shares))
 
     def state(self) -> tuple[object, ...]:
         """Return what two streams have to agree in to go on alike."""
-        queue = [(own.issued_ps, own.position, own.host_raised) for own in self.queue]
+        queue = [(issued_ps, position, raised) for issued_ps, position, _, raised in self.queue()]
         return self.tail_ps, self.cause, queue, self.held, self.idle_ps
 
 
@@ -153,13 +176,13 @@ class Account:
         other._flown = self._flown.copy()
         return other
 
-    def run(self, stream: StreamQueue, queued: Queued, item: Launch, took: Took) -> None:
-        """Let *stream* run a kernel, or a copy."""
+    def run(self, stream: StreamQueue, item: Launch, took: Took) -> None:
+        """Let *stream* run its first item, a kernel or a copy."""
         duration_ps = took.duration_ps
-        begin_ps = max(stream.tail_ps, queued.issued_ps)
+        begin_ps = max(stream.tail_ps, stream.issued_ps)
         is_copy = item.kind == "copy"
         if item.stream == DEFAULT_STREAM:
-            self._wait(stream, queued)
+            self._wait(stream)
             if is_copy:
                 self.played.exposed[Cause(item.name)] += duration_ps
             else:
@@ -171,20 +194,20 @@ class Account:
             stream.cause = None
         elif is_copy:
             stream.cause = Cause(item.name)
-        elif queued.issued_ps > stream.tail_ps:
+        elif stream.issued_ps > stream.tail_ps:
             stream.cause = None
         stream.tail_ps = begin_ps + duration_ps
         if self.spans is not None:
             self.spans.kernel(item, begin_ps, stream.tail_ps)
 
-    def mark(self, stream: StreamQueue, queued: Queued, item: Mark) -> None:
+    def mark(self, stream: StreamQueue, item: Mark) -> None:
         """Note the times of a mark, to which the default *stream* comes now."""
-        self._wait(stream, queued)
+        self._wait(stream)
         played = self.played
         played.marks.append(
             PlayedMark(
                 item.name,
-                queued.issued_ps,
+                stream.issued_ps,
                 self._until_ps,
                 played.busy_ps,
                 played.host_idle_ps,
@@ -204,16 +227,16 @@ class Account:
             self.played.num_late += 1
             self.played.late_ps = max(self.played.late_ps, late_ps)
 
-    def _wait(self, stream: StreamQueue, queued: Queued) -> None:
-        """Account for what the default *stream* waits until it begins what is queued."""
-        until_ps = max(stream.tail_ps, queued.issued_ps)
+    def _wait(self, stream: StreamQueue) -> None:
+        """Account for what the default *stream* waits until it begins what comes first."""
+        until_ps = max(stream.tail_ps, stream.issued_ps)
         gap_ps = until_ps - self._until_ps
         if not gap_ps:
             return
-        if queued.issued_ps <= stream.tail_ps:
+        if stream.issued_ps <= stream.tail_ps:
             self._expose(stream.cause or OTHER_STREAM, self._until_ps, until_ps)
         else:
-            raised_ps, cause = queued.host_raised
+            raised_ps, cause = stream.host_raised
             waited_ps = 0 if cause is None else max(0, min(raised_ps, until_ps) - self._until_ps)
             if cause is not None and waited_ps:
                 self._expose(cause, self._until_ps, self._until_ps + waited_ps)

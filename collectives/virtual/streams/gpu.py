@@ -7,6 +7,7 @@ another's data; what it writes too late begins when the engine is there, and a n
 
     gpu           one for each rank thread (open first)
     score         what the host issues, in order
+    stretch       what it issues on end, gone through once for all players
     player        its times, for one or several ranks
     players       those of one score, which part where a call ends at different times
     played        what is known afterwards

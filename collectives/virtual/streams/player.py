@@ -21,15 +21,12 @@ from typing import Protocol
 
 import simpy
 
-from collectives.virtual.streams.account import Account, Cause, Played, Queued, Raised, StreamQueue
+from collectives.virtual.streams.account import Account, Cause, Played, Raised, StreamQueue
 from collectives.virtual.streams.flights import Flights, Settling
 from collectives.virtual.streams.losses import Flown
 from collectives.virtual.streams.score import (
-    DEFAULT_STREAM,
     Call,
     HostWait,
-    HostWork,
-    Item,
     Launch,
     Mark,
     Pace,
@@ -38,6 +35,7 @@ from collectives.virtual.streams.score import (
     StreamWait,
 )
 from collectives.virtual.streams.spans import Spans
+from collectives.virtual.streams.stretch import Stretch, host_ps_of
 
 _HOST = -1
 """Stands for the host among streams that wait for an event."""
@@ -48,6 +46,9 @@ class Calls(Protocol):
 
     def begin(self, player: Player, position: int, call: Call) -> None:
         """Engine: the ranks of *player* come to *call*, which stands at *position* of the score, now."""
+
+    def stretch(self, position: int, pace: Pace) -> Stretch:
+        """Return what a host of *pace* issues on end from *position* of the score on."""
 
 
 class Player:
@@ -136,7 +137,7 @@ class Player:
             self._score.closed
             and self.played.end_ps is None
             and self.is_dry
-            and not any(stream.queue for stream in self._streams.values())
+            and all(stream.item is None for stream in self._streams.values())
         ):
             tails = (stream.tail_ps for stream in self._streams.values())
             self.played.end_ps = max(self.host_ps, *tails, 0)
@@ -153,7 +154,7 @@ class Player:
             call.stream,
             Flown(began_ps, met_ps, stream.tail_ps, call.wire_ps, call.is_message, stream.idle_ps),
         )
-        stream.queue.popleft()
+        stream.pop()
         if self.account.spans is not None:
             self.account.spans.call(call, began_ps, stream.tail_ps)
         self._ready.append(call.stream)
@@ -202,37 +203,44 @@ class Player:
 
     def _issue(self) -> None:
         """Issue items as the host does, until it waits or the score ends."""
-        score, pace = self._score, self._pace
-        launch_ps = pace.scaled(pace.launch_ps)
+        score, spans = self._score, self.account.spans
         self._host_awaits = None
-        items, dropped = score.items, score.dropped
-        while self.position - dropped < len(items):
-            item = items[self.position - dropped]
-            began_ps = self.host_ps
-            if isinstance(item, (Launch, Call)):
-                self.host_ps += 0 if item.replayed else launch_ps
-                self._put(item.stream, item)
-            elif isinstance(item, (Record, StreamWait)):
-                self._put(item.stream, item)
-            elif isinstance(item, HostWait):
-                if not self._wait_on_host(item):
-                    return
-            elif isinstance(item, HostWork):
-                self.host_ps += pace.scaled(item.duration_ps)
-            else:
-                self._put(DEFAULT_STREAM, item)
-                self._forget(item.live)
+        while self.position < len(score):
+            item, began_ps = score.items[self.position - score.dropped], self.host_ps
+            if not isinstance(item, HostWait):
+                self._issue_stretch(self._calls.stretch(self.position, self._pace))
+                continue
+            if not self._wait_on_host(item):
+                return
             self.position += 1
-            if self.account.spans is not None and self.host_ps > began_ps:
-                self.account.spans.host(item, began_ps, self.host_ps)
+            if spans is not None and self.host_ps > began_ps:
+                spans.host(item, began_ps, self.host_ps)
 
-    def _put(self, number: int, item: Item) -> None:
-        stream = self._streams.get(number)
-        if stream is None:
-            stream = self._streams[number] = StreamQueue(self._pace.start_ps)
-        stream.queue.append(Queued(self.host_ps, self.position, item, self._host_raised))
-        if not stream.held:
-            self._advance(stream, number)
+    def _issue_stretch(self, stretch: Stretch) -> None:
+        """Let the host issue a stretch on end, and streams do what they can of it."""
+        began_ps, begin = self.host_ps, self.position
+        self.host_ps += stretch.duration_ps
+        self.position = stretch.end
+        if self.account.spans is not None:
+            self._show_host(self.account.spans, begin, began_ps)
+        for number, issued in stretch.of_streams.items():
+            stream = self._streams.get(number)
+            if stream is None:
+                stream = self._streams[number] = StreamQueue(self._pace.start_ps)
+            stream.put(issued, began_ps, self._host_raised)
+            if not stream.held:
+                self._advance(stream, number)
+        last = self._score.items[stretch.end - 1 - self._score.dropped]
+        if isinstance(last, Mark):
+            self._forget(last.live)
+
+    def _show_host(self, spans: Spans, begin: int, host_ps: int) -> None:
+        """Show what the host does from position *begin* on, at *host_ps*, up to where it is."""
+        launch_ps, dropped = self._pace.scaled(self._pace.launch_ps), self._score.dropped
+        for item in self._score.items[begin - dropped : self.position - dropped]:
+            began_ps, host_ps = host_ps, host_ps + host_ps_of(item, launch_ps, self._pace)
+            if host_ps > began_ps:
+                spans.host(item, began_ps, host_ps)
 
     def _wait_on_host(self, item: HostWait) -> bool:
         """Let the host wait; return whether it is known until when."""
@@ -249,10 +257,10 @@ class Player:
     def _forget(self, live: frozenset[int]) -> None:
         """Keep of the events that have happened only those in *live* and those that a stream is to await."""
         awaited = {
-            queued.item.event
+            item.event
             for stream in self._streams.values()
-            for queued in stream.queue
-            if isinstance(queued.item, StreamWait)
+            for _, _, item, _ in stream.queue()
+            if isinstance(item, StreamWait)
         }
         self._events = {
             event: raised for event, raised in self._events.items() if event in live or event in awaited
@@ -260,17 +268,15 @@ class Player:
 
     def _advance(self, stream: StreamQueue, number: int) -> None:
         """Let *stream* do what can be known of its queue."""
-        queue = stream.queue
         stream.held = False
-        while queue:
-            queued = queue[0]
-            item, begin_ps = queued.item, max(stream.tail_ps, queued.issued_ps)
+        while (item := stream.item) is not None:
+            begin_ps = max(stream.tail_ps, stream.issued_ps)
             if isinstance(item, Launch):
                 if self._pace.share and item.kind == "kernel":
                     stream.held = True
-                    self._settling.add(begin_ps, queued.position, number)
+                    self._settling.add(begin_ps, stream.position, number)
                     return
-                self.account.run(stream, queued, item, self._pace.took(item, is_disturbed=False))
+                self.account.run(stream, item, self._pace.took(item, is_disturbed=False))
             elif isinstance(item, StreamWait):
                 raised = self._events.get(item.event)
                 if raised is None:
@@ -284,11 +290,11 @@ class Player:
             elif isinstance(item, Call):
                 stream.held = True
                 stream.idle_ps = begin_ps - stream.tail_ps
-                self.account.late(self._flights.start(queued.position, item, begin_ps))
+                self.account.late(self._flights.start(stream.position, item, begin_ps))
                 return
             elif isinstance(item, Mark):
-                self.account.mark(stream, queued, item)
-            queue.popleft()
+                self.account.mark(stream, item)
+            stream.pop()
 
     def _happen(self, event: int, time_ps: int, cause: Cause | None) -> None:
         self._events[event] = time_ps, cause
@@ -308,9 +314,9 @@ class Player:
 
         begin_ps, number = settled
         stream = self._streams[number]
-        queued = stream.queue.popleft()
-        assert isinstance(queued.item, Launch)
-        took = self._pace.took(queued.item, self._flights.were_any(begin_ps))
-        self.account.run(stream, queued, queued.item, took)
+        item = stream.item
+        assert isinstance(item, Launch)
+        self.account.run(stream, item, self._pace.took(item, self._flights.were_any(begin_ps)))
+        stream.pop()
         self._ready.append(number)
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -12,6 +12,7 @@ from collectives.virtual.streams.flights import ENDS, HOSTS, at
 from collectives.virtual.streams.player import Player
 from collectives.virtual.streams.score import Call, Pace, Score
 from collectives.virtual.streams.spans import Spans
+from collectives.virtual.streams.stretch import Stretch
 
 _MANY = 4096
 """Items of a score that are dropped together."""
@@ -34,6 +35,7 @@ class Players:
         self._players: list[Player] = []
         self._of_rank: dict[int, Player] = {}
         self._successor: Players | None = None
+        self._stretches: OrderedDict[tuple[int, Pace], Stretch] = OrderedDict()
         alike: defaultdict[Pace, list[int]] = defaultdict(list)
         for rank, pace in sorted(paces.items()):
             alike[pace].append(rank)
@@ -104,6 +106,15 @@ class Players:
         """Engine: the ranks of *player* come to *call*, which stands at *position* of the score, now."""
         call.call.begin(player.ranks, partial(self._note_through, position))
 
+    def stretch(self, position: int, pace: Pace) -> Stretch:
+        """Return what a host of *pace* issues on end from *position* on, the same for all players."""
+        if len(self._players) == 1:
+            return Stretch.at(position, self._score, pace)
+        found = self._stretches.get((position, pace))
+        if found is None:
+            found = self._stretches[position, pace] = Stretch.at(position, self._score, pace)
+        return found
+
     def _note_through(self, position: int, ranks: Sequence[int], met_ps: int) -> None:
         """Engine: *ranks* are through the call at *position*; go on at the end of this instant."""
         if self._successor is not None:
@@ -162,6 +173,8 @@ class Players:
     def _drop(self) -> None:
         """Forget of the score what all have issued."""
         until = min(player.position for player in self._players)
+        while self._stretches and next(iter(self._stretches))[0] < until:
+            self._stretches.popitem(last=False)
         if until - self._score.dropped >= _MANY:
             self._score.drop(until)
 

@@ -1,3 +1,4 @@
+from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -20,6 +21,7 @@ from collectives.virtual.streams.score import (
     Score,
     StreamWait,
 )
+from collectives.virtual.streams.stretch import Stretch
 
 LAUNCH = 4
 
@@ -123,6 +125,50 @@ def test_ranks_that_are_through_at_different_times_are_played_apart_and_as_if_al
     assert together.of(0) is together.of(2)
     assert together.of(1) is together.of(3)
     assert together.are_through
+
+
+@given(
+    programs(),
+    st.lists(st.integers(0, 90), min_size=3, max_size=3),
+    st.integers(0, 40),
+    st.sampled_from([Fraction(0), Fraction(1, 10)]),
+)
+def test_players_that_have_parted_play_as_each_alone_what_is_gone_through_once(items, delays, cut, share):
+    def played(*groups):
+        env = simpy.Environment(initial_time=0)
+        call, pace = AtTimes(env, dict(enumerate(delays))), Pace(launch_ps=LAUNCH, share=share)
+        begin = [
+            Call(1, call, "all_reduce", "world"), Mark("amid"), Launch(1, 9, "behind it"), Record(1, 99),
+            HostWait(99, "why"),
+        ]  # fmt: skip
+        scores = [Score([*begin, *items[:cut]]) for _ in groups]
+        own = [
+            Players(env, score, dict.fromkeys(ranks, pace), ranks[0])
+            for score, ranks in zip(scores, groups, strict=True)
+        ]
+        for players in own:
+            players.play()
+        env.run()
+        for score, players in zip(scores, own, strict=True):
+            score.items += [*items[cut:], Mark("end")]
+            score.closed = True
+            players.play()
+        env.run()
+        return [players.of(rank).played for players, ranks in zip(own, groups, strict=True) for rank in ranks]
+
+    begun = Counter()
+
+    def at(position, score, pace):
+        begun[position] += 1
+        return original(position, score, pace)
+
+    original = Stretch.at
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stretch, "at", at)
+        together = played((0, 1, 2))
+
+    assert together == played((0,), (1,), (2,))
+    assert max(begun.values()) == 1
 
 
 @pytest.mark.parametrize(
