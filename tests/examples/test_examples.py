@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import astuple, replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -182,7 +183,9 @@ def test_ranks_with_experts_take_the_same_time_folded_or_not(deep_moe, routing, 
     )
 
     assert folded.times_ps == unfolded.times_ps
-    assert folded.report.iterations == unfolded.report.iterations
+    nearly = 5e-3 if layout else 0.0  # of two stages on a rank some µs of an iteration go to another part
+    for one, other in zip(*(chain(*own.report.iterations) for own in (folded, unfolded)), strict=True):
+        assert astuple(one) == pytest.approx(astuple(other), rel=nearly, abs=0)
     assert folded.report.memory == unfolded.report.memory
     assert folded.report.folded
     assert not unfolded.report.folded
