@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from collectives.errors import NotSupportedError
@@ -76,10 +77,37 @@ def array(tensor: Tensor, *, force: bool = False) -> Any:
             f"can't convert {tensor.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor "
             "to host memory first."
         )
-    plain = value_of(tensor.detach().cpu())
-    if plain is None or plain.is_meta or isinstance(plain, FakeTensor):
+    plain = on_host(tensor)
+    if plain is None:
         refuse("an array of the elements of a tensor")
     return plain.numpy(force=force)
+
+
+def listed(rank_thread: RankThread, tensor: Tensor) -> Any:
+    """Return the elements of *tensor* in lists, as ``Tensor.tolist`` does; NaN where they are not known.
+
+    Raises:
+        NotSupportedError: they are not known, and can be no NaN.
+    """
+    if tensor.dim() == 0:
+        return tensor.item()
+    if value_of(tensor) is None and not has_stand_in(tensor.dtype):
+        refuse(f"a list of {'truth values' if tensor.dtype is torch.bool else 'integers'}")
+    plain = on_host(tensor)
+    if plain is None:
+        with _disable_current_modes():
+            plain = stand_in(tensor, tensor.dtype, Notices.of(rank_thread.cluster))
+    return plain.tolist()
+
+
+def on_host(tensor: Tensor) -> Tensor | None:
+    """Return an ordinary tensor of the CPU with what the host reads of *tensor*; None where there is none.
+
+    A tensor of the CPU, or a copy of more than `collectives.virtual.gpu.rules.LARGE` elements there, is as
+    virtual as one of the device, and has no NaN for what is not known.
+    """
+    plain = value_of(tensor.detach().cpu())
+    return None if plain is None or plain.is_meta or isinstance(plain, FakeTensor) else plain
 
 
 def refuse(what: str) -> NoReturn:

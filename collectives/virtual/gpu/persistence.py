@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map_only
 
 from collectives.virtual.gpu.accelerator import CudaDevices, number_of
+from collectives.virtual.gpu.data_dependent import on_host
 from collectives.virtual.gpu.values import set_value, value_of
 from collectives.virtual.isolation.patching import Replacement
 
@@ -38,12 +39,12 @@ def _reduced(tensor: Tensor, protocol: Any) -> Any:
     if isinstance(tensor, torch.nn.Parameter):
         no_hooks: OrderedDict[Any, Any] = OrderedDict()
         return torch._utils._rebuild_parameter, (tensor.detach(), tensor.requires_grad, no_hooks)
-    plain = tensor.detach().cpu()
-    if value_of(tensor) is None:
+    plain = on_host(tensor)
+    if plain is None or value_of(tensor) is None:
         plain = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
     elif tensor.is_cuda:
         setattr(plain.untyped_storage(), _PLACE, tensor.device)
-    return plain.requires_grad_(tensor.requires_grad).__reduce_ex__(protocol)
+    return plain.detach().requires_grad_(tensor.requires_grad).__reduce_ex__(protocol)
 
 
 _location_tag: Callable[[Any], str] = torch.serialization.location_tag

@@ -224,7 +224,7 @@ def _tensors() -> Iterator[Replacement]:
     yield FakeTensor, "__repr__", _shown
     yield FakeTensor, "__int__", data_dependent.integer
     yield FakeTensor, "__index__", data_dependent.integer
-    yield FakeTensor, "tolist", _to_list
+    yield FakeTensor, "tolist", on_ranks(FakeTensor.tolist, data_dependent.listed)
     yield FakeTensor, "numpy", data_dependent.array
     yield FakeTensor, "data", property(Tensor.data.__get__, _set_data)  # type: ignore[attr-defined]
 
@@ -273,18 +273,11 @@ def _shown(tensor: FakeTensor, *, tensor_contents: Any = None) -> str:
     """Return what is printed of a tensor: its value, as of one on the device, where it is known."""
     if value_of(tensor) is None:
         return _repr(tensor, tensor_contents=tensor_contents)
-    text = repr(tensor.detach().cpu())
+    text = repr(data_dependent.on_host(tensor))
+    device = f", device='{tensor.device}'" if tensor.is_cuda else ""
     function = "" if tensor.grad_fn is None else f", grad_fn=<{tensor.grad_fn.name()}>"
     gradient = ", requires_grad=True" if tensor.requires_grad and not function else ""
-    return f"{text[:-1]}, device='{tensor.device}'{function}{gradient})"
-
-
-def _to_list(tensor: FakeTensor) -> Any:
-    if tensor.dim() == 0:
-        return tensor.item()
-    if value_of(tensor) is None and not tensor.dtype.is_floating_point:
-        data_dependent.refuse("a list of integers")
-    return tensor.cpu().tolist()
+    return f"{text[:-1]}{device}{function}{gradient})"
 
 
 def _set_data(tensor: FakeTensor, data: Tensor) -> None:

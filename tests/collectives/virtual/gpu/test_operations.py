@@ -1,6 +1,7 @@
 """Operations on virtual CUDA tensors: what is known of them with data and without."""
 
 import copy
+import io
 import math
 
 import pytest
@@ -72,6 +73,43 @@ def test_large_tensors_of_the_cpu_have_no_data():
         return weights.to("cuda").is_cuda, torch.empty(4).is_cpu
 
     assert on_gpus(script, 1, fake=True).results[0] == (True, True)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_list_of_a_large_tensor_without_data_has_its_shape_and_no_numbers(device, dtype, is_whole):
+    def script(rank):
+        large = torch.zeros(1 << 19, 3, dtype=dtype, device=device)
+        part = large if is_whole else large[:2]
+        listed = part.tolist()
+        return listed[-1], [*map(len, (listed, *listed[:2]))] == [len(part), 3, 3]
+
+    outcome = on_gpus(script, 1, fake=True)
+
+    ((last, has_shape),) = outcome.results
+    assert has_shape
+    assert all(number != number for number in last)
+    assert any("without data" in notice and "NaN" in notice for notice in outcome.report.notices)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_one_without_a_number_that_says_so_is_refused(device, dtype):
+    with pytest.raises(RankError, match=r"a list of (integers|truth values) depends on data"):
+        on_gpus(lambda rank: torch.zeros(1 << 21, dtype=dtype, device=device).tolist(), 1, fake=True)
+
+
+def test_data_that_a_tensor_of_the_cpu_gets_without_any_can_be_read():
+    def script(rank):
+        tensor, file = torch.zeros(1 << 21), io.BytesIO()
+        tensor.data = torch.arange(3.0)
+        torch.save(tensor, file)
+        file.seek(0)
+        return tensor.tolist(), repr(tensor), tensor.numpy().tolist(), torch.load(file).tolist()
+
+    numbers = [0.0, 1.0, 2.0]
+    assert on_gpus(script, 1, fake=True).results[0] == (numbers, "tensor([0., 1., 2.])", numbers, numbers)
 
 
 def test_what_is_kept_of_an_operation_holds_for_its_arguments_alone():
