@@ -11,7 +11,7 @@ import typer
 
 from testbed.errors import UsageError
 from testbed.options.arguments import IsModule, Script, ScriptArguments, computes_on_gpu
-from testbed.options.assumptions import RunAssumptionOptions, assumptions_json, inefficiencies_of
+from testbed.options.assumptions import RunAssumptionOptions, assumptions_json
 from testbed.options.cluster import (
     DEFAULT_NETWORK,
     CheckOptions,
@@ -146,12 +146,7 @@ def run(
         if shown.trace is not None and recorded is not None and recorded.spans:
             recorded.save(shown.trace)
 
-    asked = {
-        **counts.asked,
-        **conditions.asked,
-        "inefficiencies": inefficiencies_of(counts.inefficiencies),
-        "device": _device(cluster.compute),
-    }
+    asked = {**counts.asked, **conditions.asked, "device": _device(cluster.compute)}
     network = cluster.network or DEFAULT_NETWORK
     result = run_result(
         script,

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from sim.topology import Topology
 
 NONE = "none"
+OF_NO_COLLECTIVE = ("all", NONE)
+"""Inefficiencies that a file may name to commands about a collective, which has none by itself."""
 
 KEYS = (
     "network", "algorithm", "ideal", "model", "transport_model", "protocol", "overhead", "arrival_overhead",
@@ -49,8 +51,8 @@ def _read(context: typer.Context, path: Path | None) -> Path | None:
         if value in (None, False, [], ""):
             continue
         name = key if key in options else ALSO.get(key, key)
-        if key == "seed" and name not in options:
-            continue  # of nothing that is random here
+        if name not in options and (key == "seed" or (key == "inefficiencies" and value in OF_NO_COLLECTIVE)):
+            continue  # of nothing that is random here, or that could be lost
         if name not in options:
             raise typer.BadParameter(f"{path}: {key} = {value!r} is nothing that {context.info_name} assumes")
         listed = value if isinstance(value, list) else [value]
@@ -84,6 +86,9 @@ def _assumptions_in(path: Path) -> dict[str, Any]:
         words = value if isinstance(value, list) else [] if value is None else [value]
         if key != "on" and not all(isinstance(word, str | int | float) for word in words):
             raise typer.BadParameter(f"{path}: {key}: expected a value or a list of some, got {value!r:.80}")
+    terms = found.get("inefficiencies")
+    if isinstance(terms, list):
+        found["inefficiencies"] = ",".join(map(str, terms)) or NONE  # which a list without any says
     return {key: value for key, value in found.items() if key != "on"}
 
 

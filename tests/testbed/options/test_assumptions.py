@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from collectives.timing import Assumptions
 from testbed.options.assumptions import KEYS
 from testbed.planning.question import question_of
-from tests.commands import reported, rows_of
+from tests.commands import called, in_one_line, reported, rows_of
 
 STEP = "--profile resnet50 --ranks 8 --strategy wait_free"
 RING = f"{STEP} --algorithm ring"
@@ -53,6 +56,58 @@ def test_steps_by_what_another_command_assumed_take_as_long(
     for command in ("scale", "plan"):
         again = reported(f"{command} {QUESTIONS[command]} --assumptions {file}")
         assert again["rows"][0]["seconds"] == expected
+
+
+@settings(deadline=None, max_examples=settings.default.max_examples // 2)
+@given(
+    st.sampled_from(["scale", "plan", "run"]),
+    st.sampled_from(["scale", "plan", "run"]),
+    st.sampled_from(["", "none", "all", "late"]),
+    st.sets(st.sampled_from(["--ideal", "--model links", "--transport-model nccl"])),
+    st.booleans(),
+)
+@example("run", "scale", "none", set(), True)
+def test_a_step_counts_what_another_command_has_counted(
+    tmp_path_factory: Any, writer: str, reader: str, terms: str, others: set[str], is_listed: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("assumed")
+    script, file = folder / "script.py", folder / "assumed.json"
+    script.write_text("import torch.distributed as dist\ndist.init_process_group()\ndist.barrier()\n")
+    asked = {**QUESTIONS, "run": f"--ranks 2 {script}"}
+    options = " ".join(
+        ["--network dgx-h100", *sorted(others), *([f"--inefficiencies {terms}"] if terms else [])]
+    )
+
+    assumed = reported(f"{writer} {options} {asked[writer]}")["assumptions"]
+    if is_listed:
+        assumed["inefficiencies"] = {"": None, "none": []}.get(terms, [terms])
+    file.write_text(json.dumps(assumed))
+    by_file = reported(f"{reader} --assumptions {file} {asked[reader]}")["assumptions"]
+
+    by_options = reported(f"{reader} {options} {asked[reader]}")["assumptions"]
+    for counted in ("model", "transport_model", "inefficiencies"):
+        assert by_file["on"]["dgx-h100"][counted] == by_options["on"]["dgx-h100"][counted]
+
+
+@pytest.mark.parametrize("spelled", ['"none"', "[]", '"all"', "null"])
+def test_a_collective_by_itself_takes_inefficiencies_that_it_cannot_have(
+    spelled: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "assumed.json"
+    file.write_text(f'{{"network": "dgx-h100", "inefficiencies": {spelled}}}')
+
+    by_file = rows_of(f"simulate {QUESTIONS['simulate']} --assumptions {file}")
+
+    assert by_file == rows_of(f"simulate {QUESTIONS['simulate']} --network dgx-h100")
+
+
+def test_a_collective_by_itself_refuses_an_inefficiency_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "assumed.json"
+    file.write_text('{"network": "dgx-h100", "inefficiencies": ["late", "copies"]}')
+
+    refused = called(f"simulate {QUESTIONS['simulate']} --assumptions {file}", code=2)
+
+    assert "inefficiencies = 'late,copies' is nothing that simulate assumes" in in_one_line(refused.stderr)
 
 
 def test_an_option_wins_over_an_assumption(tmp_path: Path) -> None:
