@@ -85,14 +85,18 @@ FRAME: dict[str, Any] = {
 }
 """Fields of every result; a command has further ones."""
 
+TABLES: dict[str, Sequence[Column]] = {"lost_to": virtual.TABLES["lost_to"]}
+"""Columns of further tables, by their fields."""
+
 
 def schema() -> dict[str, Any]:
-    """Return the schema: of every result, and by the names of commands of their rows."""
+    """Return the schema: of every result and its tables, and by the names of commands of their rows."""
+    tables = {name: {"type": "array", "items": _row(columns)} for name, columns in TABLES.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Result",
         "type": "object",
-        "properties": FRAME,
+        "properties": FRAME | tables,
         "required": list(FRAME),
         "$defs": {name: _row(columns) for name, columns in ROWS.items()},
     }

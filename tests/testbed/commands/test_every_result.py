@@ -187,6 +187,16 @@ def test_a_document_that_is_no_result_is_told_from_one() -> None:
     assert {name.split()[0] for name in schema["$defs"]} == PAGES.keys()
 
 
+def test_what_iterations_on_a_gpu_are_lost_to_is_in_the_schema(inputs: Path) -> None:
+    document = reported("run --fake --ranks 2 --network dgx-h100 --compute h100 train.py")
+    other = document | {"lost_to": [{"iteration": 1, "cause": "host", "time": 0.0}]}
+
+    check_against_the_schema("run", document)
+    assert {own["iteration"] for own in document["lost_to"]} == {own["iteration"] for own in document["rows"]}
+    with pytest.raises(AssertionError, match="lost_to"):
+        check_against_the_schema("run", other)
+
+
 @pytest.mark.parametrize("name", each(PAGES))
 def test_a_result_is_one_document_a_page_that_asks_no_address_outside_and_rows(
     name: str, inputs: Path, monkeypatch: pytest.MonkeyPatch
