@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from sim.cluster import RandomOrder
 from sim.scenario import conditions
@@ -61,6 +61,12 @@ class Drawn:
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON types."""
         return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Return what `to_json` was made of."""
+        own = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        return cls(**{**own, "faults": tuple(Fault(**fault) for fault in fields["faults"])})
 
 
 @dataclass(frozen=True)

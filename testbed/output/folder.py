@@ -1,4 +1,4 @@
-"""What is needed to repeat a result, the command and the versions, and where files can be written."""
+"""Command and versions that repeat a result, and places where files can be written."""
 
 from __future__ import annotations
 
