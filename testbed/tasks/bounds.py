@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sized
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
     from testbed.result import Result
 
 
+_AT_ONCE = 1e-6
+"""Seconds to a timer that is overdue: none would disarm it."""
+
+
 class TimeUp(KeyboardInterrupt):
-    """The time limit of a command has come."""
+    """The time limit of a command has come, that of the `Stop` which it has as its argument."""
 
 
 @dataclass
@@ -91,6 +96,8 @@ class Stop:
 def bounded(limit: float | None = None) -> Iterator[Stop]:
     """Let Ctrl-C, SIGTERM or a limit of so many seconds end the body in order, and note which of them did.
 
+    The limit of an outer body goes on meanwhile, and if it comes, ends both.
+
     Raises:
         UsageError: the limit is no time, or this is not the main thread, which alone is told of it.
     """
@@ -98,10 +105,12 @@ def bounded(limit: float | None = None) -> Iterator[Stop]:
     with ExitStack() as stack:
         stack.enter_context(terminated_in_order())
         if limit is not None:
-            stack.enter_context(_within(limit))
+            stack.enter_context(_within(limit, stop))
         try:
             yield stop
         except KeyboardInterrupt as interrupt:
+            if isinstance(interrupt, TimeUp) and interrupt.args != (stop,):
+                raise
             stop.by = interrupt
 
 
@@ -124,24 +133,30 @@ def terminated_in_order() -> Iterator[None]:
 
 
 @contextmanager
-def _within(limit: float) -> Iterator[None]:
-    """End the body by `TimeUp` after so many seconds, as Ctrl-C would."""
+def _within(limit: float, stop: Stop) -> Iterator[None]:
+    """End the body by `TimeUp` after so many seconds, as Ctrl-C would; a timer that is due sooner stays."""
     if not 0 < limit < threading.TIMEOUT_MAX:
         raise UsageError(f"--time-limit {limit:g}: expected seconds above 0")
     if not _is_main():
         raise UsageError("a time limit ends the main thread; leave it out in another one")
 
     def end(number: int, frame: FrameType | None) -> None:
-        raise TimeUp
+        raise TimeUp(stop)
 
+    left, interval = signal.getitimer(signal.ITIMER_REAL)
+    if 0 < left <= limit:
+        yield
+        return
+    due = time.monotonic() + left
     before = signal.signal(signal.SIGALRM, end)
-    others = signal.setitimer(signal.ITIMER_REAL, limit)
+    signal.setitimer(signal.ITIMER_REAL, limit)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        signal.setitimer(signal.ITIMER_REAL, *others)
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(due - time.monotonic(), _AT_ONCE), interval)
 
 
 def _is_main() -> bool:

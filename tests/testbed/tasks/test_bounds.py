@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
@@ -103,6 +104,37 @@ def test_what_has_ended_the_work_is_told_apart() -> None:
     assert type(stop.by) is TimeUp
     with pytest.raises(CheckError, match="give it more seconds"):
         stop.check([], 1, "point")
+
+
+def test_an_outer_time_limit_ends_what_is_within_it_too() -> None:
+    with bounded(SLOW) as outer:
+        with bounded(2 * SLOW) as inner:
+            os.kill(os.getpid(), signal.SIGALRM)
+            time.sleep(SLOW)
+        pytest.fail("the outer limit has come")
+
+    assert (type(outer.by), inner.by) == (TimeUp, None)
+
+
+def test_an_outer_time_limit_goes_on_during_an_inner_one() -> None:
+    with bounded(2 * SLOW) as outer:
+        before, _ = signal.getitimer(signal.ITIMER_REAL)
+        with bounded(SLOW) as inner:
+            time.sleep(0.02)
+            os.kill(os.getpid(), signal.SIGALRM)
+            time.sleep(SLOW)
+        left, _ = signal.getitimer(signal.ITIMER_REAL)
+
+    assert (outer.by, type(inner.by)) == (None, TimeUp)
+    assert left <= before - 0.01
+
+
+def test_a_time_limit_is_refused_in_another_thread_in_a_line() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        refused = pool.submit(lambda: bounded(SLOW).__enter__()).exception()
+
+    assert isinstance(refused, UsageError)
+    assert "a time limit ends the main thread" in str(refused)
 
 
 def test_handlers_are_as_they_were() -> None:
