@@ -35,6 +35,9 @@ MAX_MICROSECONDS = 1e12
 
 _LEAST_MICROSECONDS = 1e-6
 _SHIPPED = {NATIVE: -1} | {own.name: number for number, own in reversed([*enumerate(ALGORITHMS)])}
+_CHOICES = ("auto", "connect")
+"""What a table may hold that chooses between algorithms; these have rows of their own."""
+
 _HOW = "write one by testbed bench --algorithm all --output FILE"
 
 
@@ -172,7 +175,7 @@ def _times_of(document: TimesDocument, path: Path) -> dict[str, dict[str, list[t
     checked: set[tuple[str, str]] = set()
     for number, row in enumerate(document.rows, start=1):
         where = f"{path}: rows {number}"
-        if row.algorithm.partition(":")[0] == "auto":
+        if row.algorithm.partition(":")[0] in _CHOICES:
             continue
         if (row.collective, row.algorithm) not in checked:
             _check_name(row, path, where)
@@ -186,7 +189,7 @@ def _times_of(document: TimesDocument, path: Path) -> dict[str, dict[str, list[t
         by_size[row.size_bytes] = max(row.time_us, _LEAST_MICROSECONDS)
 
     if not times:
-        raise AlgorithmFileError(f"{path}: rows: expected algorithms, got auto alone; {_HOW}")
+        raise AlgorithmFileError(f"{path}: rows: expected algorithms, got choices between them alone; {_HOW}")
     return {
         collective: {name: sorted(named[name].items()) for name in sorted(named, key=_place)}
         for collective, named in times.items()

@@ -11,7 +11,7 @@ from collectives.catalogue.native import native_program
 from collectives.program import Algorithm
 from collectives.timing.run import Run
 from sim import Topology
-from testbed.benchmarking.candidates import NATIVE, BenchRequest, Candidate, Refusal
+from testbed.benchmarking.candidates import CONNECT, NATIVE, BenchRequest, Candidate, Refusal
 from testbed.benchmarking.measure import Row, row, turns_of
 from testbed.benchmarking.payload import ITEM_SIZES, Payload, size_of
 from testbed.output.folder import Method
@@ -51,9 +51,17 @@ def spell(collective: str) -> str:
 def _subject(request: BenchRequest, rows: Sequence[Row]) -> str:
     """Return what was timed, in words."""
     timed = {row.algorithm for row in rows}
-    names = [str(own.algorithm or own.name) for own in request.candidates if own.name in timed]
+    names = [_spell_candidate(own, rows) for own in request.candidates if own.name in timed]
     by = ", ".join(names) if len(names) <= 3 else f"{len(names)} algorithms"
     return f"{spell(request.collective)} by {by}"
+
+
+def _spell_candidate(candidate: Candidate, rows: Sequence[Row]) -> str:
+    """Return what *candidate* is, with what `collectives.connect` has chosen at the sizes of *rows*."""
+    if candidate.name != CONNECT:
+        return str(candidate.algorithm or candidate.name)
+    chosen = dict.fromkeys(str(row.chosen) for row in rows if row.algorithm == CONNECT)
+    return f"connect()'s choice ({', '.join(chosen)})"
 
 
 def simulate_rows(

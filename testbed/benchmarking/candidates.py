@@ -20,6 +20,9 @@ NATIVE = "native"
 SIMULATED = "sim"
 """The transport that is none."""
 
+CONNECT = "connect"
+"""What `collectives.connect` takes over shared memory where nobody names an algorithm."""
+
 _KNOWN = (
     "or --transport-model gloo, over which it is known what programs run; what NCCL takes is by "
     "testbed simulate native --model nccl, or measured"
@@ -52,8 +55,8 @@ class Candidate:
 
     Attributes:
         name: as it was written.
-        algorithm: what that means, on the nodes at hand; None for ``auto``, and for ``native``, the
-            vendor's own, which depends on the size.
+        algorithm: what that means, on the nodes at hand; None for ``auto``, ``connect``, and ``native``,
+            the vendor's own, which depend on the size.
         asked_for: by its name; otherwise as one of ``all``.
     """
 
@@ -66,8 +69,15 @@ class Candidate:
         """What the simulator takes for it: its name where it is no one algorithm."""
         return self.algorithm or self.name
 
-    def choice(self, collective: str) -> Choice:
+    @property
+    def chooses(self) -> bool:
+        """Whether it takes one of our programs for each size."""
+        return self.algorithm is None and self.name != NATIVE
+
+    def choice(self, collective: str) -> Choice | None:
         """Return what a communicator takes to carry out *collective* so."""
+        if self.name == CONNECT:
+            return None
         return self.name if self.algorithm is None else {collective: self.algorithm}
 
 
@@ -128,7 +138,7 @@ def choose_candidates(
 
     Args:
         text: a comma-separated list of names, ``all`` for all that ship, with ``native`` where there
-            is one; None is the collective's default algorithm.
+            is one; None is the collective's default algorithm, over shm ``connect``.
         collective: which all of them carry out.
         num_ranks: world size.
         ranks_per_node: how many of them share a node, for the algorithms that ask.
@@ -149,7 +159,7 @@ def choose_candidates(
     if collective not in CONTRACTS:
         raise UsageError(f"--collective {collective}: expected one of {', '.join(CONTRACTS)}")
     names: dict[str, bool] = {}
-    default = "direct" if transport == "shm" else DEFAULTS[collective]
+    default = CONNECT if transport == TransportName.SHM else DEFAULTS[collective]
     for name in split_names(text or default):
         if name == ALL:
             shipped = dict.fromkeys(algorithm_names(collective), False)
@@ -167,7 +177,9 @@ def choose_candidates(
     candidates: list[Candidate] = []
     refusals: list[Refusal] = []
     for name, asked_for in names.items():
-        if name == NATIVE or _is_auto(name, transport) or (name == NCCL and transport == SIMULATED):
+        is_connect = name == CONNECT and transport == TransportName.SHM
+        is_nccl = name == NCCL and transport == SIMULATED
+        if name == NATIVE or is_connect or is_nccl or _is_auto(name, transport):
             candidates.append(Candidate(name, None, asked_for))
             continue
         algorithm = on_nodes(resolve_algorithm(name, collective), ranks_per_node, range(num_ranks))

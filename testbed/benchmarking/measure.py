@@ -44,7 +44,7 @@ class Row:
         `collectives.timing.formulas.bandwidth`). wrong: elements that came out wrong, over all ranks; None
         where no payload travelled. seconds: of one call, as other commands call it.
         engine: that simulated the time; None where it was measured.
-        chosen: what ``auto`` has chosen.
+        chosen: what ``auto`` or ``connect`` has chosen.
         floor_us: below which no algorithm can be, where the time was simulated.
         simulated_us: the simulated time beside a measured one.
         error_percent: by which that is too long.
@@ -80,7 +80,7 @@ class Row:
 class Sample:
     """What one rank saw of one algorithm at one size: mean seconds of a call in each turn, wrong elements.
 
-    Of ``auto`` it also says what was chosen.
+    Of one that chooses by size it also says what was chosen.
     """
 
     algorithm: str
@@ -135,6 +135,7 @@ def sample(
     """
     from collectives import NotSupportedError
 
+    choosing = {own.name for own in request.candidates if own.chooses}
     left = dict(communicators)
     for count, nbytes in zip(request.counts, request.sizes, strict=True):
         payloads = _payloads(left, request, count, device)
@@ -162,16 +163,16 @@ def sample(
                 seconds[name].append(_time(left[name], payloads[name], calls, warm, device))
         for name, communicator in left.items():
             again = payloads[name].count_wrong(communicator)
-            chosen = _chosen(communicator, request.collective, nbytes)
+            chosen = _chosen(communicator, request.collective, nbytes) if name in choosing else None
             yield Sample(name, count, tuple(seconds[name]), wrong[name] + again, chosen)
 
 
-def _chosen(communicator: Communicator, collective: str, nbytes: int) -> str | None:
-    """Return what ``auto`` chooses at that size; None of any other algorithm."""
+def _chosen(communicator: Communicator, collective: str, nbytes: int) -> str:
+    """Return what *communicator* chooses at that size."""
     from collectives.communicators.auto import AutoLauncher
+    from collectives.communicators.programs import ProgramLauncher
 
-    if not isinstance(communicator.launcher, AutoLauncher):
-        return None
+    assert isinstance(communicator.launcher, AutoLauncher | ProgramLauncher)
     return str(communicator.launcher.selector.select(collective, nbytes) or "native")
 
 

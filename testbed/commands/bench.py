@@ -13,7 +13,7 @@ import typer
 
 from collectives.formats.whole_file import write_whole
 from testbed.benchmarking.benchmark import measured, simulate_rows, simulated
-from testbed.benchmarking.candidates import NATIVE, BenchRequest, Refusal, TransportName, choose_candidates
+from testbed.benchmarking.candidates import CONNECT, BenchRequest, Refusal, TransportName, choose_candidates
 from testbed.benchmarking.measure import Row
 from testbed.benchmarking.payload import ITEM_SIZES, count_of, size_of
 from testbed.errors import UsageError
@@ -85,7 +85,7 @@ def bench(
         collective: all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all.
         algorithm: Names, name:key=value, FILE.py:FUNCTION, FILE.xml, FILE.json; native: the vendor's own;
             all: those that ship; auto (sim) or auto:table=FILE: the best for each size. By default the
-            collective's own default.
+            collective's own default; over shm connect, what collectives.connect() takes for each size.
         nbytes: 4K-64M (times --factor), or a list: 4K,1M; K, M, G are 2^10, …
         compare: Simulated beside measured; without --network, on a switch fitted to this very run.
         payload: sim: carry real tensors too, and check them (takes memory for all).
@@ -114,7 +114,7 @@ def bench(
         or (assumed is not None and assumed.software.transport.name == "gloo"),
         transport=transport.value,
     )
-    is_auto = candidates[0].algorithm is None and candidates[0].name != NATIVE
+    is_auto = candidates[0].chooses and candidates[0].name != CONNECT
     if compare and (len(candidates) > 1 or is_auto):
         several = f"{len(candidates)} are named" if len(candidates) > 1 else "auto is several"
         raise UsageError(f"--compare puts simulated beside measured for one algorithm; {several}")

@@ -20,7 +20,8 @@ from collectives.timing import simulate
 from sim import Topology
 from sim.units import format_bandwidth, format_time
 from testbed.benchmarking.benchmark import Timings
-from testbed.benchmarking.candidates import BenchRequest, TransportName
+from testbed.benchmarking.candidates import CONNECT, BenchRequest, TransportName
+from testbed.benchmarking.measure import Row
 from testbed.benchmarking.payload import ITEM_SIZES
 from testbed.calibration.confidence import Compared
 from testbed.calibration.least_squares import bounded
@@ -49,7 +50,7 @@ def with_simulation(
     """
     rows = timings.rows
     sizes, times = [row.size_bytes for row in rows], [row.time_us for row in rows]
-    who, seconds = _simulated_seconds(request, calibration)
+    who, seconds = _simulated_seconds(request, rows, calibration)
     if topology is None:
         network = fit_switch(seconds, request.num_ranks, sizes, [time / 1e6 for time in times])
         origin = _spell_fit(network, len(set(sizes)))
@@ -75,12 +76,18 @@ def with_simulation(
     )
 
 
-def _simulated_seconds(request: BenchRequest, calibration: Calibration | None) -> tuple[str, Seconds]:
+def _simulated_seconds(
+    request: BenchRequest, rows: Sequence[Row], calibration: Calibration | None
+) -> tuple[str, Seconds]:
     """Return in words what is simulated for *request*, and what a size takes on a network."""
     (candidate,) = request.candidates
     over_gloo = request.transport is TransportName.GLOO
     program: Any = candidate.algorithm
-    if program is not None:
+    chosen: dict[int, Any] = {}
+    if candidate.name == CONNECT:
+        who = "what connect() chose"
+        chosen = {row.size_bytes: resolve_algorithm(str(row.chosen), request.collective) for row in rows}
+    elif program is not None:
         who = str(program)
     elif over_gloo:
         program, who = NATIVE, "native, as Gloo runs it,"
@@ -91,7 +98,7 @@ def _simulated_seconds(request: BenchRequest, calibration: Calibration | None) -
 
     def seconds(nbytes: int, topology: Topology) -> float:
         return simulate(
-            program,
+            chosen.get(nbytes, program),
             nbytes=nbytes,
             topology=topology,
             collective=request.collective,

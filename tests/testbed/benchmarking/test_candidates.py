@@ -45,6 +45,15 @@ def test_without_a_name_it_is_the_default_of_the_collective(collective: str) -> 
     assert (names(candidates), refusals) == ([DEFAULTS[collective]], [])
 
 
+@pytest.mark.parametrize("collective", CONTRACTS)
+def test_over_shared_memory_the_default_is_what_connect_takes(collective: str) -> None:
+    (candidate,), refusals = choose_candidates(
+        None, collective, 4, ranks_per_node=4, native=True, transport="shm"
+    )
+
+    assert (candidate.name, candidate.choice(collective), refusals) == ("connect", None, [])
+
+
 def test_whoever_asks_for_nodes_is_told() -> None:
     (candidate,), _ = choose("hierarchical")
 

@@ -16,6 +16,7 @@ import torch
 from typer.testing import CliRunner
 
 from collectives import algorithm_names
+from collectives.communicators.on_one_host import OnOneHost
 from collectives.program.contracts import CONTRACTS
 from testbed.benchmarking import benchmark
 from testbed.benchmarking.candidates import BenchRequest
@@ -214,6 +215,18 @@ def test_over_gloo_all_are_compared_with_gloos_own_and_rank_0_alone_prints(tmp_p
     assert (document["ranks"], {own["count"] for own in document["rows"]}) == (3, {1024})
     assert {own["wrong"] for own in document["rows"]} == {0}
     assert json.loads(saved.read_text())["rows"] == document["rows"]
+
+
+@pytest.mark.costly
+@pytest.mark.distributed
+def test_over_shared_memory_it_times_what_connect_chooses_and_says_so() -> None:
+    document = run_bench("--transport shm --ranks 2 --nbytes 1K,2M --iterations 1 --compare")
+
+    chosen = [str(OnOneHost().select("all_reduce", row["size_bytes"])) for row in document["rows"]]
+    assert [row["chosen"] for row in document["rows"]] == chosen
+    assert {row["wrong"] for row in document["rows"]} == {0}
+    assert f"all-reduce by connect()'s choice ({', '.join(chosen)}) over shm" in document["model"]
+    assert all(row["simulated_us"] > 0 for row in document["rows"])
 
 
 @pytest.mark.costly
