@@ -10,8 +10,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import astuple, replace
-from itertools import chain
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -183,9 +182,8 @@ def test_ranks_with_experts_take_the_same_time_folded_or_not(deep_moe, routing, 
     )
 
     assert folded.times_ps == unfolded.times_ps
-    nearly = 5e-3 if layout else 0.0  # of two stages on a rank some µs of an iteration go to another part
-    for one, other in zip(*(chain(*own.report.iterations) for own in (folded, unfolded)), strict=True):
-        assert astuple(one) == pytest.approx(astuple(other), rel=nearly, abs=0)
+    assert folded.report.iterations == unfolded.report.iterations
+    assert folded.report.lost == unfolded.report.lost
     assert folded.report.memory == unfolded.report.memory
     assert folded.report.folded
     assert not unfolded.report.folded

@@ -31,11 +31,16 @@ from sim.trace import Trace
 
 
 class Withheld:
-    """Output of the ranks of one attempt."""
+    """Output of the ranks of one attempt.
+
+    Attributes:
+        has_shown: some of it has been written.
+    """
 
     def __init__(self, streams: Callable[[int], Streams] | None) -> None:
         self._streams = streams
         self._held: list[tuple[TextIO, str]] | None = []
+        self.has_shown = False
 
     def of(self, rank: int) -> Streams:
         """Return what *rank* is to write to."""
@@ -45,6 +50,7 @@ class Withheld:
     def write(self, stream: TextIO, text: str) -> None:
         """Write to *stream*, once all is released."""
         if self._held is None:
+            self.has_shown = True
             stream.write(text)
         else:
             self._held.append((stream, text))
@@ -53,7 +59,7 @@ class Withheld:
         """Write what was held back, in order, and hold back nothing any more."""
         held, self._held = self._held or [], None
         for stream, text in held:
-            stream.write(text)
+            self.write(stream, text)
 
 
 class _Stream:
@@ -77,15 +83,23 @@ class _Stream:
 
 T = TypeVar("T")
 
+REPEATED = (
+    "ranks turned out to differ after their output had been shown, so the run began anew: output comes again"
+)
+
 SMALL_RUN = 30_000
 """Items that all ranks together issue in a run which is small: some ten seconds of a thread for each."""
 
 
 class Attempt:
-    """One attempt."""
+    """One attempt; *repeats* output that an earlier one has shown."""
 
     def __init__(
-        self, folding: Folding | None, streams: Callable[[int], Streams] | None, unfolds: bool = False
+        self,
+        folding: Folding | None,
+        streams: Callable[[int], Streams] | None,
+        unfolds: bool = False,
+        repeats: bool = False,
     ) -> None:
         self.classes = Classes() if folding is None else folding.classes()
         self._known = {} if folding is None else folding.known
@@ -94,12 +108,15 @@ class Attempt:
         self._verification: Verification | None = None
         self._cluster: Cluster | None = None
         self._unfolds = unfolds and bool(self.classes.folded)
+        self._repeats = repeats
         self._is_settled = False
         self._files: tuple[Path, ...] = ()
 
     def watch(self, cluster: Cluster, iterations: Iterations) -> None:
         """Compare members of classes when they have finished an iteration."""
         self._cluster = cluster
+        if self._repeats:
+            Notices.of(cluster).add(REPEATED)
         if self.classes.folded:
             iterations.on_end(lambda *_: self._release_what_counts())
             self._verification = Verification(cluster, self.classes, self._known, self._settle)
@@ -129,6 +146,11 @@ class Attempt:
                 Notices.of(cluster).add(NOT_RUN, "and more")
                 return
             Notices.of(cluster).add(NOT_RUN, condition)
+
+    @property
+    def has_shown_output(self) -> bool:
+        """Whether something that ranks have written has been shown."""
+        return self._withheld is not None and self._withheld.has_shown
 
     @property
     def is_in_vain(self) -> bool:
@@ -187,8 +209,9 @@ def in_attempts(
     """
     recorded: list[list[Any]] = [] if trace is None else [trace.spans, trace.counts, trace.arrows]
     lengths = [len(entries) for entries in recorded]
+    repeats = False
     while True:
-        current = Attempt(folding, streams, unfolds)
+        current = Attempt(folding, streams, unfolds, repeats)
         try:
             outcome = attempt(current)
         except BaseException as error:
@@ -207,6 +230,7 @@ def in_attempts(
                 current.release()
                 return outcome
             folding = None
+        repeats = repeats or current.has_shown_output
         for entries, length in zip(recorded, lengths, strict=True):
             del entries[length:]
         gc.collect()

@@ -67,6 +67,7 @@ class RankClass:
         first: the one that speaks for the others.
         probes: those that have a thread beside it now.
         compared: the first, and all that are compared with it.
+        num_compared: items that these have issued alike; None until they are compared.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class RankClass:
         self.first = self.ranks[0]
         self.probes = frozenset(probes)
         self.compared = (self.first, *sorted({*probes, *compared} - {self.first}))
+        self.num_compared: int | None = None
         self._spoken_for = self._without_probes()
 
     def members(self, rank: int) -> tuple[int, ...]:
@@ -116,6 +118,7 @@ class Classes:
         self.on_merge: list[Callable[[], None]] = []
         self.divisions: dict[tuple[Division, Partition | None], None] = {}
         self._checked: set[Hashable] = set()
+        self._divisions_checked: dict[int, int] = {}  # how many, by the first of a class
 
     def of(self, rank: int) -> RankClass | None:
         """Return the class of *rank*; None if it is by itself."""
@@ -171,6 +174,21 @@ class Classes:
             for partition in (self.partitions.of_size(division.parts) if known is None else (known,))
             if rank in partition.number_of
         )
+
+    def check_parts(self, rank: int) -> None:
+        """Check that all ranks that do as *rank* have equal parts of all that was divided unequally by now.
+
+        Raises:
+            MembersDiffer: they do not.
+        """
+        own, num_divisions = self._of.get(rank), len(self.divisions)
+        checked = 0 if own is None else self._divisions_checked.get(own.first, 0)
+        if own is None or checked == num_divisions:
+            return
+        self._divisions_checked[own.first] = num_divisions
+        if len({self.part_of(member, checked) for member in own.ranks}) > 1:
+            divided = ", ".join(dict.fromkeys(str(division) for division, _ in self.divisions))
+            raise MembersDiffer(f"{spell_ranks(own.ranks)}: unequal parts of {divided}", self.part_of)
 
     def check_group(self, hosts: Hosts, ordinal: int, rank: int) -> None:
         """Check that every rank that does as *rank* is in a group made together with that of *hosts*.

@@ -171,8 +171,10 @@ class StreamLauncher:
 
     def _note_objects(self, call: Call) -> None:
         """Say so if this rank gives objects for others, with which it is compared no more."""
-        speaks_for = self._exchanges.classes.members(self.group.hosts[self.rank])
-        if len(speaks_for) > 1 and self._gpu.score.kept_from is None:
+        classes, host = self._exchanges.classes, self.group.hosts[self.rank]
+        own = classes.of(host)
+        was_compared = own is None or own.num_compared is None or len(self._gpu.score) < own.num_compared
+        if len(classes.members(host)) > 1 and not was_compared:
             notices = Notices.of(self._gpu.rank_thread.cluster)
             notices.add(NOT_COMPARED, current_place() or call.collective)
 
@@ -183,10 +185,11 @@ class StreamLauncher:
         itemsize = request.dtype.itemsize
         if request.splits is not None:
             into, out_of = request.splits
-            if self._gpu.score.kept_from is not None:  # ranks are compared, and unequal parts tell them apart
-                classes, group = self._exchanges.classes, self.group
+            classes, group = self._exchanges.classes, self.group
+            if classes.folded:
                 sizes = Shares(tuple((size,) for size in out_of))
                 classes.note_division(sizes, classes.partitions.of(group.hosts, group.ordinal[0]))
+                classes.check_parts(group.hosts[self.rank])
             chunking = Chunking(request.count, 1, itemsize)
             return CallFacts(call, algorithm, chunking, (tuple(into), tuple(out_of)))
         if request.lane is not None:

@@ -3,13 +3,14 @@
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from collectives.virtual.folding.attempts import REPEATED
 from collectives.virtual.iterations import end_iteration
 from sim.scenario.conditions import Straggler
 from tests.collectives.virtual.clusters import check_folded, on_gpus
@@ -121,6 +122,46 @@ def test_output_of_attempts_that_are_given_up_is_not_shown(capsys):
     shown = capsys.readouterr().out.splitlines()
     assert shown[:2] == ["rank 0", "rank 1"]
     assert len(set(shown)) == len(shown)  # ranks that are compared in the last attempt write, too
+
+
+SHARES = st.lists(st.integers(1, 3), min_size=4, max_size=4).map(tuple)
+
+
+def exchanging(rank: int, iterations: list[tuple[int, ...]]) -> None:
+    """Send each rank of four its share of rows, work on what arrives, and say how much that is."""
+    dist.init_process_group("nccl")
+    mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "ep"))
+    for shares in iterations:
+        dist.all_reduce(torch.ones(8192))
+        out_of, into = [1024 * share for share in shares], [1024 * shares[mesh.get_local_rank("ep")]] * 4
+        rows = torch.empty(sum(into))
+        dist.all_to_all_single(rows, torch.ones(sum(out_of)), into, out_of, group=mesh.get_group("ep"))
+        rows * 2
+        print(f"rank {rank} has {sum(into)}")
+        end_iteration()
+
+
+@pytest.mark.parametrize("fake", [False, True])
+@settings(max_examples=4)
+@given(iterations=st.lists(SHARES, min_size=1, max_size=4))
+@example(iterations=[(1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1), (2, 1, 1, 2)])
+def test_unequal_parts_of_any_iteration_tell_ranks_apart(fake, iterations):
+    outcome = check_folded(lambda rank: exchanging(rank, iterations), 8, fake=fake)
+
+    places = {tuple(shares[place] for shares in iterations) for place in range(4)}
+    assert len(outcome.report.folded) == len(places)
+
+
+def test_output_that_comes_again_as_ranks_turn_out_to_differ_late_is_announced(capsys):
+    shares = [(1, 1, 1, 1)] * 3
+    (quiet, late) = (
+        on_gpus(lambda rank, own=own: exchanging(rank, own), 8, fold=True)
+        for own in (shares, [*shares, (2, 1, 1, 2)])
+    )
+
+    assert REPEATED not in quiet.report.notices
+    assert REPEATED in late.report.notices
+    assert capsys.readouterr().out.count("rank 0 has 4096\n") == 3 + 3 + 3
 
 
 @pytest.mark.costly
