@@ -80,6 +80,16 @@ def deep_moe(tmp_path):
     return str(script)
 
 
+def mirrored(script):
+    """Return the path of *script* with the first stage's parameters on the last one, and so on."""
+    line, mirror = "    chunk.initialize()\n", "    chunk.stage = num_stages - 1 - chunk.stage\n"
+    text = Path(script).read_text()
+    assert line in text
+    other = Path(script).with_name("mirrored.py")
+    other.write_text(text.replace(line, mirror + line + mirror))
+    return str(other)
+
+
 def test_no_example_hides_a_module_from_those_beside_it():
     names = {path.stem for path in (ROOT / "examples").rglob("*.py")}
 
@@ -153,10 +163,13 @@ def test_a_model_learns_the_same_whatever_the_schedule_of_its_pipeline(deep_moe,
 
     run(deep_moe, 8, "dgx-h100", argv=(*arguments, "--pp", "4"))
     plain = losses_in(capfd.readouterr().out)
-    run(deep_moe, 4, "dgx-h100", argv=(*arguments, "--pp", "2", "--schedule", schedule))
-    scheduled = losses_in(capfd.readouterr().out)
+    scheduled, with_others_stages = list[float](), list[float]()
+    for script, losses in ((deep_moe, scheduled), (mirrored(deep_moe), with_others_stages)):
+        run(script, 4, "dgx-h100", argv=(*arguments, "--pp", "2", "--schedule", schedule))
+        losses += losses_in(capfd.readouterr().out)
 
     assert scheduled == pytest.approx(plain, rel=1e-6)
+    assert with_others_stages != pytest.approx(plain, rel=1e-4)
     assert scheduled[-1] < scheduled[0] - 0.1
 
 
