@@ -221,6 +221,9 @@ for chunk in chunks:
     shard(chunk, mesh)
     chunk.initialize(device)
 parameters = [parameter for chunk in chunks for parameter in chunk.parameters()]
+if not parameters:
+    asked = f"--pp {args.pp} --schedule {args.schedule}"
+    raise ValueError(f"{asked}: rank {rank} has none of {num_layers} layers")
 optimizer = torch.optim.AdamW(parameters, lr=args.lr, weight_decay=0.1, fused=True)
 scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 3))
 if args.pp > 1:

@@ -270,6 +270,9 @@ for chunk in chunks:
     shard(chunk)
     chunk.initialize()
 parameters = [parameter for chunk in chunks for parameter in chunk.parameters()]
+if not parameters:
+    asked = f"--pp {args.pp} --schedule {args.schedule}"
+    raise ValueError(f"{asked}: rank {rank} has none of {num_layers} layers")
 optimizer = torch.optim.AdamW(parameters, lr=args.lr, weight_decay=0.1, fused=True)
 if args.pp > 1:
     group = mesh["pp"].get_group()

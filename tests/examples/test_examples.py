@@ -96,6 +96,15 @@ def test_no_example_hides_a_module_from_those_beside_it():
     assert not names & {"collectives", "ddp", "sim", "testbed", "torch", *sys.stdlib_module_names}
 
 
+@pytest.mark.parametrize("name", ["llama", "moe"])
+def test_a_pipeline_with_too_few_layers_says_so(trained, name):
+    argv = ["--model", "debug", "--pp", "4", "--schedule", "interleaved1f1b", "--backend", "gloo"]
+    argv += ["--ep", "1"] if name == "moe" else []
+
+    with pytest.raises(Exception, match=r"--pp 4 --schedule interleaved1f1b: rank \d has none of \d layers"):
+        trained(name, 4, *argv)
+
+
 @pytest.mark.costly
 @pytest.mark.parametrize("name", TOLERANCES)
 def test_four_ranks_learn_what_one_does_from_the_same_batches(trained, name):
