@@ -72,29 +72,23 @@ def floor_ps(
     if collective in ("reduce", "gather"):
         paths = paths.reversed()
     latency = int(paths.distances(int(places[root]))[places].max())
-    return max(latency, wire_ps(collective, nbytes, topology, root, places, in_network=in_network))
+    return max(latency, wire_ps(collective, nbytes, topology, places, root, in_network=in_network))
 
 
 def wire_ps(
     collective: str,
     nbytes: int,
     topology: Topology,
+    hosts: Sequence[int] | Int64Array,
     root: int = 0,
-    hosts: Sequence[int] | Int64Array | None = None,
     *,
     in_network: bool = False,
 ) -> int:
     """Return the part of the floor that is bandwidth; of what moves no buffer, such as a barrier, nothing.
 
-    Args:
-        collective: its name.
-        nbytes: size of the buffer, as nccl-tests counts it.
-        topology: the network.
-        root: the rank of the group that is the root.
-        hosts: the place of each rank of the group in the topology; by default rank r is at place r.
-        in_network: whether switches may reduce and multicast.
+    The arguments are those of `floor_ps`; every rank has its place.
     """
-    places = np.arange(topology.num_ranks) if hosts is None else np.asarray(hosts, dtype=np.int64)
+    places = np.asarray(hosts, dtype=np.int64)
     if len(places) == 1 or nbytes == 0 or collective == "barrier":
         return 0
     bounds = [

@@ -127,9 +127,9 @@ class GroupCalls:
             topology = self._scenario.topology
             if call.lane is not None:
                 pair = hosts[call.lane[0]], hosts[call.lane[1]]
-                time_ps = wire_ps("broadcast", nbytes, topology, hosts=pair)
+                time_ps = wire_ps("broadcast", nbytes, topology, pair)
             else:
-                time_ps = wire_ps(call.collective, nbytes, topology, call.root or 0, hosts)
+                time_ps = wire_ps(call.collective, nbytes, topology, hosts, call.root or 0)
             self._wires[key] = hosts, time_ps
         return self._wires[key][1]
 
