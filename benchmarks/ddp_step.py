@@ -21,7 +21,7 @@ import copy
 import os
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -189,9 +189,10 @@ def measure_pair(sides: list[nn.Module], steps: list[Callable[[], None]], turn: 
 
 
 def interrupt_again() -> None:
-    """Give all threads of this process the usual policy."""
+    """Give all threads of this process the usual policy; one may end meanwhile."""
     for task in Path("/proc/self/task").iterdir():
-        os.sched_setscheduler(int(task.name), os.SCHED_OTHER, os.sched_param(0))
+        with suppress(ProcessLookupError):
+            os.sched_setscheduler(int(task.name), os.SCHED_OTHER, os.sched_param(0))
 
 
 def measure(step: Callable[[], None]) -> list[float]:
