@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 import zlib
 from datetime import timedelta
@@ -23,7 +22,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from collectives.transports.background import start_aside
+from collectives.transports.background import ShortTask
 
 _PATTERN_BYTES = 8
 _CLOSING, CHECKING = 1 << 30, (1 << 30) + 1  # tags beyond those of messages, under which none is ever sent
@@ -49,7 +48,7 @@ class Sending:
         self.data = data
         self.over = False
         self._error: Exception | None = None
-        self._observer: threading.Thread | None = None
+        self._observer: ShortTask | None = None
 
     def overlaps(self, span: tuple[int, int]) -> bool:
         """Return whether it reads what lies in *span*, in elements."""
@@ -77,7 +76,7 @@ class Sending:
         if self._observer is None:
             deadline = time.monotonic() + timeout
             close = partial(close_connections, self.group)
-            self._observer = start_aside(partial(self._wait_aside, deadline), "observer of a send", close)
+            self._observer = ShortTask(partial(self._wait_aside, deadline), close)
 
     def _wait_aside(self, deadline: float) -> None:
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import collectives.transports.background as background
 from collectives.transports.gloo_threads import interrupt_nobody
 
 OPEN_STORE = """
@@ -44,16 +45,65 @@ watchdog = Watchdog(ask, lambda: None, interval=1e-6)
 watchdog.__enter__()  # and the process ends within this wait
 asks.wait()
 """
+TASK_AT_THE_END = """
+background._SECONDS = 0.1
+other = dist.TCPStore("127.0.0.1", store.port, is_master=False)
+background.ShortTask(lambda: None, lambda: None).join(60)  # its thread is idle, or has yet to be
+background.ShortTask(lambda: store.get("awaited"), lambda: other.set("awaited", "now"))
+"""
+FORKS_BESIDE_AN_IDLE_THREAD = """
+import os, time
+
+background.ShortTask(lambda: None, lambda: None).join(60)
+while not background._IDLE:
+    time.sleep(0.001)
+if (child := os.fork()) == 0:
+    done = threading.Event()
+    background.ShortTask(done.set, lambda: None).join(60)
+    os._exit(0 if done.is_set() else 1)
+assert os.waitpid(child, 0)[1] == 0, "a child gave a task to a thread of its parent"
+"""
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("thread", [ASKS_ALL_THE_TIME, WAITS_FOR_LONG, WAITS_UNDER_A_WATCHDOG])
+@pytest.mark.parametrize(
+    "thread",
+    [
+        ASKS_ALL_THE_TIME,
+        WAITS_FOR_LONG,
+        WAITS_UNDER_A_WATCHDOG,
+        TASK_AT_THE_END,
+        FORKS_BESIDE_AN_IDLE_THREAD,
+    ],
+)
 def test_a_process_ends_well_while_a_thread_is_at_the_store(thread):
     ended = subprocess.run(
         [sys.executable, "-c", OPEN_STORE + thread], capture_output=True, text=True, check=False
     )
 
     assert ended.returncode == 0, ended.stderr
+
+
+def test_short_tasks_keep_their_threads():
+    """A thread serves one task after another; tasks at once have one each, of which some are kept."""
+    threads, background._IDLE[:] = [], []
+    for count in (1, 40, 40, 1):
+        may_go = threading.Event()
+
+        def run(may_go=may_go):
+            may_go.wait()
+            threads.append(threading.get_ident())
+
+        before = len(threads)
+        tasks = [background.ShortTask(run, may_go.set) for _ in range(count)]
+        tasks[0].join(0.001)
+        assert len(threads) == before
+        may_go.set()
+        for task in tasks:
+            task.join(60)
+        assert len(set(threads[before:])) == len(threads[before:]) == count
+
+    assert threads[-1] in threads[:-1], "a thread was started although others were idle"
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="this system has no such policies")
