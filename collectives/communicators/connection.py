@@ -26,7 +26,7 @@ from collectives.communicators.communicator import Communicator
 from collectives.communicators.native import NativeLauncher
 from collectives.communicators.on_one_host import OnOneHost
 from collectives.communicators.programs import ProgramLauncher
-from collectives.errors import NotSupportedError
+from collectives.errors import NotSupportedError, UnknownAlgorithmError
 from collectives.execution.transport import Transport
 from collectives.program import Algorithm
 from collectives.program.placement import PARAMETER, asks_for_nodes, can_do_without, on_nodes
@@ -42,6 +42,8 @@ from collectives.transports.store_words import word
 
 if TYPE_CHECKING:
     from collectives.catalogue.measured_times import Table
+
+ALGORITHM_VARIABLE = "TESTBED_ALGORITHM"
 
 SHM = "shm"
 """The transport through memory that ranks of one host share."""
@@ -63,9 +65,10 @@ def connect(
         algorithm: ``native`` is the group's own collectives; anything else runs our programs over the
             group's point-to-point calls: a name, a mapping or ``auto:table=FILE``, which chooses between
             both; see `collectives.catalogue.selectors`.  A parameter ``ranks_per_node`` that is not given
-            comes from ``LOCAL_WORLD_SIZE``, which ``torchrun`` sets.  None, with no *transport*, is what is
-            fastest where the ranks stand: ``shm`` where all are on one host and tensors in its memory, and
-            ``native`` elsewhere; `Communicator.carrier` says which.
+            comes from ``LOCAL_WORLD_SIZE``, which ``torchrun`` sets.  None, with no *transport*, is what the
+            environment variable ``TESTBED_ALGORITHM`` says, by which a measured table becomes the default;
+            else what is fastest where the ranks stand: ``shm`` where all are on one host and tensors in its
+            memory, and ``native`` elsewhere; `Communicator.carrier` says which.
         transport: ``shm`` is memory that the ranks of a host share, and Gloo between hosts, for tensors in
             host memory; by default our programs then are those of `OnOneHost`, or on several hosts
             ``hierarchical``.  None is the group's own, but for what *algorithm* says.
@@ -104,11 +107,27 @@ def connect(
     ranks = dist.get_process_group_ranks(group)
     if transport == SHM:
         return connect_memory(group, ranks, algorithm, timeout, device)
+    algorithm = algorithm or algorithm_of_environment()
     if algorithm is None and not check:
         on_one_host = _connect_one_host(group, ranks, timeout, device)
         if on_one_host is not None:
             return on_one_host
     return connect_processes(group, ranks, algorithm or NATIVE, timeout, device, check)
+
+
+def algorithm_of_environment() -> str | None:
+    """Return the algorithm that the user's environment asks for where a program names none, or None.
+
+    Raises:
+        UnknownAlgorithmError: there is no such algorithm.
+    """
+    name = os.environ.get(ALGORITHM_VARIABLE) or None
+    try:
+        if name is not None:
+            check_choice(name)
+    except UnknownAlgorithmError as error:
+        raise UnknownAlgorithmError(f"environment variable {ALGORITHM_VARIABLE}: {error}") from None
+    return name
 
 
 def share_memory(group: dist.ProcessGroup, timeout: float) -> Segment:

@@ -15,16 +15,15 @@ from typing import Any, ClassVar
 
 import torch.distributed as dist
 
-from collectives.catalogue.selectors import Choice, check_choice
-from collectives.communicators.connection import SHM
-from collectives.errors import NotSupportedError, UnknownAlgorithmError
+from collectives.catalogue.selectors import Choice
+from collectives.communicators.connection import SHM, algorithm_of_environment
+from collectives.errors import NotSupportedError
 from collectives.torch_backend.functional import implement_out_variants
 from collectives.torch_backend.group import TestbedProcessGroup
 from collectives.torch_backend.members import GLOO, GroupMembers, Processes
 from collectives.torch_backend.nccl_options import NCCLOptions, is_of_nccl
 from collectives.torch_backend.replacements import replace_for_good
 
-ALGORITHM_VARIABLE = "TESTBED_ALGORITHM"
 TRANSPORT_VARIABLE = "TESTBED_TRANSPORT"
 
 # Members of the group that this thread makes, or None where it is no rank of theirs: see `members_from`.
@@ -89,7 +88,7 @@ def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
             kind = type(nccl).__name__
             raise TypeError(f"pg_options must be a TestbedOptions or ProcessGroupNCCL.Options, got {kind}")
         replace_for_good(lambda group: isinstance(group, TestbedProcessGroup))
-        algorithm = chosen or _algorithm_of_environment()
+        algorithm = chosen or algorithm_of_environment()
         members = Processes(options, algorithm, nccl, transport=_transport_of_environment())
     group = TestbedProcessGroup(members, options.group_rank, options.group_size)
     group.options = NCCLOptions() if nccl is None else nccl
@@ -103,14 +102,4 @@ def _transport_of_environment() -> str | None:
             f"environment variable {TRANSPORT_VARIABLE}: there is no transport {name!r}; "
             f"expected {GLOO} or {SHM}"
         )
-    return name
-
-
-def _algorithm_of_environment() -> str | None:
-    name = os.environ.get(ALGORITHM_VARIABLE) or None
-    try:
-        if name is not None:
-            check_choice(name)
-    except UnknownAlgorithmError as error:
-        raise UnknownAlgorithmError(f"environment variable {ALGORITHM_VARIABLE}: {error}") from None
     return name

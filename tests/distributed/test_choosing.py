@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 
 from collectives import NotSupportedError, connect
 from collectives.communicators.auto import AutoLauncher
+from collectives.communicators.connection import ALGORITHM_VARIABLE
 from tests.collectives.communicators import tensor_contract
 from tests.collectives.transports.transport_contract import SCENARIOS, play
 
@@ -44,6 +46,32 @@ def test_every_size_goes_to_what_was_fastest_and_waits_in_any_order(pool, tmp_pa
 
     for result in pool.run(both_sizes_in_flight, 3, choice):
         assert result == ["native", "ring"] * 2
+
+
+def chosen_by_default(rank: int, world_size: int, names: list[str]) -> list[tuple[str | None, str]]:
+    """Return carrier and launcher of what nobody has chosen but, in turn, the environment."""
+    found = []
+    for name in names:
+        os.environ[ALGORITHM_VARIABLE] = name
+        try:
+            communicator = connect(timeout=20)
+            named = connect(algorithm="native", timeout=20)
+        finally:
+            del os.environ[ALGORITHM_VARIABLE]
+        total = torch.ones(LARGE // 4)
+        communicator.all_reduce(total)
+        assert total[0] == world_size
+        assert named.carrier == "native", "the environment overruled the program"
+        found.append((communicator.carrier, type(communicator.launcher).__name__))
+    return found
+
+
+def test_the_environment_makes_a_measured_table_the_default(pool, tmp_path):
+    table = write_table(tmp_path / "table.json", ranks=2)
+
+    for measured, nothing in pool.run(chosen_by_default, 2, [table, ""]):
+        assert measured == ("gloo", "AutoLauncher")
+        assert nothing == ("shm", "ProgramLauncher")
 
 
 def wait_for_the_vendor_first(rank: int, world_size: int, choice: str) -> float:
