@@ -153,6 +153,7 @@ class Operation:
         mutates: it writes into one of its arguments.
         changes: positions and names of those into which it writes.
         mutates_kinds: it changes what an argument says of itself, such as its shape.
+        resizes: it may, of arguments given as ``out``.
         depends_on_data: the number of its results, or of their elements, does; of one that indexes only where
             indices are masks.
         indexes: it selects by indices.
@@ -173,6 +174,7 @@ class Operation:
     mutates: bool
     changes: Mapping[int, str]
     mutates_kinds: bool
+    resizes: bool
     depends_on_data: bool
     indexes: bool
     draws: bool
@@ -215,6 +217,7 @@ class Operation:
                 if own.alias_info is not None and own.alias_info.is_write
             },
             mutates_kinds=torch.Tag.inplace_view in tags,
+            resizes=any(own.is_out for own in schema.arguments),
             depends_on_data=torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags,
             indexes=name in ("index", "index_put", "index_put_", "_index_put_impl_"),
             draws=torch.Tag.nondeterministic_seeded in tags,

@@ -275,7 +275,8 @@ class ChargedExecution:
             elif func is _aten.index.Tensor and self._selects_all:
                 result = self._all_selected(tensor, *args[1])
             else:
-                data_dependent.refuse(f"{func.overloadpacket.__name__}, whose result")
+                named = f"{func.overloadpacket.__name__} of {data_dependent.spelled(tensor)}"
+                data_dependent.refuse(f"{named}, whose result")
         if tensor.device.type == "cuda":
             self._launch(operation_of(func), func, args, kwargs, result, None)
             self.gpu.host_wait(self.gpu.current, func.overloadpacket.__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -10,14 +11,14 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from collectives.errors import NotSupportedError
-from collectives.virtual.computation.operations import Operation, first_tensor, operation_of
+from collectives.virtual.computation.operations import Operation, first_tensor, operation_of, tensors_in
+from collectives.virtual.gpu import data_dependent
 from collectives.virtual.gpu.accelerator import CudaDevices, known_integers
 from collectives.virtual.gpu.cpu_kernels import on_cpu
 from collectives.virtual.gpu.shapes import forget_kind
 from collectives.virtual.gpu.values import (
     UnknownValueError,
     fake_tensors,
-    forget,
     is_plain,
     is_small,
     set_value,
@@ -43,9 +44,11 @@ def compute(
     """
     if known.draws and not has_data and kwargs.get("generator") is None:
         _note_draw()
+    sizes = shaped
     if known.mutates:
-        if isinstance(shaped, FakeTensor) and is_plain(args[0]):
-            shaped = args[0]
+        if isinstance(shaped, FakeTensor) and not any(known.writes):
+            changed = first_tensor(known.changed(args, kwargs))
+            shaped = changed if is_plain(changed) else shaped
         for tensor in fake_tensors(args) if known.mutates_kinds else ():
             forget_kind(tensor)
     elif not has_data and not _is_worth_it(args, shaped):
@@ -54,8 +57,7 @@ def compute(
         values, options = with_values(args), with_values(kwargs)
     except UnknownValueError:
         if known.mutates:
-            for tensor in fake_tensors(known.changed(args, kwargs)):
-                forget(tensor)
+            _lose_changed(known, args, kwargs, sizes)
         return shaped
     computed = (by or value_on_cpu)(known, func, values, options)
     if has_data:
@@ -63,6 +65,15 @@ def compute(
     base = first_tensor(args) if known.is_view else None
     _pair(shaped, computed, args, base if isinstance(base, FakeTensor) else None)
     return shaped
+
+
+def _lose_changed(known: Operation, args: Any, kwargs: Any, sizes: Any) -> None:
+    """Let all be unknown into which an operation writes; ``out`` tensors take the results' *sizes*."""
+    results = tensors_in(sizes) if known.resizes else ()
+    for tensor, result in zip_longest(tensors_in(known.changed(args, kwargs)), results):
+        if is_plain(tensor) and isinstance(result, FakeTensor):
+            tensor.resize_(result.shape)
+        data_dependent.lose(tensor)
 
 
 def value_on_cpu(known: Operation, func: Any, values: Any, options: Any) -> Any:

@@ -4,7 +4,9 @@ Without data a number that is read from the device is NaN, whatever its type, an
 notice says so once, and of truth values at which lines; if a rank fails, its error says where it has read
 last.  An integer that Python needs as one, as a size or
 an index, and results whose size depends on data are refused with the line.  What is copied to the CPU stays
-unknown there but for numbers with a NaN; only in a tensor that has been made before, integers are 0.
+unknown there but for numbers with a NaN.  An ordinary tensor of the CPU into which something unknown is
+written, or received, keeps nothing of what it held: numbers are NaN, integers 0, truth values False, with a
+notice.
 
 Operations on sparse tensors, which torch's FakeTensors do not bear, are refused by name.
 
@@ -29,13 +31,15 @@ from torch.utils._pytree import tree_leaves
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.diagnosis.places import current_place
-from collectives.virtual.gpu.values import value_of
+from collectives.virtual.gpu.values import forget, value_of
 from collectives.virtual.isolation.patching import on_ranks, replaced
 from collectives.virtual.notices import Notices
-from sim.cluster import RankThread
+from sim.cluster import RankThread, current_rank_thread
 
 NO_NUMBERS = "without data numbers read from the device are NaN"
 NO_TRUTH = "without data truth values read from the device are False"
+NAN_ON_HOST = "without data numbers copied to the CPU, or written into tensors there, are NaN"
+ZERO_ON_HOST = "without data integers written into tensors of the CPU are 0, truth values False"
 
 
 def number(tensor: Tensor, notices: Notices) -> float | bool:
@@ -56,13 +60,21 @@ def has_stand_in(dtype: torch.dtype) -> bool:
 def stand_in(tensor: Tensor, dtype: torch.dtype, notices: Notices) -> Tensor:
     """Return a tensor of the CPU in the place of the data of *tensor*: NaN, or where there is none 0."""
     if has_stand_in(dtype):
-        notices.add_read("without data tensors copied to the CPU are NaN", current_place())
+        notices.add_read(NAN_ON_HOST, current_place())
         return torch.full(tensor.shape, math.nan, dtype=dtype)
     place = current_place()
-    notices.add_read(
-        "without data integers copied into tensors of the CPU are 0, truth values False", place, place
-    )
+    notices.add_read(ZERO_ON_HOST, place, place)
     return torch.zeros(tensor.shape, dtype=dtype)
+
+
+def lose(tensor: Tensor) -> None:
+    """Let what is in *tensor* be unknown: in an ordinary one of the CPU stands what says so."""
+    if isinstance(tensor, FakeTensor):
+        forget(tensor)
+        return
+    rank_thread = current_rank_thread()
+    if rank_thread is not None and not tensor.is_meta:
+        tensor.copy_(stand_in(tensor, tensor.dtype, Notices.of(rank_thread.cluster)))
 
 
 def array(tensor: Tensor, *, force: bool = False) -> Any:
@@ -79,7 +91,7 @@ def array(tensor: Tensor, *, force: bool = False) -> Any:
         )
     plain = on_host(tensor)
     if plain is None:
-        refuse("an array of the elements of a tensor")
+        refuse(f"an array of {spelled(tensor)}")
     return plain.numpy(force=force)
 
 
@@ -92,7 +104,7 @@ def listed(rank_thread: RankThread, tensor: Tensor) -> Any:
     if tensor.dim() == 0:
         return tensor.item()
     if value_of(tensor) is None and not has_stand_in(tensor.dtype):
-        refuse(f"a list of {'truth values' if tensor.dtype is torch.bool else 'integers'}")
+        refuse(f"a list of {spelled(tensor)}")
     plain = on_host(tensor)
     if plain is None:
         with _disable_current_modes():
@@ -108,6 +120,54 @@ def on_host(tensor: Tensor) -> Tensor | None:
     """
     plain = value_of(tensor.detach().cpu())
     return None if plain is None or plain.is_meta or isinstance(plain, FakeTensor) else plain
+
+
+def element(tensor: Tensor) -> Any:
+    """Return the only element of *tensor*, as a list of which a tensor is made has it; NaN if not known.
+
+    Raises:
+        NotSupportedError: it is not known, and is an integer.
+    """
+    is_integer = not (has_stand_in(tensor.dtype) or tensor.dtype is torch.bool)
+    return integer(tensor) if is_integer else tensor.item()
+
+
+def written(tensor: FakeTensor, form: str) -> str:
+    """Return *tensor* in the form of a format string, such as ``.2f``.
+
+    Raises:
+        NotSupportedError: it is not known, and a NaN has no such form.
+    """
+    if tensor.dim():
+        return format(repr(tensor), form)
+    try:
+        return format(tensor.item(), form)
+    except ValueError:
+        if value_of(tensor) is None:
+            refuse(f"{spelled(tensor)} in the form {form!r}")
+        raise
+
+
+def capsule(tensor: Tensor, **options: Any) -> Any:
+    """Return *tensor* for another library, as ``Tensor.__dlpack__`` does.
+
+    Raises:
+        NotSupportedError: it is on a virtual device, which has no memory, or not known.
+    """
+    if tensor.is_cuda:
+        raise NotSupportedError(
+            f"DLPack of {spelled(tensor)}: a virtual device has no memory; copy it to the CPU first: .cpu()"
+        )
+    plain = on_host(tensor)
+    if plain is None:
+        refuse(f"DLPack of {spelled(tensor)}")
+    return plain.__dlpack__(**options)
+
+
+def spelled(tensor: Tensor) -> str:
+    """Return what *tensor* is, in words."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return f"a tensor ({dtype}, shape {[*tensor.shape]}, on {tensor.device})"
 
 
 def refuse(what: str) -> NoReturn:
@@ -131,7 +191,7 @@ def integer(tensor: Any) -> int:
     """
     value = tensor.item()
     if isinstance(value, float) and math.isnan(value):
-        refuse("the integer of a tensor")
+        refuse(f"the integer of {spelled(tensor)}")
     return int(value)
 
 

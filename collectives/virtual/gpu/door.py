@@ -19,7 +19,8 @@ from collectives.communicators.programs import ProgramLauncher
 from collectives.communicators.requests import Request
 from collectives.execution.work import Work
 from collectives.virtual.gpu.accelerator import CudaDevices, known_integers
-from collectives.virtual.gpu.values import forget, is_small, is_virtual, set_value, value_of
+from collectives.virtual.gpu.data_dependent import lose
+from collectives.virtual.gpu.values import is_small, is_virtual, set_value, value_of
 
 
 class ValueDoor:
@@ -41,11 +42,9 @@ class ValueDoor:
 
     def done(self, tensor: Tensor, plain: Tensor, is_known: bool) -> None:
         """Let *plain* be the value of *tensor*, if it is known and has memory."""
-        if not is_virtual(tensor):
-            return
         if not is_known or plain.is_meta:
-            forget(tensor)
-        elif value_of(tensor) is not plain:
+            lose(tensor)
+        elif is_virtual(tensor) and value_of(tensor) is not plain:
             set_value(tensor, plain)
 
     def made(self, plain: Tensor, like: Tensor) -> Tensor:

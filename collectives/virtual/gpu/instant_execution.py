@@ -57,7 +57,7 @@ class InstantExecution:
         if func is _aten.is_pinned.default:
             return False
         tensors = fake_tensors((*args, *kwargs.values()) if kwargs else args)
-        if known.mutates_kinds or (func not in _MIXES and _has_plain(args)):
+        if known.mutates_kinds or known.resizes or (func not in _MIXES and _has_plain(args)):
             return self._by_shape(known, func, types, args, kwargs)
 
         options = with_values(kwargs) if kwargs else kwargs

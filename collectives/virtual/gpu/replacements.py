@@ -219,8 +219,12 @@ def _tensors() -> Iterator[Replacement]:
     yield Tensor, "record_stream", on_cuda_ranks(Tensor.record_stream, CudaDevices.record_stream)
     yield Tensor, "pin_memory", on_methods(Tensor.pin_memory, _pinned)
     yield Tensor, "is_pinned", on_methods(Tensor.is_pinned, lambda tensor, *args: copies.is_pinned(tensor))
+    for owner, name in ((torch, "tensor"), (torch, "as_tensor"), (torch, "asarray"), (Tensor, "new_tensor")):
+        original = getattr(owner, name)
+        yield owner, name, on_cuda_ranks(original, _read_from_lists(original))
     yield FakeTensor, "data_ptr", _place  # torch's own gives 0, and a warning
-    yield FakeTensor, "__format__", _format
+    yield FakeTensor, "__format__", data_dependent.written
+    yield FakeTensor, "__dlpack__", data_dependent.capsule
     yield FakeTensor, "__repr__", _shown
     yield FakeTensor, "__int__", data_dependent.integer
     yield FakeTensor, "__index__", data_dependent.integer
@@ -262,8 +266,31 @@ def _pinned(tensor: Tensor, *args: Any) -> Tensor:
     return tensor if isinstance(tensor, FakeTensor) else copies.pinned(tensor)
 
 
-def _format(tensor: FakeTensor, form: str) -> str:
-    return format(tensor.item() if tensor.dim() == 0 else repr(tensor), form)
+def _read_from_lists(original: Any) -> Callable[..., Any]:
+    """Return what makes a tensor, also of lists with tensors of the CPU without data.
+
+    Torch would read these from their memory; of the device's it asks for each element.
+    """
+
+    def made(devices: CudaDevices, *args: Any, **options: Any) -> Any:
+        try:
+            return original(*args, **options)
+        except RuntimeError as error:
+            if "not allocated" not in str(error):
+                raise
+        return original(*map(_read, args), **{name: _read(value) for name, value in options.items()})
+
+    return made
+
+
+def _read(data: Any) -> Any:
+    """Return lists with numbers in the places of virtual tensors of one element; what is no list as it is."""
+    if type(data) not in (list, tuple):
+        return data
+    return [
+        data_dependent.element(own) if isinstance(own, FakeTensor) and own.numel() == 1 else _read(own)
+        for own in data
+    ]
 
 
 _repr: Callable[..., str] = Tensor.__repr__

@@ -125,7 +125,7 @@ def _copy_(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) 
     elif value is not None:
         value_on_cpu(operation_of(func), func, (target, value), {})
     else:
-        target.copy_(data_dependent.stand_in(source, target.dtype, execution.notices))
+        data_dependent.lose(target)
     return target
 
 
@@ -159,12 +159,17 @@ def _compared(execution: Execution, func: Any, types: Any, args: Any, kwargs: An
 
 def _check_finite(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Look for gradients that are not finite, of which there are none without data."""
-    if not execution.has_data:
-        kept = value_of(args[1])
-        result = execution.as_any_other(operation_of(func), func, types, args, kwargs)
-        set_value(args[1], kept)
-        return result
-    return NotImplemented
+    if execution.has_data:
+        return NotImplemented
+    found = args[1]
+    kept = value_of(found)
+    kept = kept if kept is None or isinstance(found, FakeTensor) else kept.clone()
+    result = execution.as_any_other(operation_of(func), func, types, args, kwargs)
+    if isinstance(found, FakeTensor):
+        set_value(found, kept)
+    else:
+        found.copy_(kept)
+    return result
 
 
 def _topk(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> Any:

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from collectives.virtual.gpu.values import is_plain, value_of
+from collectives.virtual.computation.operations import operation_of
+from collectives.virtual.gpu.values import fake_tensors, is_plain, value_of
 
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 _CONTAINERS = (list, tuple)
@@ -219,7 +220,7 @@ class Shapes:
         if known is not None and known.make is not None:
             return known.make(self._likeness, args, kwargs), known
         if key is None or known is not None:
-            return self._mode.dispatch(func, types, args, kwargs), known
+            return self._dispatched(func, types, args, kwargs), known
 
         devices: set[torch.device] = set()
         anywhere = tuple(_anywhere(kind, devices) for kind in key)
@@ -228,12 +229,21 @@ class Shapes:
             make = elsewhere.recipe(devices.pop())
             known = self._known[key] = Known(make, elsewhere.recipe, elsewhere.launches, elsewhere.terms)
             return make(self._likeness, args, kwargs), known
-        result = self._mode.dispatch(func, types, args, kwargs)
-        recipe = self._recipe(func, args, kwargs, result)
+        result = self._dispatched(func, types, args, kwargs)
+        is_resized = operation_of(func).resizes and key_of(func, args, kwargs) != key
+        recipe = None if is_resized else self._recipe(func, args, kwargs, result)
         known = self._known[key] = Known(None if recipe is None else recipe(None), recipe)
         if len(devices) == 1:
             self._known[anywhere] = known
         return result, known
+
+    def _dispatched(self, func: Any, types: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Return the result of a call that is not known; a tensor given as ``out`` may be resized by it."""
+        result = self._mode.dispatch(func, types, args, kwargs)
+        if operation_of(func).resizes:
+            for tensor in fake_tensors((*args, *kwargs.values())):
+                forget_kind(tensor)
+        return result
 
     def _recipe(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Recipe | None:
         """Return how to make *result* again for arguments of the same kinds; None where that is not known."""

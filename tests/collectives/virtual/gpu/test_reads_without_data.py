@@ -16,8 +16,8 @@ READS = {
     "loss.item()": "numbers read from the device are NaN",
     "float(loss)": "numbers read from the device are NaN",
     "bool(torch.isfinite(loss))": "truth values read from the device are False",
-    "loss.cpu()": "tensors copied to the CPU are NaN",
-    "torch.zeros(1, dtype=torch.int64).copy_(count)": "integers copied into tensors of the CPU are 0",
+    "loss.cpu()": "numbers copied to the CPU, or written into tensors there, are NaN",
+    "torch.zeros(1, dtype=torch.int64).copy_(count)": "integers written into tensors of the CPU are 0",
 }
 BEGINNING = """\
 import os, sys

@@ -1,0 +1,164 @@
+"""What the host gets to see of tensors without data: nothing of what it held before, and never a crash."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from collectives.virtual import run
+from sim.errors import RankError
+from tests.collectives.virtual.clusters import on_gpus
+from tests.given import switch
+
+WHOLE = torch.arange(4)
+WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "copy_": lambda own, unknown: own.copy_(unknown),
+    "own[...]": lambda own, unknown: own.__setitem__(..., unknown),
+    "own[places]": lambda own, unknown: own.__setitem__(WHOLE, unknown),
+    "own[mask]": lambda own, unknown: own.__setitem__(unknown > 0, 5),
+    "fill_": lambda own, unknown: own.fill_(unknown[0]),
+    "add_": lambda own, unknown: own.add_(unknown),
+    "mul_": lambda own, unknown: own.mul_(unknown[0]),
+    "index_add_": lambda own, unknown: own.index_add_(0, WHOLE, unknown),
+    "scatter_": lambda own, unknown: own.scatter_(0, WHOLE, unknown),
+    "masked_fill_": lambda own, unknown: own.masked_fill_(unknown > 0, 7),
+    "foreach": lambda own, unknown: torch._foreach_add_([own], [unknown]),
+    "cat": lambda own, unknown: torch.cat([unknown[:2], unknown[2:]], out=own),
+    "stack": lambda own, unknown: torch.stack([*unknown], out=own),
+    "where": lambda own, unknown: torch.where(WHOLE > 1, unknown, unknown, out=own),
+    "add of a known one": lambda own, unknown: torch.add(torch.ones_like(own), unknown, out=own),
+    "sum into an empty one": lambda own, unknown: torch.sum(unknown.view(2, 2), 0, out=own.resize_(0)),
+    "two results": lambda own, unknown: torch.max(
+        unknown.view(2, 2), 1, out=(own.resize_(0), WHOLE[:0].clone())
+    ),
+}
+
+
+def without_data(dtype: torch.dtype = torch.float32, device: str = "cpu") -> Tensor:
+    """Return four elements that are not known, of an ordinary type."""
+    return torch.zeros(1 << 21, dtype=dtype)[:4].to(device)
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_what_is_written_into_an_ordinary_tensor_leaves_nothing_of_what_it_held(write, dtype):
+    def script(rank):
+        own = torch.arange(1, 5).to(dtype)
+        WRITES[write](own, without_data(dtype))
+        return own.tolist()
+
+    outcome = on_gpus(script, 1, fake=True)
+
+    (left,) = outcome.results
+    assert len(left) == (2 if "resize_" in WRITES[write].__code__.co_names else 4)
+    assert all(number == 0 or math.isnan(number) for number in left)
+    assert any("without data" in notice and "CPU" in notice for notice in outcome.report.notices)
+
+
+def test_only_the_part_that_is_written_to_is_lost():
+    def script(rank):
+        own = torch.arange(1.0, 5.0)
+        own[:2] = without_data()[:2]
+        own[3] = without_data()[0]
+        return own.isnan().tolist()
+
+    assert on_gpus(script, 1, fake=True).results == [[True, True, False, True]]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("call", ["broadcast", "send"])
+def test_an_ordinary_tensor_that_receives_what_is_not_known_holds_it_no_more(call, device):
+    def script(rank):
+        dist.init_process_group("gloo" if device == "cpu" else "nccl")
+        own = torch.arange(1.0, 5.0) if rank else without_data(device=device)
+        own = own.to(device)
+        if call == "broadcast":
+            dist.broadcast(own, 0)
+        else:
+            (dist.recv if rank else dist.send)(own, 1 - rank)
+        return own.isnan().any().item() if device == "cpu" else math.isnan(own[0].item())
+
+    assert on_gpus(script, 2, fake=True).results[1] is True
+
+
+def test_a_gradient_scaler_of_the_cpu_finds_no_infinite_gradients_without_data():
+    def script(rank):
+        scaler, weight = torch.amp.GradScaler("cpu", init_scale=8.0), torch.nn.Parameter(torch.ones(4))
+        optimizer = torch.optim.SGD([weight])
+        scaler.scale((weight * without_data()).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return scaler.get_scale()
+
+    assert on_gpus(script, 1, fake=True).results == [8.0]
+
+
+READS: dict[str, Callable[[Tensor], Any]] = {
+    "tensor": lambda unknown: torch.tensor([*unknown]),
+    "nested": lambda unknown: torch.tensor([[*unknown], [*unknown]], dtype=torch.float64),
+    "as_tensor": lambda unknown: torch.as_tensor((*unknown, 1.0)),
+    "asarray": lambda unknown: torch.asarray([*unknown]),
+    "new_tensor": lambda unknown: torch.zeros(1).new_tensor([*unknown]),
+    "float": lambda unknown: torch.tensor(float(unknown[0])),
+    "format": lambda unknown: torch.tensor(float(f"{unknown[0]:.2f}")),
+}
+STEERS: dict[str, Callable[[Tensor], Any]] = {
+    "tensor": lambda unknown: torch.tensor([*unknown]),
+    "asarray": lambda unknown: np.asarray(unknown.cpu()),
+    "array": lambda unknown: np.array([*unknown.cpu()]),
+    "format": lambda unknown: f"{unknown[0]:d}",
+    "percent": lambda unknown: str.__mod__("%d", unknown[0]),
+    "dlpack": lambda unknown: torch.from_dlpack(unknown.cpu()),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_numbers_that_are_made_of_unknown_ones_are_nan(read, device):
+    def script(rank):
+        return READS[read](without_data(device=device)).isnan().any().item()
+
+    assert on_gpus(script, 1, fake=True).results == [True]
+
+
+@pytest.mark.parametrize("steer", STEERS)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_integers_are_refused_with_the_tensor_and_the_line(steer, device):
+    with pytest.raises(RankError) as raised:
+        on_gpus(lambda rank: STEERS[steer](without_data(torch.int64, device)), 1, fake=True)
+
+    message = str(raised.value)
+    assert "a tensor (int64, shape [" in message
+    assert "depends on data, at test_unknown_on_the_host.py:" in message
+    assert "run with data: without --fake" in message
+
+
+def test_memory_of_a_virtual_device_is_no_other_librarys():
+    with pytest.raises(RankError, match=r"DLPack of a tensor \(float32, shape \[3\], on cuda:0\).*\.cpu\(\)"):
+        on_gpus(lambda rank: torch.from_dlpack(torch.ones(3, device="cuda")), 1)
+
+
+@pytest.mark.parametrize("options", [{"fake": True}, {"fake": False}, None], ids=["fake", "data", "no model"])
+def test_a_tensor_given_as_out_has_the_size_of_the_result(options):
+    def script(rank):
+        shapes = []
+        for _ in range(2):  # the second time from what was kept
+            total, largest = (torch.empty(0, device="cuda") for _ in range(2))
+            places = torch.empty(0, dtype=torch.int64, device="cuda")
+            total.add(1), largest.add(1)
+            numbers = torch.ones(4, 6, device="cuda")
+            torch.sum(numbers, 0, out=total)
+            torch.max(numbers, 1, out=(largest, places))
+            shapes += [(total + 1).shape, (largest + 1).shape, (places + 1).shape]
+        return [*map(tuple, shapes)]
+
+    if options is None:
+        (shapes,) = run(script, 1, network=switch(1)).results
+    else:
+        (shapes,) = on_gpus(script, 1, **options).results
+    assert shapes == [(6,), (4,), (4,)] * 2
