@@ -105,6 +105,7 @@ class Classes:
         before_call: called with a rank thread and the elements of the call that it is about to make.
         on_merge: called when threads of probes have ended and another one speaks for their ranks.
         divisions: into parts that are not all alike.
+        has_splits: there was an all-to-all of parts, by which ranks are compared in every iteration.
     """
 
     def __init__(self, folded: Sequence[RankClass] = (), ranks_per_node: int = 1) -> None:
@@ -117,6 +118,7 @@ class Classes:
         self.before_call: list[Callable[[RankThread, int], None]] = []
         self.on_merge: list[Callable[[], None]] = []
         self.divisions: dict[tuple[Division, Partition | None], None] = {}
+        self.has_splits = False
         self._checked: set[Hashable] = set()
         self._divisions_checked: dict[int, int] = {}  # how many, by the first of a class
 
@@ -174,6 +176,13 @@ class Classes:
             for partition in (self.partitions.of_size(division.parts) if known is None else (known,))
             if rank in partition.number_of
         )
+
+    def uncompared(self, rank: int, num_issued: int) -> RankClass | None:
+        """Return the class for which *rank* speaks, if it has issued more than was compared; else None."""
+        own = self._of.get(rank)
+        if own is None or own.num_compared is None or num_issued < own.num_compared:
+            return None
+        return own if len(own.members(rank)) > 1 else None
 
     def check_parts(self, rank: int) -> None:
         """Check that all ranks that do as *rank* have equal parts of all that was divided unequally by now.

@@ -19,8 +19,13 @@ from itertools import accumulate
 import torch
 
 from collectives.communicators.requests import Request
-from collectives.virtual.folding.classes import Division
+from collectives.execution.blame import spell_ranks
+from collectives.virtual.diagnosis.places import current_place
+from collectives.virtual.folding.classes import Division, MembersDiffer
+from collectives.virtual.folding.verification import FEW_RANKS
 from collectives.virtual.group_calls.results import given_by
+from collectives.virtual.notices import Notices
+from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import current_rank_thread
 
@@ -30,6 +35,32 @@ def note_division(division: Division) -> None:
     rank_thread = current_rank_thread()
     if rank_thread is not None:
         VirtualWorld.of(rank_thread.cluster).classes.note_division(division)
+
+
+def note_routed_size() -> None:
+    """Note that a size follows from stated routing: ranks of one class may have others from now on.
+
+    Those that go with an all-to-all are compared by its parts, in every iteration.
+
+    Raises:
+        MembersDiffer: the ranks of a class, which are few, are compared no more.
+    """
+    gpu = current_gpu()
+    if gpu is None:
+        return
+    cluster, rank = gpu.rank_thread.cluster, gpu.rank_thread.rank
+    classes = VirtualWorld.of(cluster).classes
+    own = classes.uncompared(rank, len(gpu.score))
+    if own is None or classes.has_splits:
+        return
+    if len(own.ranks) > FEW_RANKS:
+        Notices.of(cluster).add(SIZES_NOT_COMPARED, current_place())
+        return
+    ranks = frozenset(own.ranks)
+    raise MembersDiffer(
+        f"{spell_ranks(own.ranks)}: sizes that follow from routing",
+        lambda member: member if member in ranks else None,
+    )
 
 
 @dataclass(frozen=True)
@@ -111,6 +142,11 @@ class Shares:
 
 NOT_COMPARED = (
     "one thread speaks for ranks that do the same: objects that they gave to collectives after they had been "
+    "compared are those of one of them (--fold off gives each its own)"
+)
+
+SIZES_NOT_COMPARED = (
+    "one thread speaks for ranks that do the same: sizes that followed from --routing after they had been "
     "compared are those of one of them (--fold off gives each its own)"
 )
 

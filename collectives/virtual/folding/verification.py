@@ -9,7 +9,8 @@ known, so it needs no thread again to be compared with.
 
 What that cannot find: a rank that is none of these and alone does something else, and differences that begin
 after that, but for unequal parts of an all-to-all: experts that get equally many tokens in one iteration may
-not in the next.
+not in the next.  Where there are none, and routing is stated, sizes that a rank reads tell that there may be
+such a difference (`collectives.virtual.folding.divisions`).
 """
 
 from __future__ import annotations

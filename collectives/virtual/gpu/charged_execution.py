@@ -35,6 +35,7 @@ from collectives.virtual.computation.operations import (
 )
 from collectives.virtual.computation.passes import current_pass
 from collectives.virtual.computation.totals import Totals
+from collectives.virtual.folding.divisions import note_routed_size
 from collectives.virtual.gpu import data_dependent
 from collectives.virtual.gpu.computing import compute
 from collectives.virtual.gpu.cpu_kernels import on_cpu
@@ -267,6 +268,7 @@ class ChargedExecution:
         assert tensor is not None
         try:
             values, options = with_values(args), with_values(kwargs)
+            self.note_read()
             result = self._wrapped(func(*values, **options), tensor.device)
         except UnknownValueError:
             places = self._places(args[1], tensor.device) if func is _aten.index.Tensor else None
@@ -282,6 +284,11 @@ class ChargedExecution:
             self.gpu.host_wait(self.gpu.current, func.overloadpacket.__name__)
         return result
 
+    def note_read(self) -> None:
+        """Note that the host reads what decides sizes, and is known though there are no data."""
+        if self.router is not None and self.router.decides_sizes:
+            note_routed_size()
+
     def _places(self, indices: Any, device: torch.device) -> list[Any] | None:
         """Return *indices* with the places at which masks are true in their stead; None: one is not known."""
         places: list[Any] = []
@@ -291,6 +298,7 @@ class ChargedExecution:
             elif (mask := value_of(index)) is None:
                 return None
             else:
+                self.note_read()
                 places += self._wrapped(mask.nonzero().unbind(1), device)
         return places
 

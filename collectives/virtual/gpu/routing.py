@@ -41,6 +41,10 @@ _SHOWN = 8
 class Router(Protocol):
     """Who is told of every ``topk`` on a device."""
 
+    @property
+    def decides_sizes(self) -> bool:
+        """Whether sizes that ranks read may differ by iteration, as it has said which experts are chosen."""
+
     def choose(self, scores: Tensor, indices: Tensor, moment: Moment) -> str:
         """Note, or say, which *indices* of the last dimension of *scores* are chosen at *moment*.
 
@@ -120,6 +124,11 @@ class Routing:
             ) from None
         return cls(name, recorded=recorded)
 
+    @property
+    def decides_sizes(self) -> bool:
+        """Whether experts had unlike shares, which may be others in every iteration."""
+        return bool(self.imbalance) and (self.recorded is not None or self.exponent > 0)
+
     def choose(self, scores: Tensor, indices: Tensor, moment: Moment) -> str:
         """Let *indices* have values, unless they have some."""
         if value_of(indices) is not None or not indices.numel():
@@ -186,6 +195,7 @@ class RoutingRecord:
         counts: by router and iteration, of all ranks together.
     """
 
+    decides_sizes = False
     counts: dict[str, dict[int, list[int]]] = field(default_factory=dict)
     _sizes: dict[str, int] = field(default_factory=dict)
 

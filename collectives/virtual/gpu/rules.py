@@ -48,6 +48,9 @@ class Execution(Protocol):
     def transfer(self, nbytes: int, direction: str, waits: bool) -> None:
         """Charge a transfer between host and device."""
 
+    def note_read(self) -> None:
+        """Note that the host reads what decides sizes, and is known though there are no data."""
+
     def bear(self, tensor: Tensor, func: Any) -> None:
         """Note a new tensor of the device."""
 
@@ -75,7 +78,11 @@ def _item(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -
     if tensor.device.type == "cuda":
         execution.transfer(nbytes_of(tensor), "DtoH", waits=True)
     value = value_of(tensor)
-    return data_dependent.number(tensor, execution.notices) if value is None else value.item()
+    if value is None:
+        return data_dependent.number(tensor, execution.notices)
+    if not data_dependent.has_stand_in(tensor.dtype):
+        execution.note_read()
+    return value.item()
 
 
 def _to_copy(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -97,6 +104,8 @@ def _to_copy(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any
     execution.transfer(nbytes, "DtoH", waits)
     value = value_of(source)
     if value is not None:
+        if not data_dependent.has_stand_in(source.dtype):
+            execution.note_read()
         return value_on_cpu(operation_of(func), func, (value,), {**kwargs, "non_blocking": False})
     if source.numel() > LARGE or not data_dependent.has_stand_in(dtype):
         return execution.fake.dispatch(func, types, args, kwargs)

@@ -171,10 +171,8 @@ class StreamLauncher:
 
     def _note_objects(self, call: Call) -> None:
         """Say so if this rank gives objects for others, with which it is compared no more."""
-        classes, host = self._exchanges.classes, self.group.hosts[self.rank]
-        own = classes.of(host)
-        was_compared = own is None or own.num_compared is None or len(self._gpu.score) < own.num_compared
-        if len(classes.members(host)) > 1 and not was_compared:
+        host = self.group.hosts[self.rank]
+        if self._exchanges.classes.uncompared(host, len(self._gpu.score)) is not None:
             notices = Notices.of(self._gpu.rank_thread.cluster)
             notices.add(NOT_COMPARED, current_place() or call.collective)
 
@@ -187,6 +185,7 @@ class StreamLauncher:
             into, out_of = request.splits
             classes, group = self._exchanges.classes, self.group
             if classes.folded:
+                classes.has_splits = True
                 sizes = Shares(tuple((size,) for size in out_of))
                 classes.note_division(sizes, classes.partitions.of(group.hosts, group.ordinal[0]))
                 classes.check_parts(group.hosts[self.rank])

@@ -1,5 +1,7 @@
 """Folded runs: one thread for ranks that do the same takes the same virtual time as one for each rank."""
 
+import json
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -11,6 +13,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from collectives.virtual.folding.attempts import REPEATED
+from collectives.virtual.folding.divisions import SIZES_NOT_COMPARED
 from collectives.virtual.iterations import end_iteration
 from sim.scenario.conditions import Straggler
 from tests.collectives.virtual.clusters import check_folded, on_gpus
@@ -162,6 +165,47 @@ def test_output_that_comes_again_as_ranks_turn_out_to_differ_late_is_announced(c
     assert REPEATED not in quiet.report.notices
     assert REPEATED in late.report.notices
     assert capsys.readouterr().out.count("rank 0 has 4096\n") == 3 + 3 + 3
+
+
+TOKENS = 1024
+
+
+def gathering(expert: int, num_iterations: int) -> list[int]:
+    """Work on the tokens of all ranks that go to an *expert*; return how many, by iteration."""
+    dist.init_process_group("nccl")
+    ranks, tokens, found = dist.get_world_size(), torch.randn(TOKENS, 8, device="cuda"), []
+    for _ in range(num_iterations):
+        chosen = torch.randn(TOKENS, ranks, device="cuda").topk(1)[1]
+        of_all, experts = tokens.new_empty(ranks, TOKENS, 8), chosen.new_empty(ranks, TOKENS, 1)
+        dist.all_gather([*of_all], tokens)
+        dist.all_gather([*experts], chosen)
+        own = of_all[(experts == expert).squeeze(-1)]
+        torch.nn.functional.gelu(own @ torch.randn(8, 4096, device="cuda"))
+        found.append(len(own))
+        end_iteration()
+    return found
+
+
+@settings(max_examples=3)
+@given(iterations=st.lists(SHARES, min_size=1, max_size=4))
+@example(iterations=[(1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1), (2, 1, 1, 2)])
+def test_sizes_that_follow_from_routing_in_any_iteration_tell_ranks_apart(tmp_path_factory, iterations):
+    routing = tmp_path_factory.mktemp("routing") / "routing.json"
+    routing.write_text(json.dumps({"schema": 1, "routers": {"": iterations}}))
+
+    outcome = check_folded(lambda rank: gathering(rank, len(iterations)), 4, fake=True, routing=routing)
+
+    for rank, found in enumerate(outcome.results):
+        assert found == [pytest.approx(4 * TOKENS * own[rank] / sum(own), abs=4) for own in iterations]
+
+
+def test_sizes_of_more_ranks_than_can_have_a_thread_each_are_said_not_to_be_compared():
+    def notices(routing: str) -> list[str]:
+        outcome = on_gpus(lambda rank: gathering(0, 3), 72, fake=True, fold=True, routing=routing)
+        return [notice for notice in outcome.report.notices if notice.startswith(SIZES_NOT_COMPARED)]
+
+    assert notices("power-law:1.2")
+    assert not notices("balanced")
 
 
 @pytest.mark.costly
