@@ -193,8 +193,9 @@ class Assumptions:
         """Return what a real run on *topology* would use and lose, but for what is *counted* otherwise.
 
         Where the network says what GPUs it has (``[hardware]``), NCCL as it would choose: by what was
-        measured of it, else by what it expects of itself.  Elsewhere the cheapest of our programs, through
-        shared memory on one host whose ranks have it, over Gloo between hosts.  All inefficiencies that
+        measured of it, else by what it expects of itself, unless another transport is named.  Elsewhere the
+        cheapest of our programs, through shared memory on one host whose ranks have it, over Gloo between
+        hosts.  All inefficiencies that
         apply.  Where ranks compute *on_gpu*, collectives go on by themselves, as NCCL's, on any network.
         """
         as_nccl = on_gpu or counted.get("model") in ("nccl", "measured")
@@ -203,7 +204,7 @@ class Assumptions:
                 transport_model="nccl" if as_nccl else default_transport_model(topology),
                 inefficiencies=(ALL,),
             ),
-            default_model(topology),
+            default_model(topology.hardware, counted.get("transport_model")),
             default_algorithm(topology),
             *_default_device(topology),
         )
@@ -301,9 +302,15 @@ def _default_device(topology: Topology) -> tuple[str | None, str]:
     return device_of(topology.hardware)
 
 
-def default_model(topology: Topology) -> Model:
-    """Return by which model of time collectives on *topology* go where nobody has chosen."""
-    return "links" if topology.hardware is None else "library"
+def default_model(hardware: object | None, transport: str | TransportModel | None = None) -> Model:
+    """Return by which model of time collectives go where nobody has chosen one.
+
+    Args:
+        hardware: of the network's GPUs; None: its file says nothing of any.
+        transport: the transport model that is asked for; the library's times are of NCCL's own.
+    """
+    is_of_nccl = transport is None or transport_model(transport).name == "nccl"
+    return "library" if hardware is not None and is_of_nccl else "links"
 
 
 def default_algorithm(topology: Topology) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 import typer
 
 from collectives.formats.json_document import parse_json, read_bytes
+from testbed.errors import UsageError
 from testbed.options import FORMERLY
 from testbed.options.values import NAMED_PIPE, is_named_pipe
 
@@ -128,8 +129,16 @@ AssumptionsFile: TypeAlias = Annotated[
 
 
 def inefficiencies_of(text: str | None) -> list[str] | None:
-    """Return the terms that *text* names; None: nobody has named any."""
-    return None if text is None else [own for own in text.split(",") if own not in ("", NONE)]
+    """Return the terms that *text* names; None: nobody has named any.
+
+    Raises:
+        UsageError: it is empty.
+    """
+    if text is None:
+        return None
+    if not text.strip():
+        raise UsageError(f"--inefficiencies {text!r}: expected terms with a comma between them, all or none")
+    return [own for own in text.split(",") if own not in ("", NONE)]
 
 
 @dataclass(frozen=True)
@@ -139,7 +148,7 @@ class AssumptionOptions:
     Attributes:
         model: links: messages share links; nccl: what NCCL expects; measured: by the [[measured]] of the
             network's file; library: one of these two of NCCL's own choice (nccl, native), and links of all
-            others.  [library where the network names GPUs, else links]
+            others.  [library where the network names GPUs and no other transport is named, else links]
         transport_model: How a step of a collective is completed (docs/modelling.md): by default as over what
             would really run, nccl where the network names its hardware, shm on one host, else gloo.
         protocol: NCCL protocol, which takes bandwidth from links and adds latency.
@@ -167,7 +176,8 @@ class AssumptionOptions:
     @property
     def asked(self) -> dict[str, Any]:
         """What is asked for by name; None where it is not."""
-        return {name: value or None for name, value in vars(self).items() if name != "assumptions"}
+        given = {name: value for name, value in vars(self).items() if name != "assumptions"}
+        return {name: None if value is False else value for name, value in given.items()}
 
     def on(self, topology: Topology, *, on_gpu: bool = False) -> Assumptions:
         """Return what they ask to be counted on *topology*; *on_gpu*: ranks of a run compute on a GPU."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collectives.errors import NotSupportedError
-from collectives.timing import Assumptions
+from collectives.timing import Assumptions, default_model
 from testbed.output.table import Advance, grouped, progress
 from testbed.planning.alteration import link_groups
 from testbed.planning.answers.answer import Answer, answers, more_cases, sentences
@@ -190,11 +190,11 @@ def points_of_scaling(
     given = {name: value for name, value in asked.items() if value is not None}
     ideal = bool(given.pop("ideal", False))
     timing, transport, device = (given.pop(name, None) for name in ("model", "transport_model", "device"))
+    transport = transport or ("ideal" if ideal else None)
     inefficiencies = given.pop("inefficiencies", () if ideal else ("all",))
     points = []
     for profile, network, strategy, num_ranks in product(profiles, networks, strategies, ranks):
         description = description_of(network)
-        usual = "links" if ideal or description.fields.hardware is None else "library"
         points.append(
             Point(
                 "step",
@@ -206,8 +206,8 @@ def points_of_scaling(
                 strategy=strategy,
                 bucket_cap_mb=bucket_cap_mb,
                 algorithm=algorithm or DEFAULT,
-                timing=timing or usual,
-                transport=transport or ("ideal" if ideal else AUTO),
+                timing=timing or default_model(description.fields.hardware, transport),
+                transport=transport or AUTO,
                 inefficiencies=tuple(inefficiencies),
                 software=tuple(given.items()),
                 ideal=ideal,

@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any, Literal
 
+from collectives.timing import default_model
 from sim import load_network
 from sim.topology.description import NetworkDescription
 from testbed.errors import UsageError
@@ -189,9 +190,8 @@ def _timing(asked: Question, design: _Design) -> str:
     """Return the model of time on a network: the library's only where it speaks of that, as it is."""
     if asked.timing != "auto":
         return "library" if asked.timing == "vendor" else asked.timing
-    hardware = description_of(design.network, design.overrides).fields.hardware
-    known = not design.overrides and hardware is not None and asked.transport in ("auto", "nccl")
-    return "library" if known else "links"
+    hardware = None if design.overrides else description_of(design.network).fields.hardware
+    return default_model(hardware, None if asked.transport == "auto" else asked.transport)
 
 
 def _designs(asked: Question) -> Iterator[_Design]:

@@ -123,7 +123,7 @@ def _beside(network: NetworkDescription, rows: Sequence[MeasuredRow]) -> Iterato
                 collective=row.collective,
                 placement=list(range(row.num_ranks)),
                 transport_model=default_transport_model(one),
-                model=default_model(one),
+                model=default_model(one.hardware),
             )
             for one in (topology, unmeasured)
         )

@@ -210,6 +210,7 @@ scale --network negative.toml | negative.toml … bandwidth
 scale --profile empty.json | empty.json … name: this field is missing
 scale --ranks 16 --model nccl --network switch-100g | the network says nothing of its hardware
 scale --ranks 16 --network dgx-h100 --inefficiencies lateness | expected all or one of
+scale --ranks 16 --network dgx-h100 --inefficiencies '' | expected terms with a comma between
 scale --ranks 4 --network ethernet-25g --algorithm native --transport-model ideal | transport_model='gloo'
 scale --assumptions list.json | expected a report
 scale --assumptions open.json | not a JSON file
@@ -273,6 +274,7 @@ simulate ring:channels=DASHES1 --ranks 4 | a value has at most 200 characters, g
 tune --profile bert_large | did you mean 'bert-large'
 tune --ranks 1 | at least 2
 tune --algorithm native --ideal | take transport_model='gloo'; or, for what NCCL takes, model='nccl'
+tune --network dgx-h100 --ranks 2 --inefficiencies '' | expected terms with a comma between them
 
 validate --device h10 | unknown device
 validate --device h100 --table x.csv --network dgx-h100 | name one

@@ -39,14 +39,22 @@ def rows_of(command: str, **options: object) -> list[dict[str, Any]]:
     ),
     st.sampled_from([None, "ring", "tree"]),
     st.sampled_from([4.0, 25.0]),
+    st.sampled_from([None, "gloo", "nccl", "ideal"]),
 )
-@example("ethernet-25g", 4, ("resnet50", "wait_free"), "native", 25.0)
-@example("dgx-h100", 8, ("resnet50", "wait_free"), "native", 25.0)
+@example("ethernet-25g", 4, ("resnet50", "wait_free"), "native", 25.0, None)
+@example("dgx-h100", 8, ("resnet50", "wait_free"), "native", 25.0, None)
+@example("dgx-h100", 8, ("resnet50", "wait_free"), None, 25.0, "gloo")
 def test_a_step_takes_the_same_by_scale_plan_and_in_python(
-    network: str, ranks: int, trained: tuple[str, str], algorithm: str | None, cap: float
+    network: str,
+    ranks: int,
+    trained: tuple[str, str],
+    algorithm: str | None,
+    cap: float,
+    transport: str | None,
 ) -> None:
     model, strategy = trained
-    chosen = {} if algorithm is None else {"algorithm": algorithm}
+    chosen = {"algorithm": algorithm, "transport_model": transport}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
     asked = {"profile": model, "network": network, "ranks": ranks, "strategy": strategy, "bucket_cap_mb": cap}
 
     (scaled,) = rows_of("scale", **asked, **chosen)
@@ -58,6 +66,7 @@ def test_a_step_takes_the_same_by_scale_plan_and_in_python(
         strategy=strategy,
         bucket_cap_mb=cap,
         algorithm=algorithm,
+        transport_model=transport,
     )
 
     assert scaled["seconds"] == planned["seconds"] == step.seconds
