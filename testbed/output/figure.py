@@ -17,6 +17,7 @@ from testbed.output.folder import check_writable
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+MARKS = "os^DvP"
 INK, FAINT, QUIET = "#333333", "#D9D9D9", "#666666"
 
 NOT_INSTALLED = how_to_install("plots need matplotlib", "plot")

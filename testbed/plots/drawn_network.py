@@ -22,8 +22,8 @@ from sim.topology import Topology
 from sim.topology.kinds.torus import TorusRouting
 from sim.topology.routing import Wiring
 from sim.units import format_bandwidth, format_time
-from testbed.output.figure import COLOURS
-from testbed.plots.figure import NUM_DASHES, NoFigure
+from testbed.output.figure import COLOURS, DASHES
+from testbed.plots.figure import NoFigure
 from testbed.plots.network_layout import (
     NetworkPart,
     Positions,
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 MAX_VERTICES = 4000
 MAX_CLASSES = 12
 """Of links in the legend."""
+UNUSED = 0.0005
+"""Utilisation up to which a link is drawn as one that nothing crosses."""
 JOINED = "a rank and its network card"
 
 
@@ -90,6 +92,12 @@ class DrawnNetwork:
         """How many lines there are."""
         return sum(len(own.links) for own in self.classes)
 
+    def idle_and_busy(self) -> tuple[list[DrawnLink], list[DrawnLink]]:
+        """Return the lines of links that nothing crosses, and the others."""
+        links = [link for own in self.classes for link in own.links]
+        idle = [link for link in links if link.used <= UNUSED]
+        return idle, [link for link in links if link.used > UNUSED]
+
 
 def drawn_network(topology: Topology, load: Links | None = None) -> DrawnNetwork:
     """Return *topology* as it is drawn, with the *load* of its links.
@@ -137,7 +145,7 @@ def _classes(topology: Topology, wiring: Wiring, places: Positions) -> list[Link
             if (head, tail) not in ways
         ]
         shown = name if number < MAX_CLASSES else ""
-        dash = number // len(COLOURS) % NUM_DASHES
+        dash = number // len(COLOURS) % len(DASHES)
         classes.append(LinkClass(shown, links, COLOURS[number % len(COLOURS)], dash))
     return classes
 

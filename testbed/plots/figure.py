@@ -1,9 +1,4 @@
-"""Figures as data: what each shows, whatever draws it.
-
-Two back ends draw every kind of figure: `testbed.plots.picture` files by matplotlib, `testbed.plots.page`
-what a page shows, by Bokeh.  Colours, dashes, marks, axes with their ticks, names and units stand here, so
-that both show the same.
-"""
+"""Figures as data: what each shows, whatever draws it: files and pages by `testbed.plots.picture`."""
 
 from __future__ import annotations
 
@@ -14,11 +9,9 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from testbed.errors import UsageError
-from testbed.output.figure import COLOURS, INK, QUIET
+from testbed.output.figure import COLOURS, DASHES, INK, MARKS, QUIET
 from testbed.output.table import seconds, spell_size
 
-NUM_DASHES, NUM_MARKS = 4, 6
-"""Kinds of dashes and marks that each back end has."""
 MARGIN = 0.04
 """Of an axis, at either end without a value of its own."""
 ROOM_FOR_TICKS = {1: 10, 2: 7, 3: 6}
@@ -211,8 +204,8 @@ def numbered(number: int) -> dict[str, Any]:
     turn, place = divmod(number, len(COLOURS))
     return {
         "colour": COLOURS[place],
-        "dash": turn % NUM_DASHES,
-        "mark": (place + turn) % NUM_MARKS,
+        "dash": turn % len(DASHES),
+        "mark": (place + turn) % len(MARKS),
         "filled": turn % 2 == 0,
     }
 

@@ -1,4 +1,7 @@
-"""Pictures: any figure as a file, by matplotlib, in the format that its suffix names."""
+"""Pictures: any figure by matplotlib, as a file in the format that its suffix names, or inside a page.
+
+Parts of a picture have a name (``gid``), such as ``line-0-1``, by which `testbed.plots.inline` finds them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,18 @@ import numpy as np
 
 from sim.topology.routing import Wiring
 from testbed.errors import UsageError
-from testbed.output.figure import DASHES, FAINT, INK, QUIET, annotate, check_plot, dress, new_figure, save
+from testbed.output.figure import (
+    DASHES,
+    FAINT,
+    INK,
+    MARKS,
+    QUIET,
+    annotate,
+    check_plot,
+    dress,
+    new_figure,
+    save,
+)
 from testbed.plots.drawn_network import JOINED, DrawnNetwork, LinkClass
 from testbed.plots.figure import Axis, Drawing, Kind, Line, Lines, Panel, Shares
 from testbed.plots.network_layout import Positions
@@ -19,14 +33,9 @@ from testbed.plots.timeline import Lane, Timeline, Window, kind_of, merged
 
 CHARACTERS_PER_INCH = 16
 """Of the note below."""
-
-MARKS = "os^DvP"
-"""Of `testbed.plots.figure.NUM_MARKS` kinds."""
 SLANT = 20
 """Degrees of names beside points, which hide each other less so."""
 MAX_LABELS = 160
-UNUSED = 0.0005
-"""Utilisation up to which a link is drawn as one that nothing crosses."""
 _OF_NODE = re.compile(r"^node \d+ (?=NIC)")
 
 Figure: TypeAlias = Lines | Shares | Drawing | DrawnNetwork | Timeline
@@ -51,16 +60,18 @@ def draw(figure: Figure, path: Path, *, title: str, note: str) -> None:
     if isinstance(figure, Timeline):
         figure, left_out = figure.first_rows()
         note += f" {left_out} more ranks are not drawn." if left_out else ""
-        drawn = draw_timeline(figure)
-    elif isinstance(figure, Lines):
-        drawn = draw_lines(figure)
-    elif isinstance(figure, Shares):
-        drawn = draw_shares(figure)
-    else:
-        assert isinstance(figure, DrawnNetwork)
-        drawn = draw_network(figure)
-    annotate(drawn, title, note, round(CHARACTERS_PER_INCH * drawn.get_figwidth()))
-    save(drawn, path)
+    picture = drawn(figure)
+    annotate(picture, title, note, round(CHARACTERS_PER_INCH * picture.get_figwidth()))
+    save(picture, path)
+
+
+def drawn(figure: Lines | Shares | DrawnNetwork | Timeline) -> Any:
+    """Return *figure* as one of matplotlib."""
+    if isinstance(figure, Timeline):
+        return draw_timeline(figure)
+    if isinstance(figure, Lines):
+        return draw_lines(figure)
+    return draw_shares(figure) if isinstance(figure, Shares) else draw_network(figure)
 
 
 def draw_lines(lines: Lines) -> Any:
@@ -71,8 +82,8 @@ def draw_lines(lines: Lines) -> Any:
     places = figure.subplots(rows, columns, squeeze=False)
     for number, row in enumerate(lines.rows):
         every = lines.values(number)
-        for panel, values, place in zip(row, every, places[number], strict=True):
-            _draw_panel(panel, place)
+        for column, (panel, values, place) in enumerate(zip(row, every, places[number], strict=True)):
+            _draw_panel(panel, place, number * columns + column)
             _set_axis(place, "y", panel.axis, values, panel.axis.ticks(values))
             _set_axis(place, "x", lines.axis, lines.places(), lines.ticks())
             if lines.marked is not None:
@@ -89,17 +100,19 @@ def draw_lines(lines: Lines) -> Any:
     return figure
 
 
-def _draw_panel(panel: Panel, place: Any) -> None:
-    for line in panel.lines:
+def _draw_panel(panel: Panel, place: Any, number: int) -> None:
+    for own, line in enumerate(panel.lines):
         if line.points:
-            place.plot(*zip(*line.points, strict=True), label=line.name or None, **_style(line))
+            called = {"label": line.name or None, "gid": f"line-{number}-{own}"}
+            place.plot(*zip(*line.points, strict=True), **called, **_style(line))
         for (x, y), name in zip(line.points, line.names, strict=False) if line.written else ():
             place.annotate(
                 name, (x, y), (5, 4), textcoords="offset points", fontsize=8, color=INK, rotation=SLANT
             )
-    for level in panel.levels:
+    for own, level in enumerate(panel.levels):
         style = {"color": level.colour, "linestyle": DASHES[level.dash], "linewidth": level.width}
-        place.axhline(level.value, label=level.name or None, zorder=0, **style)
+        called = {"label": level.name or None, "gid": f"level-{number}-{own}"}
+        place.axhline(level.value, zorder=0, **called, **style)
     if panel.heading:
         place.set_title(panel.heading, loc="left", fontsize=10, color=INK, fontweight="bold")
 
@@ -168,9 +181,10 @@ def draw_shares(shares: Shares) -> Any:
     figure = new_figure(10.5, 1.6 + 0.36 * len(shares.cases))
     panel = figure.subplots()
     parts = shares.pieces()
-    for kind, bars in parts:
+    for number, (kind, bars) in enumerate(parts):
         for row, (left, right) in enumerate(bars):
-            panel.broken_barh([(left, right - left)], (row + 0.15, 0.7), **_look(kind))
+            called = {"gid": f"piece-{number}-{row}"}
+            panel.broken_barh([(left, right - left)], (row + 0.15, 0.7), **called, **_look(kind))
     for row, band in enumerate(shares.within):
         panel.plot(band, (row + 0.5, row + 0.5), color=INK, linewidth=1.0)
     panel.set_ylim(len(shares.cases), 0)
@@ -228,8 +242,8 @@ def draw_network(network: DrawnNetwork) -> Any:
     if network.with_load:
         _draw_load(figure, panel, network)
     else:
-        for own in reversed(network.classes):
-            _draw_class(panel, own)
+        for number, own in reversed([*enumerate(network.classes)]):
+            _draw_class(panel, own, number)
     if len(network.wiring.joins):
         style: dict[str, Any] = {"color": QUIET, "linewidth": 0.6, "linestyle": (0, (1, 2)), "zorder": 0}
         panel.add_collection(LineCollection([*places[network.wiring.joins]], **style, label=JOINED))
@@ -240,21 +254,21 @@ def draw_network(network: DrawnNetwork) -> Any:
     return figure
 
 
-def _draw_class(panel: Any, links: LinkClass) -> None:
+def _draw_class(panel: Any, links: LinkClass, number: int) -> None:
     """Draw the links of one class: lines, and arrows where they go one way."""
     from matplotlib.collections import LineCollection
 
     count = len(links.links)
     style = {"linestyle": DASHES[links.dash], "linewidth": max(0.4, 1.6 - count / 300)}
+    style |= {"color": links.colour, "alpha": 1.0 if count < 100 else 0.7}
     lines = [link.points for link in links.links if not link.is_one_way]
-    alpha = 1.0 if count < 100 else 0.7
-    panel.add_collection(
-        LineCollection(lines, zorder=1, color=links.colour, alpha=alpha, label=links.name or None, **style)
-    )
-    for link in links.links:
+    called = {"label": links.name or None, "gid": f"links-{number}"}
+    panel.add_collection(LineCollection(lines, zorder=1, **called, **style))
+    for place, link in enumerate(links.links):
         if link.is_one_way:
             arrow = {"arrowstyle": "-|>", "shrinkA": 6, "shrinkB": 6, "color": links.colour, "lw": 1.2}
-            panel.annotate("", link.points[1], link.points[0], arrowprops=arrow, zorder=1)
+            drawn = panel.annotate("", link.points[1], link.points[0], arrowprops=arrow, zorder=1)
+            drawn.arrow_patch.set_gid(f"arrow-{number}-{place}")
 
 
 def _draw_load(figure: Any, panel: Any, network: DrawnNetwork) -> None:
@@ -266,14 +280,13 @@ def _draw_load(figure: Any, panel: Any, network: DrawnNetwork) -> None:
 
     colours = LinearSegmentedColormap.from_list("load", colormaps["inferno_r"](np.linspace(0.12, 0.88, 256)))
     norm = Normalize(0, 1)
-    links = [link for own in network.classes for link in own.links]
-    idle = [link.points for link in links if link.used <= UNUSED]
-    panel.add_collection(LineCollection(idle, color=FAINT, linewidth=0.8, zorder=0))
-    busy = [link for link in links if link.used > UNUSED]
+    idle, busy = network.idle_and_busy()
+    lines = [link.points for link in idle]
+    panel.add_collection(LineCollection(lines, color=FAINT, linewidth=0.8, zorder=0, gid="idle"))
     used = np.array([link.used for link in busy])
-    thin = float(np.clip(130 / max(len(links), 1), 0.2, 1.0))  # many lines hide each other
+    thin = float(np.clip(130 / max(network.num_lines, 1), 0.2, 1.0))  # many lines hide each other
     style = {"colors": colours(norm(used)), "linewidths": thin * (1.0 + 3.5 * used), "capstyle": "butt"}
-    panel.add_collection(LineCollection([link.points for link in busy], **style, zorder=1))
+    panel.add_collection(LineCollection([link.points for link in busy], **style, zorder=1, gid="busy"))
     bar = figure.colorbar(
         ScalarMappable(norm, colours), ax=panel, location="right", shrink=0.6, aspect=28, pad=0.01,
         format=lambda value, _: f"{100 * value:.0f} %",
@@ -287,8 +300,9 @@ def _draw_vertices(panel: Any, network: DrawnNetwork) -> None:
     """Draw ranks as dots and switches as squares, with their names where there is room."""
     ranks, places = network.num_ranks, network.places
     size = float(np.clip(9000 / max(len(places), 1), 6, 170))
-    panel.scatter(*places[:ranks].T, s=size, color=INK, zorder=3)
-    panel.scatter(*places[ranks:].T, s=1.3 * size, color="white", edgecolor=INK, marker="s", zorder=3)
+    panel.scatter(*places[:ranks].T, s=size, color=INK, zorder=3, gid="ranks")
+    look = {"color": "white", "edgecolor": INK, "marker": "s"}
+    panel.scatter(*places[ranks:].T, s=1.3 * size, zorder=3, gid="switches", **look)
     if len(places) > MAX_LABELS:
         return
     from matplotlib.patheffects import withStroke
@@ -303,7 +317,7 @@ def _draw_vertices(panel: Any, network: DrawnNetwork) -> None:
             offset = (0, 12 * side)
             if beside > 12:
                 text = _OF_NODE.sub("", text)  # the node stands below it
-                offset = (0, 7 * side)
+                offset = (0, side * (3 + 0.57 * size**0.5))
                 turned = "left" if side > 0 else "right"
                 style |= {"rotation": 90, "rotation_mode": "anchor", "ha": turned, "fontsize": 6.0}
         elif len(text) < 4 and len(places) <= 90:

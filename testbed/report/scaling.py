@@ -12,14 +12,14 @@ from ddp import Profile
 from ddp.profiles import load_profile
 from testbed.options import evidence
 from testbed.options.assumptions import assumptions_json
-from testbed.output.figure import COLOURS
+from testbed.output.figure import COLOURS, DASHES
 from testbed.output.table import counted, grouped, percent, seconds
 from testbed.planning.answers.figures import seconds_of
 from testbed.planning.evaluation import topology_at
 from testbed.planning.plan import algorithm_in, assumed_on, carriers_in, in_words
 from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
-from testbed.plots.figure import NUM_DASHES, Axis, Line, Lines, NoFigure, Panel, spell_time
+from testbed.plots.figure import Axis, Line, Lines, NoFigure, Panel, spell_time
 from testbed.result import Grid, Part, Plot, Result, Rows, asked, found, found_by, quiet, warning
 from testbed.studies.carriers import Carrier, carrier_rows, carrier_table, faster_lines
 
@@ -276,7 +276,7 @@ def _lines(rows: Sequence[Row], values: Sequence[tuple[Row, float]]) -> list[Lin
                 if (row.profile, row.point.strategy) == (profile, strategy)
             ],
             COLOURS[colour % len(COLOURS)],
-            dash % NUM_DASHES,
+            dash % len(DASHES),
             filled=dash == 0,
         )
         for colour, profile in enumerate(profiles)

@@ -16,9 +16,9 @@ from ddp.tuning.trials import StepOptions, Trial, Tuning
 from sim import Topology
 from testbed.calibration.confidence import Interval, as_fields, interval_of_step
 from testbed.options import evidence
-from testbed.output.figure import COLOURS, INK
+from testbed.output.figure import COLOURS, DASHES, INK
 from testbed.output.table import percent, seconds
-from testbed.plots.figure import NUM_DASHES, Axis, Level, Line, Lines, NoFigure, Panel
+from testbed.plots.figure import Axis, Level, Line, Lines, NoFigure, Panel
 from testbed.report.scaling import profile_line, profile_rows
 from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet, warning
 from testbed.studies.carriers import Carrier, carrier_rows, carrier_table, faster_lines
@@ -324,7 +324,7 @@ def _lines(found: Tuning, curves: Curves, value: Callable[[Trial], float]) -> li
     for number, (pair, curve) in enumerate(curves.items()):
         note = TORCH_NOTE if pair == found.torch.options.pair else ""
         points = [(cap, value(trial)) for cap, trial in curve if value(trial)]
-        colour, dash = COLOURS[number % len(COLOURS)], number % NUM_DASHES
+        colour, dash = COLOURS[number % len(COLOURS)], number % len(DASHES)
         lines.append(Line(f"{pair[0]}, {pair[1]}{note}", points, colour, dash, size=2.5))
     default = [(DEFAULT_CAP_MB, value(found.default))]
     name = "torch's default: 25 MiB, first 1 MiB"

@@ -1,6 +1,7 @@
 """A result as one page of HTML, which needs no network and prints well.
 
-Bokeh draws the plots, and embeds itself: some 1 MB of each page that has one.
+Plots are pictures by matplotlib (`testbed.plots.inline`).  Timelines, through which one moves, are drawn by
+Bokeh, which embeds itself: some 1 MB of each page that has one.
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 _TEMPLATE = Path(__file__).with_name("page.html")
-NOT_INSTALLED = how_to_install("pages need bokeh", "html")
+NEEDED = ("matplotlib", "bokeh")
+NOT_INSTALLED = how_to_install(f"pages need {' and '.join(NEEDED)}", "html")
 
 
 def check_page(path: Path) -> None:
     """Check, before any work is done, that a page can be written to *path*.
 
     Raises:
-        UsageError: bokeh is not installed, *path* is no HTML file, or cannot be written.
+        UsageError: what draws is not installed, *path* is no HTML file, or cannot be written.
     """
-    if not is_installed("bokeh"):
+    if not all(map(is_installed, NEEDED)):
         raise UsageError(NOT_INSTALLED)
     if path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"--html {path}: expected a name that ends in .html")
@@ -62,6 +64,7 @@ def rendered(question: str, answer: str, parts: Sequence[Part], document: Mappin
         parts=shown,
         script=script,
         resources=resources,
+        has_plots=bool(figures),
         facts=_facts(document),
         command=document["command"],
     )
@@ -97,8 +100,10 @@ def _with_units(text: str) -> str:
 
 
 def _embedded(plots: Sequence[Plot]) -> tuple[dict[int, str], str, str]:
-    """Return what shows each of *plots*, the script that draws them, and its library."""
+    """Return what shows each of *plots*, the script that draws timelines, and its library."""
     from testbed.plots.figure import Drawing, NoFigure
+    from testbed.plots.inline import inline
+    from testbed.plots.timeline import Timeline
 
     shown: dict[int, str] = {}
     models: dict[int, Any] = {}
@@ -108,10 +113,12 @@ def _embedded(plots: Sequence[Plot]) -> tuple[dict[int, str], str, str]:
             if isinstance(figure, Drawing):  # as an image, for the style of an SVG is that of a whole page
                 coded = base64.b64encode(figure.svg.encode()).decode()
                 shown[id(plot)] = f'<img alt="{escape(plot.title)}" src="data:image/svg+xml;base64,{coded}">'
-            else:
-                from testbed.plots.page import drawn
+            elif isinstance(figure, Timeline):
+                from testbed.plots.page_timeline import timeline
 
-                models[id(plot)] = drawn(figure)
+                models[id(plot)] = timeline(figure)
+            else:
+                shown[id(plot)] = inline(figure)
     if not models:
         return shown, "", ""
     from bokeh.embed import components

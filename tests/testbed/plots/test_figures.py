@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.timing import simulate
 from sim import Topology, load_network
+from sim.topology.kinds.graph import LinkSpec
 from testbed.calibration.live.fit import Fitted
 from testbed.calibration.live.plan import Row, Wiring, patterns_of
 from testbed.errors import UsageError
 from testbed.plots.drawn_network import DrawnNetwork, drawn_network
 from testbed.plots.figure import Axis, Drawing, Level, Line, Lines, Panel, Shares
-from testbed.plots.page import drawn
+from testbed.plots.inline import inline
+from testbed.plots.page_timeline import timeline
 from testbed.plots.picture import Figure, draw
 from testbed.plots.timeline import RankRow, Timeline
 from testbed.report.calibration import fit_figure
@@ -38,6 +41,7 @@ def load() -> DrawnNetwork:
     return drawn_network(topology, simulate("ring", nbytes=1 << 20, topology=topology).links)
 
 
+TEXT, TITLE = (f"{{http://www.w3.org/2000/svg}}{tag}" for tag in ("text", "title"))
 POINTS = [(1.0, 3.0), (10.0, 40.0), (100.0, 90.0)]
 PANEL = Panel(Axis("value (ms)"), [Line("a line", POINTS), Line("none", [])], [Level(9.0, "a level")])
 FIGURES: dict[str, tuple[Figure, list[str]]] = {
@@ -76,20 +80,58 @@ def test_a_picture_and_a_page_say_the_same(name: str, tmp_path: Path) -> None:
     figure, said = FIGURES[name]
 
     draw(figure, tmp_path / "drawn.svg", title="A title", note="A note.")
-    page = on_page(figure)
+    page = on_page(figure) if isinstance(figure, Timeline) else inline(figure)
 
     picture = (tmp_path / "drawn.svg").read_text(encoding="utf-8")
     assert [word for word in [*said, "A title", "A note."] if f"<!-- {word}" not in picture] == []
     assert [word for word in said if word not in page] == []
 
 
-def on_page(figure: Figure) -> str:
+def on_page(figure: Timeline) -> str:
     """Return all that a page holds of *figure*."""
     from bokeh.document import Document
 
     document = Document()
-    document.add_root(drawn(figure))
+    document.add_root(timeline(figure))
     return json.dumps(document.to_json(), ensure_ascii=False, default=lambda own: getattr(own, "content", ""))
+
+
+def titles(figure: Lines | Shares | DrawnNetwork) -> list[str]:
+    """Return what the pieces of *figure* say on a page."""
+    return [own.text or "" for own in ElementTree.fromstring(inline(figure)).iter(TITLE)]
+
+
+@settings(deadline=None, max_examples=settings.default.max_examples // 4)
+@given(
+    st.lists(st.sets(st.tuples(st.integers(1, 99), st.integers(1, 99)), max_size=5), min_size=1, max_size=4)
+)
+def test_every_point_of_a_line_says_its_values_on_a_page(points: list[set[tuple[int, int]]]) -> None:
+    lines = [Line(f"line {number}", sorted(own)) for number, own in enumerate(points)]
+
+    figure = Lines(Axis("x"), [[Panel(Axis("y"), lines)]])
+
+    said, page = titles(figure), ElementTree.fromstring(inline(figure))
+
+    in_legend = [text.text for own in page.iter() if own.get("class") == "legend" for text in own.iter(TEXT)]
+    assert set(in_legend) <= {own.get("data-name") for own in page.iter()}
+    assert len(in_legend) in (0, sum(bool(line.points) for line in lines))
+    assert sorted(said) == sorted(
+        f"{line.name}\nx: {at}\ny: {value}" for line in lines for at, value in line.points
+    )
+
+
+def test_every_piece_link_and_vertex_says_what_it_is_on_a_page() -> None:
+    bars = Shares(Axis("% lost"), ["one", "two"], [("late", [1, 2]), ("slow", [3, 4])])
+    ends = ["ab", "bc", "ca", "ac"]  # there and back between a and c
+    network = Topology.graph(ranks="abc", links=[LinkSpec(*pair, 10**9, 10**6) for pair in ends])
+
+    said = titles(drawn_network(network))
+
+    assert sorted(titles(bars)) == ["one\nlate: 1", "one\nslow: 3", "two\nlate: 2", "two\nslow: 4"]
+    assert {"a", "b", "c"} <= set(said)
+    assert sum(own.startswith("a → b") for own in said) == 2  # a line and its head
+    assert sum(own.startswith("a – c") for own in said) == 1
+    assert sum(own.endswith(" % used") for own in titles(load())) == load().num_lines
 
 
 def test_an_axis_of_bars_has_room_for_their_bands():

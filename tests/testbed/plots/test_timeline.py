@@ -12,7 +12,7 @@ from collectives.virtual import run
 from collectives.virtual.computation import Roofline
 from sim import Trace
 from testbed.plots.figure import NoFigure
-from testbed.plots.page_bars import MOST_HEIGHT, MOST_PIECES, timeline
+from testbed.plots.page_timeline import MOST_HEIGHT, MOST_PIECES, timeline
 from testbed.plots.timeline import (
     COMPUTE,
     MESSAGES,
