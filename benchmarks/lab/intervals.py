@@ -93,16 +93,15 @@ def interval_of(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def collectives() -> Iterator[Row]:
-    """Yield the rows that calibrate presets, by NCCL's model and by our programs on the links."""
+    """Yield the rows that calibrate presets, by NCCL's model."""
     rows = published_split().calibrating
-    for model in ("nccl", "links"):
-        for preset, systems in calibrating_presets().items():
-            network = load_network(preset)
-            if network.fields.hardware is not None:
-                own = [row for row in rows if row.system in systems]
-                for one in judge(own, network, lambda *_: None, model)[0]:
-                    family = f"{model}, {size_class(one.row.nbytes)}"
-                    yield Row.of(family, one.row.system, one.measured, one.predicted)
+    for preset, systems in calibrating_presets().items():
+        network = load_network(preset)
+        if network.fields.hardware is not None:
+            own = [row for row in rows if row.system in systems]
+            for one in judge(own, network, lambda *_: None, "nccl")[0]:
+                family = f"nccl, {size_class(one.row.nbytes)}"
+                yield Row.of(family, one.row.system, one.measured, one.predicted)
 
 
 def shaped() -> Iterator[Row]:

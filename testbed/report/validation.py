@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from testbed.calibration.judge.steps import ValidatedDevice
 
 MODEL = (
-    "the best that the network's file has: what was measured (least of three lines), else NCCL's own model, "
-    "else a ring on its links"
+    "the network's file as simulate reads it: what was measured (least of three lines), else what a real run "
+    "would use, NCCL's own choice or programs on the links"
 )
 WORST = 10
 COLUMNS = (

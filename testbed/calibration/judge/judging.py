@@ -1,102 +1,29 @@
 """Predictions of a network file held against a table of measured collectives.
 
-Each row is predicted by the best that the file has to say, and the result names which it was: what was
-measured (`collectives.timing.formulas.measured`) on this machine or, where the file is of a known kind and
-has no tables of its own, on machines of that kind, else NCCL's own model, else a simulation on the links: of
-Gloo's own programs where the file says nothing of GPUs, else of a ring (a tree for a broadcast, direct
-messages for an all-to-all; where one node's switches reduce, those).  A row of a program of ours is simulated
-as that, over Gloo, NCCL or shared memory by the same rule, and with the software costs that the file's own
-calibration found.  A row that the file's calibration has seen is marked, and does not count among those that
-judge.
-
-A file with a [hardware] table and no measured ones is of a known kind where a preset has the same generation
-of GPUs, as many of them on a node, and about the same bandwidth out of a node (within 15 %); of several such
-presets the one whose network is nearest, in bandwidth and latency (as logarithms).
+A row is predicted as `testbed simulate` does: by what was measured where the file has such tables (``--model
+measured``), else, or where those say nothing of it, as a real run there would take
+(`collectives.timing.assumptions`).  A row of a program of ours is simulated as that, with the software costs
+that the file's own calibration found.  A row that the file's calibration has seen is marked, and does not
+count among those that judge.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from typing import Any
 
 from collectives.errors import CollectiveError, NotSupportedError
-from collectives.timing import default_transport_model, simulate
+from collectives.timing import Assumptions, simulate
+from collectives.timing.assumptions import Model
 from collectives.timing.run import Run
-from sim import load_network, preset_names
 from sim.errors import SimulationError
 from sim.topology import Topology
 from sim.topology.description import NetworkDescription
-from testbed.calibration.confidence import Compared, interval_of_size
+from testbed.calibration.confidence import Compared, Interval, interval_of_run
 from testbed.calibration.live.calibration import Calibration
 from testbed.calibration.tables.rows import MeasuredRow
 from testbed.output.table import Advance, spell_size
-
-ABOUT = 0.15
-
-
-def with_kind(topology: Topology) -> tuple[Topology, str]:
-    """Return *topology* with the measured tables of a preset of its kind, and the preset's name.
-
-    A topology with tables of its own, or of no known kind, comes back as it is, with no name.
-    """
-    if topology.measured or topology.hardware is None or topology.num_links == 0:
-        return topology, ""
-    nearest = min(_presets(), key=lambda preset: _distance(topology, preset), default=None)
-    if nearest is None or math.isinf(_distance(topology, nearest)):
-        return topology, ""
-    return replace(topology, measured=nearest.measured), nearest.name.partition(" ")[0]
-
-
-@cache
-def _presets() -> tuple[Topology, ...]:
-    """Return two nodes of each preset that has hardware and measured tables."""
-    found = []
-    for name in preset_names():
-        network = load_network(name)
-        if network.fields.hardware is not None and network.fields.measured:
-            found.append(network.topology(2 * getattr(network.fields, "ranks_per_node", 1)))
-    return tuple(found)
-
-
-def _distance(topology: Topology, preset: Topology) -> float:
-    """Return how far two networks are apart; infinite where they are of different kinds."""
-    assert topology.hardware is not None
-    assert preset.hardware is not None
-    if topology.hardware.generation != preset.hardware.generation:
-        return math.inf
-    if topology.ranks_per_node != preset.ranks_per_node:
-        return math.inf
-    (rate, latency), (other, slow) = _between(topology), _between(preset)
-    if rate is None or other is None:  # one node: what is between nodes does not matter
-        return 0.0
-    if abs(rate / other - 1) > ABOUT:
-        return math.inf
-    return abs(math.log(rate / other)) + abs(math.log((latency + 1) / (slow + 1)))
-
-
-def _between(topology: Topology) -> tuple[float | None, int]:
-    """Return bytes/s out of a node, and the latency of a link there; None where there is one node."""
-    if topology.num_ranks <= topology.ranks_per_node:
-        return None, 0
-    for cut in topology.routing.cuts():
-        if cut.name == "node":
-            links = cut.links_out[0]
-            links = links[links >= 0]
-            return float(topology.link_bandwidth[links].sum()), int(topology.link_latency[links].max())
-    return None, 0
-
-
-PROGRAMS = {
-    "all_to_all": "direct",
-    "broadcast": "tree",
-    "reduce": "tree",
-    "gather": "direct",
-    "scatter": "direct",
-}
-"""What stands for the library's algorithm on links; a ring for all others."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +62,7 @@ class Refusal:
 
 
 def judge(
-    rows: Sequence[MeasuredRow], network: NetworkDescription, advance: Advance, model: str | None = None
+    rows: Sequence[MeasuredRow], network: NetworkDescription, advance: Advance, model: Model | None = None
 ) -> tuple[list[Judged], list[Refusal]]:
     """Return what *network* predicts of each row, and those of which it says nothing.
 
@@ -143,7 +70,7 @@ def judge(
         rows: what was measured.
         network: the file that predicts.
         advance: is told which row is predicted.
-        model: the only model to be asked; by default the best that answers.
+        model: the only model to be asked; by default the first that answers.
     """
     judged: list[Judged] = []
     refused: list[Refusal] = []
@@ -187,69 +114,66 @@ def _places(topology: Topology, row: MeasuredRow) -> list[int]:
 
 
 def _judged(
-    row: MeasuredRow, topology: Topology, model: str | None, calibration: Calibration | None
+    row: MeasuredRow, topology: Topology, model: Model | None, calibration: Calibration | None
 ) -> Judged:
     """Return the prediction of the first model that answers.
 
     Raises:
         NotSupportedError: none does; the message has what each said.
     """
+    measures = row.algorithm == "native" or any(row.system in own.systems for own in topology.measured)
+    models: list[Model | None] = [model]
+    if model is None and topology.measured and measures:
+        models = ["measured", None]
     places = _places(topology, row)
-    topology, kind = with_kind(topology)
-    borrowed = f"measured on {kind}" if kind else ""
     said = []
-    for name in _models(row, topology) if model is None else (model,):
+    for name in models:
         try:
-            run = _simulated(row, topology, places, name, calibration)
+            run, interval = _simulated(row, topology, places, name, calibration)
         except (CollectiveError, SimulationError, ValueError) as error:
-            said.append(f"{name}: {error}")
+            said.append(f"{name or 'as a real run'}: {error}")
             continue
-        expected = interval_of_size(name, row.nbytes, run.seconds)
-        of_model = None if expected is None else (expected.low, expected.high)
         return Judged(
             run.seconds,
             row.seconds,
             row,
-            name,
+            run.model,
             run.algorithm,
             _bottleneck(run),
-            not kind and _seen(row, topology),
-            "; ".join(filter(None, (borrowed if name == "measured" else "", run.beyond))),
-            interval=run.interval_seconds or of_model,
+            _seen(row, topology),
+            run.beyond,
+            interval=None if interval is None else (interval.low, interval.high),
         )
     raise NotSupportedError("; ".join(said))
 
 
-def _models(row: MeasuredRow, topology: Topology) -> list[str]:
-    """Return what may say something of *row*, the best first."""
-    models = ["links"]
-    if row.algorithm == "native" and topology.hardware is not None:
-        models.insert(0, "nccl")
-    if row.algorithm == "native" or any(row.system in own.systems for own in topology.measured):
-        models.insert(0, "measured")
-    return models
-
-
 def _simulated(
-    row: MeasuredRow, topology: Topology, places: list[int], model: str, calibration: Calibration | None
-) -> Run:
-    arguments: dict[str, Any] = {
-        "nbytes": row.nbytes,
-        "topology": topology,
-        "collective": row.collective,
-        "placement": places,
-    }
-    if model != "links":
-        return simulate("auto", model=model, **arguments)  # type: ignore[arg-type]
-    transport = default_transport_model(topology)
-    if row.algorithm != "native" or transport != "nccl":
-        costs = {} if calibration is None else calibration.software(row.algorithm).options()
-        return simulate(row.algorithm, transport_model=transport, **costs, **arguments)
-    if row.collective == "all_reduce" and row.num_nodes == 1 and topology.in_network_reduction:
-        return simulate("nvls", **arguments)
-    program = PROGRAMS.get(row.collective, "ring")
-    channels = row.ranks_per_node if row.num_nodes > 1 and program == "ring" else 1
-    return simulate(f"{program}:channels={channels}" if channels > 1 else program, **arguments)
+    row: MeasuredRow,
+    topology: Topology,
+    places: list[int],
+    model: Model | None,
+    calibration: Calibration | None,
+) -> tuple[Run, Interval | None]:
+    """Return the run of *row*, by *model* or as a real run, and where nine of ten measurements lie.
+
+    The library's own collectives are those that NCCL chooses where the network has GPUs.
+    """
+    algorithm = "nccl" if row.algorithm == "native" and topology.hardware is not None else row.algorithm
+    costs: dict[str, Any] = {}
+    if model == "measured":
+        algorithm = "native"
+    elif calibration is not None:
+        costs = calibration.software(row.algorithm).options()
+    assumed = Assumptions.of_a_real_run(topology, model=model, **costs)
+    run = simulate(
+        algorithm,
+        nbytes=row.nbytes,
+        topology=topology,
+        collective=row.collective,
+        placement=places,
+        assumptions=assumed,
+    )
+    return run, interval_of_run(run, assumed)
 
 
 def _bottleneck(run: Run) -> str:

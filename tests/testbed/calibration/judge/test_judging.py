@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
+from collectives import simulate
 from sim import load_network
 from sim.topology.description import parse_network
-from testbed.calibration.judge.judging import judge, with_kind
+from testbed.calibration.judge.judging import judge
 from testbed.calibration.tables.calibration import without_measured
 from testbed.calibration.tables.rows import MeasuredRow
 from tests.commands import called
@@ -37,36 +39,30 @@ def test_a_row_is_predicted_by_the_best_that_a_file_has():
     assert [own.reason for own in refused] == ["dgx-h100 has 8 ranks on a node, and the row has 16"]
 
 
-def test_a_network_of_a_known_kind_borrows_what_was_measured_on_it(tmp_path):
-    text = without_measured((PRESETS / "dgx-h100.toml").read_text())
-    file = tmp_path / "mine.toml"
-    file.write_text(text.replace("nic_efficiency = 0.982", "nic_efficiency = 0.92"))
-    slow = tmp_path / "slow.toml"
-    slow.write_text(text.replace('nic_bandwidth = "400Gbps"', 'nic_bandwidth = "100Gbps"'))
-    rows = [MeasuredRow("mine", "all_reduce", 2**20, 2, 16, 80e-6)]
+@settings(deadline=None)
+@given(
+    st.sampled_from(["dgx-h100", "aws-p4d", "switch-100g", "ethernet-25g", "unmeasured"]),
+    st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]),
+    st.integers(1, 3),
+    st.integers(3, 26),
+    st.booleans(),
+)
+@example("unmeasured", "all_reduce", 2, 20, False)
+@example("dgx-h100", "all_to_all", 3, 20, False)
+@example("ethernet-25g", "all_reduce", 1, 20, True)
+def test_a_row_is_predicted_as_simulate_predicts_it(
+    name: str, collective: str, nodes: int, doublings: int, is_ours: bool
+) -> None:
+    unmeasured = without_measured((PRESETS / "dgx-h100.toml").read_text())
+    network = parse_network(unmeasured, name, "mine.toml") if name == "unmeasured" else load_network(name)
+    ours = {"broadcast": "tree", "all_to_all": "direct"}.get(collective, "ring")
+    algorithm, ranks = ours if is_ours else "native", nodes * 8
+    row = MeasuredRow("mine", collective, 2**doublings, nodes, ranks, 1e-3, algorithm)
 
-    (found,), _ = judge(rows, load_network(file), nobody)
-    (other,), _ = judge(rows, load_network(slow), nobody)
-    (preset,), _ = judge(rows, load_network("dgx-h100"), nobody)
+    (found,), _ = judge([row], network, nobody)
 
-    assert (found.model, found.beyond, found.predicted) == (
-        "measured",
-        "measured on dgx-h100",
-        preset.predicted,
-    )
-    assert not found.seen
-    assert (other.model, other.beyond) == ("nccl", "")
-
-
-@pytest.mark.parametrize("preset", ["aws-p3dn", "aws-p6-b200", "gb200-nvl72"])
-@pytest.mark.parametrize("nodes", [1, 2, 3])
-def test_what_is_between_nodes_tells_a_kind_only_where_there_are_several(preset, nodes):
-    file = parse_network(without_measured((PRESETS / f"{preset}.toml").read_text()), preset, "mine.toml")
-    ranks = nodes * file.fields.ranks_per_node
-    faster = file.overridden({"nic_bandwidth": "2000Gbps"})
-
-    assert with_kind(file.topology(ranks))[1] == preset
-    assert with_kind(faster.topology(ranks))[1] == (preset if nodes == 1 else "")
+    run = simulate(algorithm, nbytes=2**doublings, network=network, num_ranks=ranks, collective=collective)
+    assert (found.predicted, found.model) == (run.seconds, run.model)
 
 
 def test_a_table_of_several_machines_needs_a_folder(tmp_path):
