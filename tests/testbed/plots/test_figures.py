@@ -96,26 +96,31 @@ def on_page(figure: Timeline) -> str:
     return json.dumps(document.to_json(), ensure_ascii=False, default=lambda own: getattr(own, "content", ""))
 
 
-def titles(figure: Lines | Shares | DrawnNetwork) -> list[str]:
-    """Return what the pieces of *figure* say on a page."""
-    return [own.text or "" for own in ElementTree.fromstring(inline(figure)).iter(TITLE)]
+def titles(page: ElementTree.Element) -> list[str]:
+    """Return what the pieces of a figure say on a page."""
+    return [own.text or "" for own in page.iter(TITLE)]
 
 
-@settings(deadline=None, max_examples=settings.default.max_examples // 4)
-@given(
-    st.lists(st.sets(st.tuples(st.integers(1, 99), st.integers(1, 99)), max_size=5), min_size=1, max_size=4)
-)
+def on_paper(figure: Lines | Shares | DrawnNetwork) -> ElementTree.Element:
+    """Return *figure* as an element of a page."""
+    return ElementTree.fromstring(inline(figure))
+
+
+POINTS_OF_A_LINE = st.sets(st.tuples(st.integers(1, 99), st.integers(1, 99)), max_size=5)
+
+
+@pytest.mark.costly
+@settings(deadline=None, max_examples=10)
+@given(st.lists(POINTS_OF_A_LINE, min_size=1, max_size=4))
 def test_every_point_of_a_line_says_its_values_on_a_page(points: list[set[tuple[int, int]]]) -> None:
     lines = [Line(f"line {number}", sorted(own)) for number, own in enumerate(points)]
 
-    figure = Lines(Axis("x"), [[Panel(Axis("y"), lines)]])
-
-    said, page = titles(figure), ElementTree.fromstring(inline(figure))
+    page = on_paper(Lines(Axis("x"), [[Panel(Axis("y"), lines)]]))
 
     in_legend = [text.text for own in page.iter() if own.get("class") == "legend" for text in own.iter(TEXT)]
     assert set(in_legend) <= {own.get("data-name") for own in page.iter()}
     assert len(in_legend) in (0, sum(bool(line.points) for line in lines))
-    assert sorted(said) == sorted(
+    assert sorted(titles(page)) == sorted(
         f"{line.name}\nx: {at}\ny: {value}" for line in lines for at, value in line.points
     )
 
@@ -125,13 +130,13 @@ def test_every_piece_link_and_vertex_says_what_it_is_on_a_page() -> None:
     ends = ["ab", "bc", "ca", "ac"]  # there and back between a and c
     network = Topology.graph(ranks="abc", links=[LinkSpec(*pair, 10**9, 10**6) for pair in ends])
 
-    said = titles(drawn_network(network))
+    said = titles(on_paper(drawn_network(network)))
 
-    assert sorted(titles(bars)) == ["one\nlate: 1", "one\nslow: 3", "two\nlate: 2", "two\nslow: 4"]
+    assert sorted(titles(on_paper(bars))) == ["one\nlate: 1", "one\nslow: 3", "two\nlate: 2", "two\nslow: 4"]
     assert {"a", "b", "c"} <= set(said)
     assert sum(own.startswith("a → b") for own in said) == 2  # a line and its head
     assert sum(own.startswith("a – c") for own in said) == 1
-    assert sum(own.endswith(" % used") for own in titles(load())) == load().num_lines
+    assert sum(own.endswith(" % used") for own in titles(on_paper(load()))) == load().num_lines
 
 
 def test_an_axis_of_bars_has_room_for_their_bands():
