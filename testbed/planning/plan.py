@@ -225,12 +225,14 @@ def scaled(
 ) -> tuple[list[Row], Stop]:
     """Return the row of each of *points*, or of a part where something ends it, and what that was.
 
+    A point that is not possible, such as so many ranks on that network, has a row that says why.
+
     Args:
         points: in the order of the rows.
         time_limit: seconds after which what is there is returned; None: no limit.
 
     Raises:
-        NotSupportedError: a point is not possible.
+        NotSupportedError: no point is possible.
         CheckError: nothing was found within the time limit.
         KeyboardInterrupt: Ctrl-C or SIGTERM has come before there was a row.
     """
@@ -238,9 +240,8 @@ def scaled(
     with bounded(time_limit) as stop, progress(len(items)) as advance:
         sweep(items, cache=Cache(None), advance=advance, workers=1, found=found)
     rows = [found[item] for item in items if item in found]
-    for row in rows:
-        if row.problem:
-            raise NotSupportedError(row.problem)
+    if rows and all(row.problem for row in rows):
+        raise NotSupportedError(rows[0].problem)
     stop.check(rows, len(items), "point")
     return rows, stop
 

@@ -13,14 +13,14 @@ from ddp.profiles import load_profile
 from testbed.options import evidence
 from testbed.options.assumptions import assumptions_json
 from testbed.output.figure import COLOURS, DASHES
-from testbed.output.table import counted, grouped, percent, seconds
+from testbed.output.table import counted, grouped, percent, seconds, spans
 from testbed.planning.answers.figures import seconds_of
 from testbed.planning.evaluation import topology_at
 from testbed.planning.plan import algorithm_in, assumed_on, carriers_in, in_words
 from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
 from testbed.plots.figure import Axis, Line, Lines, NoFigure, Panel, spell_time
-from testbed.result import Grid, Part, Plot, Result, Rows, asked, found, found_by, quiet, warning
+from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet, warning
 from testbed.studies.carriers import Carrier, carrier_rows, carrier_table, faster_lines
 
 COLUMNS = (
@@ -30,6 +30,7 @@ COLUMNS = (
         "interval_from", "engine", "model", "transport_model", "inefficiencies", "assumed", "each_size_once"
     ),
 )
+NOT_POSSIBLE = (*asked("profile", "network", "strategy", "ranks"), *found("problem"))
 OF_PROFILES = (*asked("name"), *found("source", "device"))
 
 LEGEND = (
@@ -47,10 +48,11 @@ def scaling_result(rows: Sequence[Row], networks: Sequence[str], wanted: Mapping
     """Return what was predicted of steps.
 
     Args:
-        rows: of `testbed.planning.plan`.
+        rows: of `testbed.planning.plan`; of some a step is possible.
         networks: by the names under which they were asked for.
         wanted: assumptions that were asked for, by name.
     """
+    refused, rows = [row for row in rows if row.problem], [row for row in rows if not row.problem]
     points = [row.point for row in rows]
     algorithm = None if points[0].algorithm == DEFAULT else points[0].algorithm
     topologies = evidence.nodes_of(*dict.fromkeys(map(topology_at, points)))
@@ -65,9 +67,13 @@ def scaling_result(rows: Sequence[Row], networks: Sequence[str], wanted: Mapping
         topologies={f"{row.point.label} x {row.point.ranks}": row.topology for row in rows},
         assumptions=assumptions_json(networks, algorithm, wanted, assumed_on(points)),
         rows=Rows(COLUMNS, [_as_json(row) for row in rows]),
-        tables={"profiles": profile_rows(profiles), "carriers": carrier_rows(carriers)},
+        tables={
+            "profiles": profile_rows(profiles),
+            "carriers": carrier_rows(carriers),
+            "not_possible": Rows(NOT_POSSIBLE, [_as_refused(row) for row in refused]),
+        },
         body=evidence.as_json(proved),
-        parts=list(_parts(rows, model, carriers, profiles, proved)),
+        parts=[*_parts(rows, model, carriers, profiles, proved), Text(refused_lines(refused), wrap=True)],
     )
 
 
@@ -76,6 +82,16 @@ def _as_json(row: Row) -> dict[str, Any]:
     own = {**row.as_json(), "network": row.point.label, "model": row.timed_by}
     own["algorithm"] = algorithm_in(row)
     return {column.name: own[column.name] for column in COLUMNS}
+
+
+def _as_refused(row: Row) -> dict[str, Any]:
+    return {
+        "profile": row.point.model,
+        "network": row.point.label,
+        "strategy": row.point.strategy,
+        "ranks": row.point.ranks,
+        "problem": row.problem,
+    }
 
 
 def profile_rows(profiles: Sequence[Profile]) -> Rows:
@@ -108,6 +124,15 @@ def _parts(
         *(f"{one}." for one in proved),
         *map(profile_line, profiles),
     )
+
+
+def refused_lines(rows: Sequence[Row]) -> list[str]:
+    """Return on how many ranks a step is not possible, a line for each network, with the first reason."""
+    lines = []
+    for network, own in grouped(rows, lambda row: row.point.label).items():
+        sizes = spans(sorted({row.point.ranks for row in own}))
+        lines.append(f"Not possible on {network}, on {', '.join(sizes)} ranks: {own[0].problem}")
+    return lines
 
 
 def scaling_tables(rows: Sequence[Row]) -> Iterator[Grid]:

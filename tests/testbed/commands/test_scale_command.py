@@ -59,6 +59,22 @@ def test_what_is_assumed_is_that_of_a_real_run_or_what_was_asked_for(
     assert f"Assumed on {asked.split()[0]}, 16 ranks: {assumed}." in in_one_line(told)
 
 
+def test_sizes_that_are_not_possible_are_said_beside_those_that_are(uniform: Path) -> None:
+    asked = f"scale --profile {uniform} --network dgx-h100 --strategy wait_free --ranks"
+    why = "node 0 has 8 ranks and node 1 has 1; the model wants equally many on each"
+
+    result = reported(f"{asked} 7-10")
+
+    assert [row["ranks"] for row in result["rows"]] == [7, 8]
+    assert [row["ranks"] for row in result["not_possible"]] == [9, 10]
+    assert why in result["not_possible"][0]["problem"]
+    assert result["rows"] == rows_of(f"{asked} 7,8")
+    assert f"Not possible on dgx-h100, on 9–10 ranks: NCCL's model on dgx-h100: {why}" in in_one_line(
+        called(f"{asked} 7-10").stdout
+    )
+    assert why in called(f"{asked} 9,10", code=2).stderr
+
+
 def test_of_very_many_messages_less_is_counted_and_the_result_says_so(uniform: Path) -> None:
     ring = f"scale --profile {uniform} --network ethernet-25g --algorithm ring"
 
