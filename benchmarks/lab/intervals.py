@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,7 +33,7 @@ from benchmarks.lab.published.split import calibrating_presets, published_split
 from benchmarks.lab.published.training import compared, ring_rate
 from benchmarks.lab.published.training_rows import trainings
 from sim import load_network
-from testbed.calibration.confidence import FILE, known_families, size_class
+from testbed.calibration.confidence import FILE, LIBRARY, NCCL, known_families, size_class
 from testbed.calibration.judge.judging import judge
 from testbed.options.command import command
 from testbed.output.table import grouped, progress
@@ -93,15 +93,18 @@ def interval_of(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def collectives() -> Iterator[Row]:
-    """Yield the rows that calibrate presets, by NCCL's model."""
+    """Yield the rows that calibrate presets, by NCCL's model and by the likely times of the library's own."""
     rows = published_split().calibrating
     for preset, systems in calibrating_presets().items():
         network = load_network(preset)
-        if network.fields.hardware is not None:
-            own = [row for row in rows if row.system in systems]
-            for one in judge(own, network, lambda *_: None, "nccl")[0]:
-                family = f"nccl, {size_class(one.row.nbytes)}"
-                yield Row.of(family, one.row.system, one.measured, one.predicted)
+        if network.fields.hardware is None:
+            continue
+        bare = replace(network, fields=network.fields.model_copy(update={"measured": []}))
+        own = [row for row in rows if row.system in systems]
+        for family, described, model in ((NCCL, network, NCCL), (LIBRARY, bare, None)):
+            for one in judge(own, described, lambda *_: None, model)[0]:
+                name = f"{family}, {size_class(one.row.nbytes)}"
+                yield Row.of(name, one.row.system, one.measured, one.predicted)
 
 
 def shaped() -> Iterator[Row]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from collectives.timing.assumptions import ALL, Assumptions
 from collectives.timing.run import Run
@@ -155,6 +155,9 @@ def signed(error: float) -> str:
 
 
 FILE = Path(__file__).with_name("confidence.toml")
+NCCL: Literal["nccl"] = "nccl"
+LIBRARY: Literal["library"] = "library"
+"""Families of what NCCL expects of itself, and of the likely times of the library's own collectives."""
 
 
 @dataclass(frozen=True)
@@ -200,11 +203,6 @@ def interval(family: str, predicted: float, deviation: float = 1.0) -> Interval 
     return Interval(low, high, f"{family}: {rows}{held}")
 
 
-def interval_of_size(model: str, nbytes: int, predicted: float) -> Interval | None:
-    """Return the same of a collective of *nbytes* that is timed by *model*."""
-    return interval(f"{model}, {size_class(nbytes)}", predicted)
-
-
 def interval_of_step(
     predicted: float, computed: float, assumed: Assumptions, topology: Topology
 ) -> Interval | None:
@@ -236,8 +234,11 @@ def interval_of_run(run: Run, assumed: Assumptions) -> Interval | None:
         beyond = f"; {run.beyond}" if run.beyond else ""
         return Interval(*run.interval_seconds, f"measurements in the network's file{beyond}")
     if run.model == "links" and assumed.software.transport.name == "gloo":
-        return interval_of_size("program over Gloo", run.nbytes, run.seconds)
-    return interval_of_size(run.model, run.nbytes, run.seconds) if run.model == "nccl" else None
+        return interval(f"program over Gloo, {size_class(run.nbytes)}", run.seconds)
+    if run.model != NCCL:
+        return None
+    family = LIBRARY if assumed.model == LIBRARY else NCCL
+    return interval(f"{family}, {size_class(run.nbytes)}", run.seconds)
 
 
 def nodes_of(topology: Topology) -> str:

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.lab.intervals import HELD, Row, interval_of
+from benchmarks.lab.intervals import HELD, Row, collectives, interval_of
+from testbed.calibration.confidence import known_families
+from testbed.output.table import grouped
 
 FACTORS = st.lists(st.lists(st.floats(-2, 2), min_size=1, max_size=12), min_size=2, max_size=6)
 
@@ -32,3 +34,10 @@ def test_what_is_wrong_by_one_factor_moves_the_interval_by_it(groups, shift):
     moved = interval_of(rows_of([[factor + shift for factor in one] for one in reversed(groups)]))
     for end in ("low", "high"):
         assert math.log(moved[end]) == pytest.approx(math.log(own[end]) + shift, abs=1e-6)
+
+
+@pytest.mark.costly
+def test_families_of_collectives_are_those_that_the_published_rows_give_now():
+    """What has changed a prediction of them changes the file, too: ``python -m benchmarks.lab.intervals``."""
+    for name, rows in grouped(collectives(), lambda row: row.family).items():
+        assert known_families()[name] == pytest.approx(interval_of(rows), abs=5e-5)

@@ -42,6 +42,18 @@ def test_only_what_is_expected_of_a_real_run_has_an_interval() -> None:
     assert found.low == 0.09
 
 
+def test_what_nccl_expects_and_what_is_likely_of_it_have_intervals_of_their_own() -> None:
+    asked = {"network": "dgx-h100", "ranks": 24, "nbytes": "1M", "collective": "all_to_all"}
+
+    likely = testbed.simulate("nccl", **asked).rows.rows[0]
+    expected = testbed.simulate("nccl", model="nccl", **asked).rows.rows[0]
+
+    assert likely["model"] == expected["model"] == "nccl"
+    assert likely["interval_from"].startswith("library, to 16 MiB")
+    assert expected["interval_from"].startswith("nccl, to 16 MiB")
+    assert likely["high"] / likely["seconds"] < expected["high"] / expected["seconds"]
+
+
 def test_commands_say_how_sure_one_step_is_alike() -> None:
     """`scale` and `plan`, of what they were asked; and `simulate` of a collective."""
     asked = {"profile": "resnet50", "network": "dgx-h100", "ranks": "16", "strategy": "wait_free"}
