@@ -34,6 +34,7 @@ class InstantGpu:
         default: the default stream.
         current: the stream on which the thread issues now.
         live_events: moments of events that can still be waited for.
+        in_use: the rank has made a tensor on a device, or made a device or another stream current.
         at_host_wait: called when the host waits for the device.
         listeners: are told of what is issued, which is nothing.
         graph: captures what is computed now, if one does (`collectives.virtual.gpu.graphs`).

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from collectives.virtual.computation.model import do_not_count
 from collectives.virtual.computation.operations import Operation
+from collectives.virtual.gpu.accelerator import InstantGpu
 from collectives.virtual.gpu.computing import compute, value_on_cpu
 from collectives.virtual.gpu.shapes import Likeness
 from collectives.virtual.gpu.values import fake_tensors, is_plain, set_value, value_of, with_values
@@ -34,7 +35,8 @@ class InstantExecution:
 
     stands_in = False
 
-    def __init__(self, value: Callable[..., Any] = value_on_cpu) -> None:
+    def __init__(self, gpu: InstantGpu, value: Callable[..., Any] = value_on_cpu) -> None:
+        self._gpu = gpu
         self._value = value
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self._likeness = Likeness(self.fake)
@@ -82,6 +84,7 @@ class InstantExecution:
                     return argument
             if device.type != "cuda":
                 return computed
+            self._gpu.in_use = True
             base = tensors[0] if known.is_view else None
             made = self._likeness.of(computed, device, base)
             set_value(made, computed, base)
@@ -111,8 +114,8 @@ class MeasuredExecution(InstantExecution):
     What it takes to have tensors on a device that is not there is no computation of the script.
     """
 
-    def __init__(self) -> None:
-        super().__init__(self._timed)
+    def __init__(self, gpu: InstantGpu) -> None:
+        super().__init__(gpu, self._timed)
         self._kernels_ns = 0
 
     def on_device(self, known: Operation, func: Any, types: Any, args: Any, kwargs: Any) -> Any:

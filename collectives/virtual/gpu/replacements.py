@@ -97,11 +97,12 @@ def _to_scripts(original: Callable[[], bool]) -> Callable[[], bool]:
     return called
 
 
-class _AreThere:
-    """``torch.cuda._initialized``, true on threads with devices: a checkpoint asks before it saves states."""
+class _AreInUse:
+    """``torch.cuda._initialized``, true on threads that use devices: checkpoints and meshes ask."""
 
     def __bool__(self) -> bool:
-        return CudaDevices.here() is not None
+        devices = CudaDevices.here()
+        return devices is not None and devices.gpu.in_use
 
 
 class _DefaultGenerators:
@@ -123,7 +124,7 @@ _default_generators = torch.cuda.default_generators
 
 
 def _device_modules() -> Iterator[Replacement]:
-    yield torch.cuda, "_initialized", _AreThere()
+    yield torch.cuda, "_initialized", _AreInUse()
     yield torch.cuda, "default_generators", _DefaultGenerators()
     for module, functions in (
         (torch.cuda, CUDA),

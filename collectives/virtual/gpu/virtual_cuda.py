@@ -152,8 +152,9 @@ class VirtualCuda:
         if gpu is None or self._roofline is None:
             from collectives.virtual.gpu.instant_execution import InstantExecution, MeasuredExecution
 
-            execution = MeasuredExecution() if isinstance(self._model, Measured) else InstantExecution()
-            return CudaDevices(rank_thread, InstantGpu(rank_thread), self._has_data), execution
+            instant = InstantGpu(rank_thread)
+            kind_of_instant = MeasuredExecution if isinstance(self._model, Measured) else InstantExecution
+            return CudaDevices(rank_thread, instant, self._has_data), kind_of_instant(instant)
         from collectives.virtual.gpu.charged_execution import ChargedExecution
         from collectives.virtual.gpu.followed_execution import FollowedExecution
 

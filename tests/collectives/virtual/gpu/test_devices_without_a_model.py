@@ -2,15 +2,17 @@
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from collectives import NotSupportedError
-from collectives.virtual import Measured, compute, run
+from collectives.virtual import Measured, Roofline, compute, run
 from collectives.virtual.gpu import instant_execution
 from collectives.virtual.gpu.computing import value_on_cpu
 from collectives.virtual.gpu.shapes import Likeness
@@ -151,3 +153,30 @@ def test_a_rank_leaves_no_mode_behind_on_its_thread(monkeypatch, compute_model):
     run(lambda rank: torch.set_default_device(f"cuda:{rank}"), 2, compute=compute_model)
 
     assert left == [0, 0]
+
+
+USES: dict[str, Callable[[], object]] = {
+    "a tensor": lambda: torch.ones(1, device="cuda"), "a copy": lambda: torch.ones(1).cuda(),
+    "a device": lambda: torch.cuda.set_device(0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("options", [{}, {"compute": Roofline("h100")}], ids=["no model", "h100"])
+def test_devices_are_initialized_by_their_first_use(use, options):
+    def work(rank):
+        torch.cuda.is_available(), torch.cuda.device_count(), torch.manual_seed(0)
+        before = torch.cuda.is_initialized(), bool(torch.cuda._initialized)
+        USES[use]()
+        return before, torch.cuda.is_initialized(), bool(torch.cuda._initialized)
+
+    assert run(work, network=switch(1), **options).results == [((False, False), True, True)]
+
+
+def test_a_mesh_makes_the_device_of_a_rank_current_that_has_used_none():
+    def work(rank):
+        dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
+        init_device_mesh("cuda", (2,))
+        return torch.cuda.current_device()
+
+    assert run(work, 2, "dgx-h100").results == [0, 1]
