@@ -20,6 +20,7 @@ import torch.utils._foreach_utils as foreach_utils
 from torch import Tensor
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.jit._builtins import _get_builtin_table
 from torch.utils._python_dispatch import _disable_current_modes
 
 from collectives.virtual.gpu import build, conversion, copies, data_dependent, persistence
@@ -220,9 +221,11 @@ def _tensors() -> Iterator[Replacement]:
     yield Tensor, "record_stream", on_cuda_ranks(Tensor.record_stream, CudaDevices.record_stream)
     yield Tensor, "pin_memory", on_methods(Tensor.pin_memory, _pinned)
     yield Tensor, "is_pinned", on_methods(Tensor.is_pinned, lambda tensor, *args: copies.is_pinned(tensor))
-    for owner, name in ((torch, "tensor"), (torch, "as_tensor"), (torch, "asarray"), (Tensor, "new_tensor")):
-        original = getattr(owner, name)
-        yield owner, name, on_cuda_ranks(original, _read_from_lists(original))
+    yield Tensor, "new_tensor", on_cuda_ranks(Tensor.new_tensor, _reading_lists(Tensor.new_tensor))
+    builtins = _get_builtin_table()  # by which torch.jit knows operators, the replaced ones, too
+    for original, reading in _READING_LISTS.items():
+        builtins[id(reading)] = builtins.get(id(original))
+        yield torch, original.__name__, reading
     yield FakeTensor, "data_ptr", _place  # torch's own gives 0, and a warning
     yield FakeTensor, "__format__", data_dependent.written
     yield FakeTensor, "__dlpack__", data_dependent.capsule
@@ -267,7 +270,7 @@ def _pinned(tensor: Tensor, *args: Any) -> Tensor:
     return tensor if isinstance(tensor, FakeTensor) else copies.pinned(tensor)
 
 
-def _read_from_lists(original: Any) -> Callable[..., Any]:
+def _reading_lists(original: Any) -> Callable[..., Any]:
     """Return what makes a tensor, also of lists with tensors of the CPU without data.
 
     Torch would read these from their memory; of the device's it asks for each element.
@@ -282,6 +285,12 @@ def _read_from_lists(original: Any) -> Callable[..., Any]:
         return original(*map(_read, args), **{name: _read(value) for name, value in options.items()})
 
     return made
+
+
+_READING_LISTS = {
+    original: on_cuda_ranks(original, _reading_lists(original))
+    for original in (torch.tensor, torch.as_tensor, torch.asarray)
+}
 
 
 def _read(data: Any) -> Any:

@@ -162,3 +162,15 @@ def test_a_tensor_given_as_out_has_the_size_of_the_result(options):
     else:
         (shapes,) = on_gpus(script, 1, **options).results
     assert shapes == [(6,), (4,), (4,)] * 2
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.* is deprecated:DeprecationWarning")
+def test_functions_that_make_tensors_are_known_to_the_compiler_of_torchscript():
+    def script(rank):
+        def made(size: int):
+            return torch.tensor([size, 2]) + torch.as_tensor([1, 1])
+
+        return torch.jit.script(made)(3).tolist()
+
+    assert on_gpus(script, 1).results == [[4, 3]]
+    assert torch.jit._builtins._find_builtin(torch.tensor) == "aten::tensor"
