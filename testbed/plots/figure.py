@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, TypeAlias
 
 from testbed.errors import UsageError
 from testbed.output.figure import COLOURS, DASHES, INK, MARKS, QUIET
 from testbed.output.table import seconds, spell_size
-
-MARGIN = 0.04
-"""Of an axis, at either end without a value of its own."""
-ROOM_FOR_TICKS = {1: 10, 2: 7, 3: 6}
-"""Ticks below a panel at most, by the panels beside each other; of more panels 5."""
 
 
 class NoFigure(UsageError):  # noqa: N818 -- nothing is wrong where a page leaves one out
@@ -41,25 +34,6 @@ class Axis:
     low: float | None = None
     high: float | None = None
     at: Sequence[float] = ()
-
-    def range(self, values: Sequence[float]) -> tuple[float, float]:
-        """Return where it begins and ends, of a panel with such *values*."""
-        known = [value for value in values if value > 0 or not self.log] or [1.0]
-        low, high = min(known), max(known)
-        if self.log:
-            beside = max((high / low) ** MARGIN, 1.05)
-            return self.low or low / beside, self.high or high * beside
-        beside = MARGIN * (high - low) or MARGIN * abs(high) or 1.0
-        return (
-            low - beside if self.low is None else self.low,
-            high + beside if self.high is None else self.high,
-        )
-
-    def ticks(self, values: Sequence[float], most: int = 10) -> dict[float, str]:
-        """Return the text at each tick, of a panel with such *values*: *most* of them at most, or nearly."""
-        low, high = self.range(values)
-        places = _apart(sorted({*self.at}), most, is_log=self.log) if self.at else _round(low, high, self.log)
-        return {place: self.spell(place) for place in places if low <= place <= high}
 
 
 @dataclass(frozen=True)
@@ -111,11 +85,6 @@ class Panel:
     levels: Sequence[Level] = ()
     heading: str = ""
 
-    def values(self) -> list[float]:
-        """Return what the vertical axis shows."""
-        own = [value for line in self.lines for _, value in line.points]
-        return [*own, *(level.value for level in self.levels)]
-
 
 @dataclass(frozen=True)
 class Lines:
@@ -132,21 +101,6 @@ class Lines:
     axis: Axis
     rows: Sequence[Sequence[Panel]]
     marked: float | None = None
-
-    def places(self) -> list[float]:
-        """Return what the common axis shows."""
-        return [at for row in self.rows for panel in row for line in panel.lines for at, _ in line.points]
-
-    def ticks(self) -> dict[float, str]:
-        """Return the text at each tick of the common axis."""
-        return self.axis.ticks(self.places(), ROOM_FOR_TICKS.get(len(self.rows[0]), 5))
-
-    def values(self, number: int) -> list[list[float]]:
-        """Return what the vertical axis of each panel of a row shows: alike where panels share it."""
-        row = self.rows[number]
-        own = [panel.values() for panel in row]
-        shared = len({panel.axis.quantity for panel in row}) == 1
-        return [list(chain(*own))] * len(row) if shared else own
 
 
 @dataclass(frozen=True)
@@ -208,33 +162,6 @@ def numbered(number: int) -> dict[str, Any]:
         "mark": (place + turn) % len(MARKS),
         "filled": turn % 2 == 0,
     }
-
-
-def _apart(places: Sequence[float], most: int, *, is_log: bool) -> list[float]:
-    """Return those of *places*, in their order, whose names have room beside each other."""
-    at = [math.log(place) if is_log else place for place in places]
-    kept: list[int] = []
-    for number, own in enumerate(at):
-        if not kept or own - at[kept[-1]] >= 0.999 * (at[-1] - at[0]) / most:
-            kept.append(number)
-    return [places[number] for number in kept]
-
-
-def _round(low: float, high: float, is_log: bool) -> list[float]:
-    """Return round numbers from *low* to *high*: on a logarithmic axis powers of ten, of few 2 and 5 too.
-
-    Where a logarithmic axis has less than three of them, they are as far apart as on another.
-    """
-    if is_log:
-        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        parts = (1, 2, 5) if high < 300 * low else (1,)
-        places = [part * 10.0**power for power in powers for part in parts]
-        if sum(low <= place <= high for place in places) >= 3:
-            return places
-    least = (high - low) / 4
-    power = 10.0 ** math.floor(math.log10(least))
-    step = max(power * part for part in (1, 2, 5) if power * part <= least)
-    return [number * step for number in range(math.floor(low / step), math.ceil(high / step) + 1)]
 
 
 Curves: TypeAlias = Mapping[str, Sequence[tuple[float, float]]]

@@ -5,8 +5,10 @@ Parts of a picture have a name (``gid``), such as ``line-0-1``, by which `testbe
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -35,6 +37,8 @@ CHARACTERS_PER_INCH = 16
 """Of the note below."""
 SLANT = 20
 """Degrees of names beside points, which hide each other less so."""
+ROOM_FOR_TICKS = {1: 10, 2: 7, 3: 6}
+"""Ticks below a panel at most, by the panels beside each other; of more panels 5."""
 MAX_LABELS = 160
 _OF_NODE = re.compile(r"^node \d+ (?=NIC)")
 
@@ -79,21 +83,22 @@ def draw_lines(lines: Lines) -> Any:
     columns, rows = len(lines.rows[0]), len(lines.rows)
     width, height = 9.5 if columns == 1 else 5.0 + 3.3 * columns, 3.6 + 1.8 * rows
     figure = new_figure(width, height, wspace=0.05, hspace=0.04)
-    places = figure.subplots(rows, columns, squeeze=False)
-    for number, row in enumerate(lines.rows):
-        every = lines.values(number)
-        for column, (panel, values, place) in enumerate(zip(row, every, places[number], strict=True)):
-            _draw_panel(panel, place, number * columns + column)
-            _set_axis(place, "y", panel.axis, values, panel.axis.ticks(values))
-            _set_axis(place, "x", lines.axis, lines.places(), lines.ticks())
-            if lines.marked is not None:
-                place.axvline(lines.marked, color=QUIET, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
-            place.tick_params(labelbottom=number == rows - 1)
-            if panel is row[0] or panel.axis.quantity != row[0].axis.quantity:
-                place.set_ylabel(panel.axis.quantity, color=INK)
-            else:
-                place.tick_params(labelleft=False)
-            dress(place)
+    places = figure.subplots(rows, columns, squeeze=False, sharex=True)
+    panels = [*zip(chain(*lines.rows), places.flat, strict=True)]
+    for number, (panel, place) in enumerate(panels):
+        first, beside = panels[number - number % columns]
+        if panel is not first and panel.axis.quantity == first.axis.quantity:
+            place.sharey(beside)
+            place.tick_params(labelleft=False)
+        else:
+            place.set_ylabel(panel.axis.quantity, color=INK)
+        _draw_panel(panel, place, number)
+        if lines.marked is not None:
+            place.axvline(lines.marked, color=QUIET, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
+    for panel, place in panels:
+        _set_axis(place, "x", lines.axis, ROOM_FOR_TICKS.get(columns, 5))
+        _set_axis(place, "y", panel.axis)
+        dress(place)
     for place in places[-1]:
         place.set_xlabel(lines.axis.quantity, color=INK)
     _legend_beside(places)
@@ -131,11 +136,31 @@ def _style(line: Line) -> dict[str, Any]:
     }
 
 
-def _set_axis(place: Any, which: str, axis: Axis, values: list[float], ticks: dict[float, str]) -> None:
-    """Give the axis *which*, ``x`` or ``y``, its range and *ticks*."""
+def _set_axis(place: Any, which: str, axis: Axis, most: int = 10) -> None:
+    """Give the axis *which*, ``x`` or ``y``, its scale, its range and ticks, about so many at *most*."""
+    from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator
+
     getattr(place, f"set_{which}scale")("log" if axis.log else "linear")
-    getattr(place, f"set_{which}ticks")(list(ticks), list(ticks.values()))
-    getattr(place, f"set_{which}lim")(*axis.range(values))
+    getattr(place, f"set_{which}lim")(axis.low, axis.high)
+    low, high = getattr(place, f"get_{which}lim")()
+    locator: Any = MaxNLocator(8, steps=(1, 2, 5, 10))
+    if axis.at:
+        locator = FixedLocator(_apart(sorted({*axis.at}), most, is_log=axis.log))
+    elif axis.log and high > 10 * low:
+        locator = LogLocator(subs=(1.0, 2.0, 5.0) if high < 300 * low else (1.0,))
+    shown = getattr(place, f"{which}axis")
+    shown.set_major_locator(locator)
+    shown.set_major_formatter(lambda value, _: axis.spell(value))
+
+
+def _apart(places: Sequence[float], most: int, *, is_log: bool) -> list[float]:
+    """Return those of *places*, in their order, whose names have room beside each other."""
+    at = [math.log(place) if is_log else place for place in places]
+    kept: list[int] = []
+    for number, own in enumerate(at):
+        if not kept or own - at[kept[-1]] >= 0.999 * (at[-1] - at[0]) / most:
+            kept.append(number)
+    return [places[number] for number in kept]
 
 
 def _legend_beside(drawn: Any) -> None:
