@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from testbed.output.table import percent
 from testbed.plots.drawn_network import DrawnNetwork
 from testbed.plots.figure import Axis, Line, Lines, NoFigure, Shares
-from testbed.plots.picture import drawn
+from testbed.plots.picture import LITERAL, drawn
 
 MAX_LINES = 40_000
 """Up to which a page draws a network."""
@@ -32,9 +32,10 @@ def inline(figure: Lines | Shares | DrawnNetwork) -> str:
 
     if isinstance(figure, DrawnNetwork) and figure.num_lines > MAX_LINES:
         raise NoFigure(f"{figure.num_lines} lines are too many for a page; expected at most {MAX_LINES}")
-    picture, file = drawn(figure), io.StringIO()
-    picture.set_figwidth(min(picture.get_figwidth(), WIDTH))
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "testbed"}):
+    file = io.StringIO()
+    with matplotlib.rc_context({**LITERAL, "svg.fonttype": "none", "svg.hashsalt": "testbed"}):
+        picture = drawn(figure)
+        picture.set_figwidth(min(picture.get_figwidth(), WIDTH))
         picture.savefig(file, format="svg", metadata={"Date": None})
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", _LINK)

@@ -40,6 +40,8 @@ SLANT = 20
 ROOM_FOR_TICKS = {1: 10, 2: 7, 3: 6}
 """Ticks below a panel at most, by the panels beside each other; of more panels 5."""
 MAX_LABELS = 160
+LITERAL: Any = {"text.parse_math": False}
+"""Of names, in which a dollar begins no formula."""
 _OF_NODE = re.compile(r"^node \d+ (?=NIC)")
 
 Figure: TypeAlias = Lines | Shares | Drawing | DrawnNetwork | Timeline
@@ -64,9 +66,12 @@ def draw(figure: Figure, path: Path, *, title: str, note: str) -> None:
     if isinstance(figure, Timeline):
         figure, left_out = figure.first_rows()
         note += f" {left_out} more ranks are not drawn." if left_out else ""
-    picture = drawn(figure)
-    annotate(picture, title, note, round(CHARACTERS_PER_INCH * picture.get_figwidth()))
-    save(picture, path)
+    import matplotlib
+
+    with matplotlib.rc_context(LITERAL):
+        picture = drawn(figure)
+        annotate(picture, title, note, round(CHARACTERS_PER_INCH * picture.get_figwidth()))
+        save(picture, path)
 
 
 def drawn(figure: Lines | Shares | DrawnNetwork | Timeline) -> Any:

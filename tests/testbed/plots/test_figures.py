@@ -139,6 +139,17 @@ def test_every_piece_link_and_vertex_says_what_it_is_on_a_page() -> None:
     assert sum(own.endswith(" % used") for own in titles(on_paper(load()))) == load().num_lines
 
 
+def test_a_name_is_drawn_as_it_is(tmp_path: Path) -> None:
+    name = "a$x^$ <b>&amp; _{"
+    figure = Lines(
+        Axis(name), [[Panel(Axis("y"), [Line(name, POINTS), Line("other", POINTS)], heading=name)]]
+    )
+
+    draw(figure, tmp_path / "drawn.png", title=name, note=name)
+
+    assert [text.text for text in on_paper(figure).iter(TEXT)].count(name) == 3
+
+
 def test_an_axis_of_bars_has_room_for_their_bands():
     figure = Shares(Axis("step"), ["one", "two"], [("a", [1, 2])], [(0.5, 4.0), (1.0, 3.0)])
 
