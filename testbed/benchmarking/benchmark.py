@@ -8,6 +8,7 @@ from functools import partial
 
 from collectives import NotExactError, Send, simulate
 from collectives.catalogue.native import native_program
+from collectives.catalogue.selectors import NCCL
 from collectives.program import Algorithm
 from collectives.timing.run import Run
 from sim import Topology
@@ -138,7 +139,9 @@ def _wrong_in_virtual_time(
     from collectives.virtual import run
 
     choice = candidate.choice(request.collective)
-    if candidate.name == NATIVE:
+    if candidate.name == NATIVE and request.assumed is not None and request.assumed.model == "library":
+        choice = NCCL
+    elif candidate.name == NATIVE:
         itemsize = ITEM_SIZES[request.dtype]
         nbytes = size_of(count, request.dtype, request.collective, request.num_ranks)
         choice = {request.collective: native_program(request.collective, request.num_ranks, nbytes, itemsize)}

@@ -111,7 +111,9 @@ def bench(
         num_ranks,
         ranks_per_node=topology.ranks_per_node if is_simulated and topology else ranks_here(num_ranks),
         native=transport.is_of_processes
-        or (assumed is not None and assumed.software.transport.name == "gloo"),
+        or (
+            assumed is not None and (assumed.model == "library" or assumed.software.transport.name == "gloo")
+        ),
         transport=transport.value,
     )
     is_auto = candidates[0].chooses and candidates[0].name != CONNECT

@@ -85,6 +85,16 @@ def test_nodes_are_those_of_the_network() -> None:
     assert "hierarchical:ranks_per_node=8 on nvlink-400g" in document["model"]
 
 
+@pytest.mark.parametrize("collective", ["all_reduce", "gather"])
+def test_native_is_nccl_s_own_choice_where_a_simulated_network_names_its_gpus(collective: str) -> None:
+    asked = f"--network dgx-h100 --ranks 16 --nbytes 64K,1M --collective {collective}"
+
+    native, nccl = (rows_of(f"bench {asked} --payload --algorithm {name}") for name in ("native", "nccl"))
+
+    assert [row["seconds"] for row in native] == [row["seconds"] for row in nccl]
+    assert [row["wrong"] for row in native] == [0, 0]
+
+
 def test_what_gloo_runs_is_simulated_and_carries_a_payload() -> None:
     native = "bench --transport sim --algorithm native --transport-model gloo"
 
