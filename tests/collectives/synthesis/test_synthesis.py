@@ -18,7 +18,7 @@ from collectives.synthesis.cut import narrowest_cut
 from collectives.synthesis.demand import Demand
 from collectives.synthesis.exchange import messages_of
 from collectives.synthesis.few_steps import MAX_RANKS, few_steps
-from collectives.synthesis.packing import pack
+from collectives.synthesis.packing import GAP, pack
 from collectives.synthesis.routes import Routes
 from collectives.synthesis.symmetry import no_symmetry, symmetry_of
 from sim import Topology, load_network
@@ -138,7 +138,8 @@ def test_ranks_that_are_alike_are_packed_as_one(name, order):
     plain = pack(Demand(routes, no_symmetry(routes), range(16), 1 / 16))
 
     assert (symmetry.order, symmetry.representatives) == (order, [0])
-    assert folded.bound <= folded.seconds_per_byte
+    for packed in (folded, plain):
+        assert packed.bound <= packed.seconds_per_byte <= packed.bound * (1 + 2 * GAP), "not the best"
     assert folded.seconds_per_byte == pytest.approx(plain.seconds_per_byte, rel=3e-3)
 
 
