@@ -80,6 +80,7 @@ def run(
     parameters: ParameterRecord | None = None,
     lenient: bool = False,
     races: Races | None = None,
+    every_layer: bool = False,
     **counted: Unpack[Counted],
 ) -> VirtualRun:
     """Run ``fn(rank)``, or a script, on every rank of a network in virtual time.
@@ -130,6 +131,8 @@ def run(
             (`collectives.torch_backend.backend_rules`).
         races: gets what ranks do to one tensor on several streams without a wait that orders it
             (`collectives.virtual.diagnosis.races`).  Needs a device as *compute*.
+        every_layer: carry out every operation of every layer; else layers of a run without data issue what
+            equal ones have issued (`collectives.virtual.layers.equal_layers`).
         looks_for_shared_state: whether a notice names packages that all ranks share and that keep what one of
             them has, for which a script's ranks are searched at the ends of an iteration and of the run, in a
             tenth of a second each.
@@ -237,6 +240,7 @@ def run(
         parameters=parameters,
         lenient=lenient,
         races=races,
+        every_layer=every_layer,
         slowest=_slowest(software, model, topology),
     )
     folding = _folding(fold, fake, topology, model, conditions)

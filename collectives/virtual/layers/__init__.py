@@ -1,0 +1,1 @@
+"""Equal layers in a run without data: what one has issued is issued again for others."""

@@ -1,0 +1,113 @@
+"""Properties of effects: a block whose Python may do more than compute is found, whichever way it does."""
+
+import functools
+import logging
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from collectives.virtual.layers.effects import Effects
+
+WORDS: list[str] = []
+SCALE = 2.0
+NUMBERS = SimpleNamespace(calls=0)
+LOG = logging.getLogger(__name__)
+
+
+def scaled(x: torch.Tensor, by: float = 1.0) -> torch.Tensor:
+    """Return *x*, scaled by a variable of this file."""
+    return x * (by * SCALE * math.sqrt(4.0))
+
+
+def told(x: torch.Tensor) -> torch.Tensor:
+    """Return *x*, and leave word of it."""
+    WORDS.append(str(x.shape))
+    return x
+
+
+def counted(x: torch.Tensor) -> torch.Tensor:
+    """Return *x*, and count the call."""
+    NUMBERS.calls += 1
+    return x
+
+
+def shown(x: torch.Tensor) -> torch.Tensor:
+    """Return *x*, and print its shape."""
+    print(x.shape)
+    return x
+
+
+def logged(x: torch.Tensor) -> torch.Tensor:
+    """Return *x*, and log its shape."""
+    LOG.info("%s", x.shape)
+    return x
+
+
+def set_item(x: torch.Tensor) -> torch.Tensor:
+    """Return *x* with a row of zeros."""
+    x[0] = 0
+    return x
+
+
+def within(x: torch.Tensor) -> torch.Tensor:
+    """Return *x*, told by a function within another."""
+    return torch.stack([told(row) for row in x])
+
+
+class Teller:
+    """An object that a block has."""
+
+    def look_at(self, x: torch.Tensor) -> torch.Tensor:
+        """Return *x*, and leave word of it."""
+        return told(x)
+
+
+class Block(nn.Module):
+    """A product, and a function or an object of the script's."""
+
+    def __init__(self, has: object = None) -> None:
+        super().__init__()
+        self.product, self.has = nn.Linear(3, 3), has
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.product(x) if self.has is None else self.has(x)
+
+
+class Looking(Block):
+    """A block that has an object."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.has.look_at(x)
+
+
+@pytest.mark.parametrize("has", [None, scaled, functools.partial(scaled, by=3.0)])
+def test_a_block_that_computes_has_no_effects(has):
+    assert Effects.of(Block(has)).reason == ""
+
+
+@pytest.mark.parametrize("function", [told, counted, shown, logged, set_item, within])
+@pytest.mark.parametrize("given", [lambda own: own, functools.partial, lambda own: {"it": [own]}])
+def test_a_block_that_does_more_has_effects(function, given):
+    assert Effects.of(Block(given(function))).reason
+
+
+def test_an_object_that_does_more_has_effects():
+    assert Effects.of(Looking(Teller())).reason
+
+
+def test_a_hook_within_that_does_more_has_effects():
+    hooked, outside = Block(), Block()
+    hooked.product.register_forward_hook(lambda module, args, output: told(output))
+    outside.register_forward_hook(lambda module, args, output: told(output))
+
+    assert Effects.of(hooked).reason
+    assert not Effects.of(outside).reason  # which runs around what is issued again
+
+
+def test_variables_that_functions_read_are_named():
+    read = {name for _, name in Effects.of(Block(scaled)).reads}
+
+    assert {"SCALE", "math"} <= read
