@@ -49,8 +49,8 @@ class PlayedMark:
         device_ps: when the default stream had done all that was issued before.
         busy_ps: how long the default stream has computed.
         host_idle_ps: how long it has waited for the host to launch.
-        exposed: how long it has waited for each cause.
-        lost: what it has lost, by `collectives.virtual.streams.losses`.
+        exposed: how long it has waited for each cause; of the thread's own rank.
+        lost: what it has lost, by `collectives.virtual.streams.losses`; of the thread's own rank.
         issued: what has taken the host's time.
     """
 
@@ -72,8 +72,8 @@ class Played:
         marks: those played so far, in order.
         busy_ps: how long the default stream has computed.
         host_idle_ps: how long it has waited for the host to launch.
-        exposed: how long it has waited for each cause.
-        lost: what it has lost, by `collectives.virtual.streams.losses`.
+        exposed: how long it has waited for each cause; of the thread's own rank.
+        lost: what it has lost, by `collectives.virtual.streams.losses`; of the thread's own rank.
         late_ps: by how much calls began later than they should at most, as a rank was asked too late.
         num_late: how many calls did.
         end_ps: when all was done; None before.
@@ -155,24 +155,39 @@ class StreamQueue:
         """Return one that goes on by itself."""
         return replace(self, _shares=deque(self._shares))
 
-    def state(self) -> tuple[object, ...]:
-        """Return what two streams have to agree in to go on alike."""
-        queue = [(issued_ps, position, raised) for issued_ps, position, _, raised in self.queue()]
-        return self.tail_ps, self.cause, queue, self.held, self.idle_ps
+    def future(self, from_ps: int) -> tuple[object, ...]:
+        """Return what two streams of one pace have to agree in to go on alike; all that begins, *from_ps* on.
+
+        What the host issues on end follows from its first item and from when that was issued.
+        """
+        shares, place = [], self._place
+        for issued, began_ps, raised in ((self._issued, self._began_ps, self.host_raised), *self._shares):
+            if issued:
+                after_ps, first, _ = issued[place]
+                shares.append((began_ps + after_ps, first, issued[-1][1], raised))
+            place = 0
+        tail = (self.tail_ps, self.cause) if self.tail_ps >= from_ps else None
+        return tail, self.held, shares
 
 
 class Account:
-    """What is known of one player."""
+    """What is known of one player.
+
+    Attributes:
+        played: all of it.
+        spans: where it is shown, if anywhere.
+        until_ps: until when the time of the default stream is accounted for.
+    """
 
     def __init__(self, start_ps: int, played: Played, spans: Spans | None) -> None:
         self.played = played
         self.spans = spans
-        self._until_ps = start_ps
+        self.until_ps = start_ps
         self._flown = FlownCalls()
 
     def copy(self) -> Account:
         """Return an account that goes on by itself, of which nothing is shown."""
-        other = Account(self._until_ps, self.played.copy(), None)
+        other = Account(self.until_ps, self.played.copy(), None)
         other._flown = self._flown.copy()
         return other
 
@@ -190,7 +205,7 @@ class Account:
                 if took.slowest_ps or took.contention_ps:
                     self.played.lost[SLOWEST] += took.slowest_ps
                     self.played.lost[CONTENTION] += took.contention_ps
-            self._until_ps = begin_ps + duration_ps
+            self.until_ps = begin_ps + duration_ps
             stream.cause = None
         elif is_copy:
             stream.cause = Cause(item.name)
@@ -208,7 +223,7 @@ class Account:
             PlayedMark(
                 item.name,
                 stream.issued_ps,
-                self._until_ps,
+                self.until_ps,
                 played.busy_ps,
                 played.host_idle_ps,
                 dict(played.exposed),
@@ -219,7 +234,7 @@ class Account:
 
     def call(self, stream: int, flown: Flown) -> None:
         """Note that a call on a communication *stream* has ended."""
-        self._flown.add(stream, flown, self._until_ps)
+        self._flown.add(stream, flown, self.until_ps)
 
     def late(self, late_ps: int) -> None:
         """Note that a call begins so much later than it should."""
@@ -230,18 +245,18 @@ class Account:
     def _wait(self, stream: StreamQueue) -> None:
         """Account for what the default *stream* waits until it begins what comes first."""
         until_ps = max(stream.tail_ps, stream.issued_ps)
-        gap_ps = until_ps - self._until_ps
+        gap_ps = until_ps - self.until_ps
         if not gap_ps:
             return
         if stream.issued_ps <= stream.tail_ps:
-            self._expose(stream.cause or OTHER_STREAM, self._until_ps, until_ps)
+            self._expose(stream.cause or OTHER_STREAM, self.until_ps, until_ps)
         else:
             raised_ps, cause = stream.host_raised
-            waited_ps = 0 if cause is None else max(0, min(raised_ps, until_ps) - self._until_ps)
+            waited_ps = 0 if cause is None else max(0, min(raised_ps, until_ps) - self.until_ps)
             if cause is not None and waited_ps:
-                self._expose(cause, self._until_ps, self._until_ps + waited_ps)
+                self._expose(cause, self.until_ps, self.until_ps + waited_ps)
             self.played.host_idle_ps += gap_ps - waited_ps
-        self._until_ps = until_ps
+        self.until_ps = until_ps
 
     def _expose(self, cause: Cause, since_ps: int, until_ps: int) -> None:
         """Put the wait from *since_ps* to *until_ps* down to *cause*."""
@@ -249,6 +264,7 @@ class Account:
         if cause.stream is not None:
             self.played.lost += self._flown.losses(cause.stream, since_ps, until_ps)
 
-    def state(self) -> tuple[object, ...]:
-        """Return what two accounts have to agree in."""
-        return self._until_ps, self.played, self._flown.state(self._until_ps)
+    def future(self) -> tuple[object, ...]:
+        """Return what two accounts have to agree in, so that they differ by the same from now on."""
+        played = self.played
+        return self.until_ps, len(played.marks), played.late_ps, played.num_late, played.end_ps

@@ -106,11 +106,11 @@ class Flights:
                 return True
         return self.are_any(time_ps)
 
-    def state(self) -> tuple[object, ...]:
-        """Return what the calls of two players have to agree in."""
+    def future(self, from_ps: int) -> tuple[object, ...]:
+        """Return what the calls of two players have to agree in, if kernels are asked for *from_ps* on."""
         return (
-            {position: (own.began_ps, own.is_begun) for position, own in self._in_flight.items()},
-            self._ended,
+            {position: None if own.is_begun else own.began_ps for position, own in self._in_flight.items()},
+            [own for own in self._ended if own[1] > from_ps],
         )
 
     def describe(self) -> str:
@@ -160,9 +160,9 @@ class Settling:
         heappop(self._kernels)
         return begin_ps, stream
 
-    def state(self) -> object:
-        """Return what two players have to agree in."""
-        return self._kernels
+    def future(self, from_ps: int) -> tuple[object, ...]:
+        """Return what two players have to agree in, if no kernel begins before *from_ps*."""
+        return self._kernels, max(self._settled_ps, from_ps - 1)
 
     def _come_back(self, time_ps: int) -> None:
         """Look again at the end of the instant *time_ps*."""

@@ -34,9 +34,8 @@ class Gpus(OfCluster):
     def played(self) -> Iterator[tuple[int, int, Played]]:
         """Yield of each rank that was played the rank of its thread, its own number, and what is known."""
         for rank, gpu in self.of_rank.items():
-            for player in gpu.players:
-                for member in player.ranks:
-                    yield rank, member, player.played
+            for member, played in gpu.players.played():
+                yield rank, member, played
 
     def conclude(self, cluster: Cluster) -> None:
         """Let *cluster* know when the ranks ended, and say what was written too late."""

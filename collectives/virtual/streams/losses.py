@@ -81,9 +81,5 @@ class FlownCalls:
                 lost += flown.losses(since_ps, until_ps)
         return lost
 
-    def state(self, until_ps: int) -> dict[int, list[Flown]]:
-        """Return what two players have to agree in."""
-        return {stream: own for stream in self._of_stream if (own := self._open(stream, until_ps))}
-
     def _open(self, stream: int, until_ps: int) -> list[Flown]:
         return [flown for flown in self._of_stream[stream] if flown.ended_ps > until_ps]

@@ -108,6 +108,11 @@ class Player:
         return other
 
     @property
+    def place(self) -> tuple[int, ...]:
+        """Where it is: what is soon found out of `future`."""
+        return self.position, self.host_ps, self.account.until_ps
+
+    @property
     def is_dry(self) -> bool:
         """Whether the host has issued all that stands in the score."""
         return self._host_awaits is None and self.position == len(self._score)
@@ -163,26 +168,35 @@ class Player:
         """Go on by another *score*, which is equal up to where this one's ends."""
         self._score, self._calls = score, calls
 
-    def join(self, other: Player) -> None:
-        """Go on for the ranks of *other*, too, which stands where this one does and plays no more."""
-        self.ranks = tuple(sorted((*self.ranks, *other.ranks)))
-        self.account.spans = self.account.spans or other.account.spans
-        other.stop()
+    def join(self, others: Sequence[Player]) -> None:
+        """Go on for the ranks of *others*, too, which will do what this one does and play no more."""
+        self.ranks = tuple(sorted(rank for player in (self, *others) for rank in player.ranks))
+        for other in others:
+            self.account.spans = self.account.spans or other.account.spans
+            other.stop()
 
-    def state(self) -> tuple[object, ...]:
-        """Return what two players of one score agree in if they stand at one place and got there alike."""
+    def future(self) -> tuple[object, ...]:
+        """Return what two players of one score have to agree in at one instant to go on alike.
+
+        Nothing to come begins, and nothing that has happened is heard of, before what is called *from_ps*:
+        now, or where the host may issue more, its time if that is earlier.  So it makes no difference when,
+        before that, a stream was done, an event happened or a call began.
+        """
+        from_ps = int(self._env.now)
+        if self._host_awaits is None and not self._score.closed:
+            from_ps = min(from_ps, self.host_ps)
         return (
             self.position,
             self.host_ps,
-            self._host_raised,
             self._host_awaits,
-            {number: stream.state() for number, stream in self._streams.items()},
-            self._flights.state(),
-            self._events,
-            self._settling.state(),
             self._is_stopped,
             self._pace,
-            self.account.state(),
+            self.account.future(),
+            self._host_raised,
+            self._settling.future(from_ps),
+            self._flights.future(from_ps),
+            {number: stream.future(from_ps) for number, stream in self._streams.items()},
+            {event: raised for event, raised in self._events.items() if raised[0] >= from_ps},
         )
 
     def describe(self) -> str:

@@ -1,14 +1,20 @@
-"""Players of one score: they begin calls together, and part where a call ends at different times for them."""
+"""Players of one score: they begin calls together, and part where a call ends at different times for them.
+
+Those that are through a call at one time and will do the same from then on become one again.  What had
+happened to their ranks until then is kept (`collectives.virtual.streams.pasts`).
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import simpy
 
+from collectives.virtual.streams.account import Played
 from collectives.virtual.streams.flights import ENDS, HOSTS, at
+from collectives.virtual.streams.pasts import Past
 from collectives.virtual.streams.player import Player
 from collectives.virtual.streams.score import Call, Pace, Score
 from collectives.virtual.streams.spans import Spans
@@ -16,6 +22,7 @@ from collectives.virtual.streams.stretch import Stretch
 
 _MANY = 4096
 """Items of a score that are dropped together."""
+_NO_PAST = Past()
 
 
 class Players:
@@ -34,6 +41,7 @@ class Players:
         self._own = own
         self._players: list[Player] = []
         self._of_rank: dict[int, Player] = {}
+        self._pasts: dict[int, Past] = {}
         self._successor: Players | None = None
         self._stretches: OrderedDict[tuple[int, Pace], Stretch] = OrderedDict()
         alike: defaultdict[Pace, list[int]] = defaultdict(list)
@@ -52,6 +60,17 @@ class Players:
     def of(self, rank: int) -> Player:
         """Return the player of *rank*."""
         return self._of_rank[rank]
+
+    def played(self) -> Iterator[tuple[int, Played]]:
+        """Yield each rank, with what is known of it."""
+        for player in self._players:
+            known: dict[Past | None, Played] = {None: player.played}
+            for rank in player.ranks:
+                past = self._pasts.get(rank)
+                if past not in known:
+                    assert past is not None
+                    known[past] = past.played(player.played)
+                yield rank, known[past]
 
     @property
     def are_through(self) -> bool:
@@ -82,21 +101,9 @@ class Players:
                 self._of_rank.update(dict.fromkeys(player.ranks, player))
             for position, ranks, met_ps in other._through:
                 self._note_through(position, ranks, met_ps)
+            self._pasts |= other._pasts
             other._players, other._of_rank, other._through = [], {}, []
-        self.merge()
-
-    def merge(self) -> None:
-        """Let one player go on for those between which there is no difference."""
-        kept: list[Player] = []
-        states = {player: player.state() for player in self._players}
-        for player in self._players:
-            same = next((own for own in kept if states[own] == states[player]), None)
-            if same is None:
-                kept.append(player)
-                continue
-            same.join(player)
-            self._of_rank.update(dict.fromkeys(same.ranks, same))
-        self._players = kept
+        self._rejoin(self._players)
 
     def listen(self, listener: Callable[[], bool]) -> None:
         """Engine: call *listener* whenever something is known that was not, until it returns True."""
@@ -141,6 +148,7 @@ class Players:
                 by_rank[rank].append(position)
                 met[position, rank] = met_ps
 
+        gone_on: list[Player] = []
         for player, all_through in by_player.items():
             alike: dict[tuple[int, ...], list[int]] = {}
             first = player.ranks[0]
@@ -158,6 +166,8 @@ class Players:
                     own = position, each.ranks[0]
                     each.end(position, met[own if own in met else (position, first)])
                 each.play()
+                gone_on.append(each)
+        self._rejoin(gone_on)
         self._drop()
         self._tell()
 
@@ -169,6 +179,46 @@ class Players:
         self._players.append(other)
         self._of_rank.update(dict.fromkeys(other.ranks, other))
         return other
+
+    def _rejoin(self, players: Iterable[Player]) -> None:
+        """Let one player go on for those that do the same from now on."""
+        at_one_place: defaultdict[tuple[int, ...], list[Player]] = defaultdict(list)
+        for player in players:
+            at_one_place[player.place].append(player)
+        joined: set[Player] = set()
+        for candidates in at_one_place.values():
+            if len(candidates) < 2:
+                continue
+            alike: list[tuple[tuple[object, ...], list[Player]]] = []
+            for player in candidates:
+                future = player.future()
+                same = next((own for its_future, own in alike if its_future == future), None)
+                if same is None:
+                    alike.append((future, [player]))
+                elif player is self._of_rank.get(self._own):
+                    same.insert(0, player)
+                else:
+                    same.append(player)
+            for _, (first, *others) in alike:
+                self._join(first, others)
+                joined.update(others)
+        if joined:
+            self._players = [player for player in self._players if player not in joined]
+
+    def _join(self, player: Player, others: Sequence[Player]) -> None:
+        """Let *player* go on for the ranks of *others*, too, and keep what tells these ranks from its own."""
+        pasts: dict[Past, Past] = {}
+        for other in others:
+            known: dict[Past, Past] = {}
+            for rank in other.ranks:
+                before = self._pasts.get(rank, _NO_PAST)
+                if before not in known:
+                    past = before.joined(other.played, player.played)
+                    known[before] = pasts.setdefault(past, past)
+                self._pasts[rank] = known[before]
+            self._of_rank.update(dict.fromkeys(other.ranks, player))
+        if others:
+            player.join(others)
 
     def _drop(self) -> None:
         """Forget of the score what all have issued."""

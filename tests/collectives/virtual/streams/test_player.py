@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import simpy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.virtual.streams.players import Players
@@ -105,6 +105,11 @@ class AtTimes:
                 self.env.timeout(delay).callbacks.append(lambda _, rank=rank: self.come[rank]([rank], met_ps))
 
 
+def times(played):
+    marks = [(mark.host_ps, mark.device_ps, mark.busy_ps, mark.host_idle_ps) for mark in played.marks]
+    return marks, played.busy_ps, played.host_idle_ps, played.late_ps, played.num_late, played.end_ps
+
+
 def test_ranks_that_are_through_at_different_times_are_played_apart_and_as_if_alone():
     def body(score, call):
         score.items += [
@@ -154,7 +159,7 @@ def test_players_that_have_parted_play_as_each_alone_what_is_gone_through_once(i
             score.closed = True
             players.play()
         env.run()
-        return [players.of(rank).played for players, ranks in zip(own, groups, strict=True) for rank in ranks]
+        return {rank: times(played) for players in own for rank, played in players.played()}
 
     begun = Counter()
 
@@ -169,6 +174,107 @@ def test_players_that_have_parted_play_as_each_alone_what_is_gone_through_once(i
 
     assert together == played((0,), (1,), (2,))
     assert max(begun.values()) == 1
+
+
+@dataclass
+class Piece:
+    """What a score has from one call to the next.
+
+    Attributes:
+        delays: how long after all have come the call ends for each rank.
+        items: that are issued then; event 1000 + n is the end of the n-th call.
+        lane: the stream of the call.
+    """
+
+    delays: list[int]
+    items: list[Item]
+    lane: int = 3
+
+
+@st.composite
+def pieces(draw: st.DrawFn) -> list[Piece]:
+    """Draw pieces in which much happens at one time, on few streams."""
+    drawn, events = [], []
+    for number in range(draw(st.integers(2, 5))):
+        delays = draw(st.lists(st.sampled_from((0, 0, 8)), min_size=3, max_size=3))
+        events.append(1000 + number)
+        items: list[Item] = []
+        for kind in draw(st.lists(st.sampled_from("lllwwwhrk"), max_size=6)):
+            stream, duration = draw(st.integers(0, 1)), draw(st.sampled_from((0, 8, 8, 40)))
+            event = draw(st.sampled_from(events[-3:]))
+            if kind == "l":
+                items.append(Launch(stream, duration, "kernel"))
+            elif kind == "k":
+                items.append(HostWork(duration, "work"))
+            elif kind == "r":
+                events.append(len(events))
+                items.append(Record(stream, events[-1]))
+            else:
+                items.append(StreamWait(stream, event) if kind == "w" else HostWait(event, "why"))
+        drawn.append(Piece(delays, items, draw(st.integers(3, 4))))
+    return drawn
+
+
+def played_by(groups, drawn, share=Fraction(0), at_first=None) -> list[Players]:
+    """Return the players of each of *groups* of ranks, which have played a score of the same pieces.
+
+    Only *at_first* pieces are there from the start, the others when all of these are played; None: all.
+    """
+    env = simpy.Environment(initial_time=0)
+    calls = [AtTimes(env, dict(enumerate(piece.delays))) for piece in drawn]
+    pace = Pace(launch_ps=2, share=share)
+    scores = [Score() for _ in groups]
+    everybody = [
+        Players(env, score, dict.fromkeys(ranks, pace), ranks[0])
+        for score, ranks in zip(scores, groups, strict=True)
+    ]
+    numbered = list(enumerate(zip(calls, drawn, strict=True)))
+    first, rest = numbered[:at_first], numbered[len(numbered[:at_first]) :]
+    for some in (first, rest):
+        for score, players in zip(scores, everybody, strict=True):
+            for number, (call, piece) in some:
+                end, before = 1000 + number, 2000 + number
+                score.items += [
+                    Record(0, before), StreamWait(piece.lane, before),
+                    Call(piece.lane, call, "all_reduce", "world"), Record(piece.lane, end),
+                    *piece.items, Mark("iteration", frozenset(range(3000))),
+                ]  # fmt: skip
+            score.closed = some is not first or len(some) == len(drawn)
+            players.play()
+        env.run()
+    return everybody
+
+
+@given(pieces(), st.sampled_from([Fraction(0), Fraction(1, 2)]), st.sampled_from([1, 2, None]))
+@settings(max_examples=4 * settings.default.max_examples)
+def test_players_that_part_and_become_one_again_play_as_each_alone(drawn, share, at_first):
+    (together,) = played_by([(0, 1, 2)], drawn, share, at_first)
+
+    apart = played_by([(0,), (1,), (2,)], drawn, share, at_first)
+
+    alone = {rank: played for players in apart for rank, played in players.played()}
+    found = dict(together.played())
+    assert {rank: times(found[rank]) for rank in range(3)} == {rank: times(alone[rank]) for rank in range(3)}
+    assert found[0] == alone[0]
+
+
+@pytest.mark.parametrize("wait", [HostWait, StreamWait])
+def test_players_become_one_again_when_what_told_them_apart_is_over(wait):
+    def piece(number, *delays):
+        event = 1000 + number
+        awaited = HostWait(event, "why") if wait is HostWait else StreamWait(0, event)
+        return Piece(list(delays), [awaited, Launch(0, 10, "kernel")])
+
+    parting, *later = piece(0, 0, 9, 0, 9), piece(1, 50, 50, 50, 50), piece(2, 50, 50, 50, 50)
+
+    (parted,) = played_by([(0, 1, 2, 3)], [parting])
+    (players,) = played_by([(0, 1, 2, 3)], [parting, *later])
+
+    assert len(list(parted)) == 2
+    assert len(list(players)) == 1
+    ends = {rank: [mark.device_ps for mark in played.marks] for rank, played in players.played()}
+    assert ends[1][0] > ends[0][0]
+    assert ends[1][1:] == ends[0][1:]
 
 
 @pytest.mark.parametrize(
