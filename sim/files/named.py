@@ -49,13 +49,13 @@ def read(
         return file.read_text("utf-8"), name, f"{'preset' if folder == 'presets' else what} {name}"
     path = Path(name_or_path)
     try:
-        with path.open("rb") as opened:
+        with open(name_or_path, "rb") as opened:  # not by the path: that of no name is the working folder
             content = opened.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             raise ValueError(f"expected at most {MAX_BYTES} bytes, got more")
         return content.decode("utf-8").replace("\r\n", "\n"), _printable(path.stem), name
     except (OSError, ValueError) as error:
-        if path.suffix == ".toml" or os.path.exists(path):
+        if path.suffix == ".toml" or os.path.exists(name_or_path):
             raise refusal(f"{name}: cannot read this {what} file: {error}") from error
         raise refusal(
             f"unknown {what} {name[:100]!r}{nearest(name, known)}; "

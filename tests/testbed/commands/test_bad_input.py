@@ -80,6 +80,8 @@ PIPE = "pipe"
 
 TABLE = """
 {bench;scale;tune;simulate ring;synthesize;plan --profile resnet50} --network switch-100gg | 'switch-100g'
+{scale --network dgx-h100;tune --network dgx-h100} --device '' | unknown device ''
+simulate ring --network '' | unknown network ''
 {bench;scale;tune;plan --profile resnet50 --network dgx-h100 --ranks 8} --algorithm rong | did you mean 'ring'
 {show;verify;simulate;export --ranks 4 --format msccl;fuzz} rong | rong … 'ring'
 {scale;tune} --strategy wait_fre | wait_free
