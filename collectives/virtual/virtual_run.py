@@ -81,6 +81,7 @@ def run(
     lenient: bool = False,
     races: Races | None = None,
     every_layer: bool = False,
+    late_among: int | None = None,
     **counted: Unpack[Counted],
 ) -> VirtualRun:
     """Run ``fn(rank)``, or a script, on every rank of a network in virtual time.
@@ -133,6 +134,7 @@ def run(
             (`collectives.virtual.diagnosis.races`).  Needs a device as *compute*.
         every_layer: carry out every operation of every layer; else layers of a run without data issue what
             equal ones have issued (`collectives.virtual.layers.equal_layers`).
+        late_among: how many GPUs the slowest is of, where late ranks are counted; None: as many as ranks.
         looks_for_shared_state: whether a notice names packages that all ranks share and that keep what one of
             them has, for which a script's ranks are searched at the ends of an iteration and of the run, in a
             tenth of a second each.
@@ -241,7 +243,7 @@ def run(
         lenient=lenient,
         races=races,
         every_layer=every_layer,
-        slowest=_slowest(software, model, topology),
+        slowest=_slowest(software, model, late_among or topology.num_ranks),
     )
     folding = _folding(fold, fake, topology, model, conditions)
     if parameters is not None and (fake or folding is not None):
@@ -273,12 +275,12 @@ def topology_of(network: Topology | str | os.PathLike[str], ranks: int | None) -
     return network
 
 
-def _slowest(software: Software, model: ComputeModel, topology: Topology) -> Fraction:
-    """Return how many times as long as its device says a rank computes, as the slowest of all."""
+def _slowest(software: Software, model: ComputeModel, num_ranks: int) -> Fraction:
+    """Return how many times as long as its device says a rank computes, as the slowest of so many."""
     device = gpu_of(model)
     if device is None or not isinstance(model, Roofline) or not software.loses("late"):
         return Fraction(1)
-    return slowest_on(device, topology.num_ranks)
+    return slowest_on(device, num_ranks)
 
 
 def _check_model(assumed: Assumptions, topology: Topology) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from testbed.errors import UsageError
-from testbed.options.arguments import parse_limit
+from testbed.options.arguments import parse_limit, split_names
 from testbed.options.groups import refuse
 from testbed.output.table import progress, seconds
 from testbed.tasks.bounds import bounded
@@ -45,7 +45,7 @@ class LayoutOptions:
         measured: Measured steps as CSV: columns of axes (others as by default), and seconds or
             tokens_per_second_per_gpu; all figures are corrected by them.
         imbalance: Experts: tokens of the busiest rank over the mean, or the law that shares are drawn from
-            (a script's: the law).
+            (a script's: the law, or several with commas).
         confirm: Of a script: the best N in full, too.
     """
 
@@ -145,7 +145,7 @@ def _of_script(
     """
     from sim import load_network
     from sim.files.device_file import load_device
-    from testbed.planning.layouts.composition import Found, composed, confirm, evaluate, parts_of
+    from testbed.planning.layouts.composition import Found, composed, confirm, evaluate, parts_of, wanted
     from testbed.planning.layouts.layout import Imbalance
     from testbed.planning.layouts.script import Part, Step
     from testbed.planning.layouts.script_layout import ScriptLayout, script_layouts
@@ -153,23 +153,24 @@ def _of_script(
     from testbed.report.script_layouts import script_layouts_result
     from testbed.tasks.spread import cores, results
 
-    if options.imbalance is not None and not Imbalance.parse(options.imbalance).exponent:
-        raise UsageError(
-            f"--imbalance {options.imbalance}: {script} sends its tokens itself: expected power-law:A, "
-            "such as power-law:1.2"
-        )
+    routings = [None] if options.imbalance is None else split_names(options.imbalance, "--imbalance")
+    for routing in filter(None, routings):
+        if not Imbalance.parse(routing).exponent:
+            raise UsageError(
+                f"--imbalance {routing}: {script} sends its tokens itself: expected power-law:A, such as "
+                "power-law:1.2"
+            )
     given = {"--only": options.only, "--measured": options.measured}
     refuse(given, f"{{}} is for a model's file; {script} is run: leave it out")
     where = options.place(asked)
     network, ranks, sequences = where["network"], where["ranks"], where["sequences"]
     device = device_of(network, load_network(network).topology(ranks), where["device"])
     memory = where["memory_bytes"] or load_device(device).memory_bytes
-    layouts = script_layouts(script, arguments, ranks, options.seq, sequences, options.imbalance)
+    layouts = script_layouts(script, arguments, ranks, options.seq, sequences, routings)
     if not layouts:
         raise UsageError(f"{script}: no layout of {ranks} ranks divides {sequences} sequences")
 
     parts = parts_of(layouts, network, ranks, device)
-    needed = list(dict.fromkeys(part for own in parts.values() for part in own.all))
     found, full = dict[ScriptLayout, Step | str](), dict[ScriptLayout, Step | str]()
     known = dict[Part, Found]()
     spread = partial(
@@ -181,16 +182,17 @@ def _of_script(
 
     with bounded(parse_limit(time_limit)) as stop:
         with progress(len(layouts)) as advance:
-            for part, recorded in spread(evaluate, needed, workers=workers(needed)):
-                known[part] = recorded
-                for layout in [own for own in layouts if own not in found and part in parts[own].all]:
-                    step = composed(layout, parts[layout], known)
-                    if step is not None:
-                        found[layout] = step
-                        advance(f"{layout}: {step if isinstance(step, str) else seconds(step.seconds)}")
+            while needed := wanted(parts, known):
+                for part, recorded in spread(evaluate, needed, workers=workers(needed)):
+                    known[part] = recorded
+                    for layout in [own for own in layouts if own not in found]:
+                        step = composed(layout, parts[layout], known)
+                        if step is not None:
+                            found[layout] = step
+                            advance(f"{layout}: {step if isinstance(step, str) else seconds(step.seconds)}")
         steps = {own: step for own, step in found.items() if isinstance(step, Step) and step.fits(memory)}
         best = sorted(steps, key=lambda own: steps[own].seconds)[: options.confirm]
-        whole = [Part(own, own.pp, own.batch, network, ranks, device) for own in best]
+        whole = [Part(own, network, ranks, device) for own in best]
         with progress(len(whole)) as advance:
             for layout, ran in spread(confirm, whole, workers=workers(whole)):
                 full[layout] = ran

@@ -8,12 +8,12 @@ from typing import Any
 
 from testbed.errors import CheckError
 from testbed.output.table import counted, percent, seconds, spell_size
-from testbed.planning.layouts.script import FEW, FEW_STAGES, MORE, MORE_STAGES, Step
+from testbed.planning.layouts.script import FEW, FEW_STAGES, MORE, MORE_STAGES, ONE, TWO, Step
 from testbed.planning.layouts.script_layout import ScriptLayout
 from testbed.report.layouts import BEST, Cells
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet, warning
 
-AXES = ("dp", "tp", "pp", "ep", "schedule", "recompute", "batch")
+AXES = ("dp", "tp", "pp", "ep", "schedule", "recompute", "batch", "routing")
 COLUMNS = (
     *asked(*AXES, "arguments"),
     *found(
@@ -27,7 +27,7 @@ def _in_words(row: Mapping[str, Any]) -> str:
     """Return the axes of a layout that divide something, its schedule, and whether it computes again."""
     sizes = " × ".join(f"{axis} {row[axis]}" for axis in ("dp", "tp", "pp", "ep") if row[axis] > 1)
     again = "recompute" if row["recompute"] != "none" else ""
-    return ", ".join(filter(None, (sizes or "one rank", row["schedule"], again)))
+    return ", ".join(filter(None, (sizes or "one rank", row["schedule"], again, row["routing"])))
 
 
 FIGURES: Cells = {
@@ -43,10 +43,11 @@ FIGURES: Cells = {
 }
 _LIMITS = {"bubble": "bubble", "waiting": "communication and waiting", "computation": "computation"}
 MODEL = (
-    f"a layout is run without data with {FEW} and {MORE} layers of each list, a pipeline with {FEW_STAGES} "
-    f"and {MORE_STAGES} stages, where these fill nodes, and few micro-batches; what one more takes, all "
-    "others take, too; what a micro-batch and a stage add is recorded once for each tp, ep, schedule "
-    "and recompute; bubble: what the first rank waits for messages that other stages have not sent yet"
+    f"a layout is run without data with {FEW} and {MORE} layers of each list, a stage by 1F1B with {ONE} and "
+    f"{TWO}; of pipelines, where stages fill nodes, {FEW_STAGES} ranks, by 1F1B, whose order is replayed, "
+    f"else {MORE_STAGES}, too, and few micro-batches; what one more takes, all others take, too; recorded "
+    "with the least data parallelism, to which is added what more of it changes of a step by 1F1B; bubble: "
+    "what the first rank waits for messages that other stages have not sent yet"
 )
 
 

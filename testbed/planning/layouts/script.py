@@ -7,14 +7,18 @@ keeps its links: so the groups of a stage keep their size and their place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from collectives.timing import Assumptions
+from collectives.virtual.isolation.patching import replaced
 from sim import load_network
+from sim.cluster import current_rank_thread
 from testbed.errors import UsageError
+from testbed.planning.layouts.passes import Passes, passes_watched
 from testbed.planning.layouts.script_layout import ScriptLayout
 from testbed.planning.scripts import ENDED_EARLY, run_unheard
 
@@ -24,8 +28,10 @@ if TYPE_CHECKING:
 
 FEW, MORE = 3, 4
 """Layers of lists in runs that are recorded: in the third, parameters are gathered ahead as in all others."""
+ONE, TWO = 1, 2
+"""Layers of a stage whose passes are replayed: such pipelines keep parameters between micro-batches."""
 FEW_STAGES, MORE_STAGES = 2, 3
-"""Stages of those that stand for pipelines of more: the ends, and the ends with one between them."""
+"""Ranks of pipelines that stand for others: the ends, and the ends with one between them."""
 
 
 @dataclass(frozen=True)
@@ -72,22 +78,25 @@ class Part:
     """A few runs of a layout, which differ in their layers alone.
 
     Attributes:
-        layout: with its stages and its batch.
-        stages: that are run.
-        batch: sequences of a replica that are run.
+        layout: that is run.
         network: name or file.
-        ranks: GPUs that all stages have.
+        ranks: GPUs of the layouts for which it is run, on which the network's links and late ranks depend.
         compute: the device that computes.
         compares: whether ranks that are taken to do the same are compared; else groups tell them apart.
+        stands_in: it stands for pipelines of any number of ranks.
     """
 
     layout: ScriptLayout
-    stages: int
-    batch: int
     network: str
     ranks: int
     compute: str
     compares: bool = False
+    stands_in: bool = False
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether passes of few layers are enough."""
+        return self.stands_in and self.layout.order.is_replayed
 
 
 @dataclass(frozen=True)
@@ -97,23 +106,34 @@ class Recorded:
     Attributes:
         few: a step with few layers.
         more: with more; the same where there are no more.
-        layers: of both.
-        depth: layers of the longest list as the script made it.
+        layers: of both, in each stage.
+        total: layers of all stages as the script made them.
+        passes: of both, of a pipeline's stages.
     """
 
     few: Step
     more: Step
     layers: tuple[int, int]
-    depth: int
+    total: int
+    passes: tuple[Passes, ...] = ()
 
-    def at(self, layers: int) -> Step:
-        """Return a step with so many *layers*: each more takes what the last one took."""
+    def at(self, layers: float) -> Step:
+        """Return a step with so many *layers* in each stage: each more takes what the last one took."""
         few, more = self.layers
         return self.few if more == few else self.few.plus((layers - few) / (more - few), self.few, self.more)
 
 
+@dataclass(frozen=True)
+class _Ran:
+    """What one run took: a step, passes of stages, and the longest list of each place in the pipeline."""
+
+    step: Step
+    passes: Passes | None
+    lengths: Sequence[int]
+
+
 def record(part: Part) -> Recorded | None:
-    """Return what runs of *part* take; None: it has fewer stages than its layout, and cannot stand for it.
+    """Return what runs of *part* take; None: it cannot stand for other pipelines.
 
     It cannot where a stage's ranks do not follow one another, or some stages have too few layers.
 
@@ -121,23 +141,36 @@ def record(part: Part) -> Recorded | None:
         UsageError: the script finishes no second iteration, or has no list of equal modules.
         RankError: it fails.
     """
+    folding, layers = _folding(part), (ONE, TWO) if part.is_replayed else (FEW, MORE)
+    few = _run(part, layers[0], folding)
+    depth, total = max(few.lengths), part.layout.order.stages * sum(few.lengths)
+    if part.stands_in and not _stands(part, few, folding):
+        return None
+    if depth <= layers[0]:
+        return Recorded(few.step, few.step, (depth, depth), total)
+    more = _run(part, layers[1], folding.found)
+    passes = tuple(own.passes for own in (few, more) if own.passes is not None)
+    return Recorded(few.step, more.step, layers, total, passes)
+
+
+def _folding(part: Part) -> Folding:
+    """Return classes of ranks that begin with the places of the pipeline."""
+    from collectives.virtual.folding.classes import MembersDiffer
     from collectives.virtual.folding.folding import Folding
 
-    size, topology = part.layout.dp * part.layout.tp, load_network(part.network).topology(part.ranks)
-    folding = Folding(size * part.stages, (), topology.ranks_per_node, part.compares)
-    few, depth = _run(part, FEW, folding)
-    chunks = part.layout.order.stages
-    if not depth:
-        raise UsageError(f"{part.layout.script}: expected a torch.nn.ModuleList of equal layers, found none")
-    if part.stages < part.layout.pp and not (
-        (depth - 1) * part.stages * chunks >= MORE * MORE_STAGES * chunks - 1
-        and _follow_one_another(folding, size)
-    ):
-        return None
-    if depth <= FEW:
-        return Recorded(few, few, (depth, depth), depth)
-    more, _ = _run(part, MORE, folding.found)
-    return Recorded(few, more, (FEW, MORE), depth)
+    layout, topology = part.layout, load_network(part.network).topology(part.ranks)
+    size = layout.dp * layout.tp
+    folding = Folding(size * layout.pp, (), topology.ranks_per_node, part.compares)
+    if layout.pp > 1:
+        folding.split(MembersDiffer("places in a pipeline", lambda rank: rank // size), folding.classes())
+    return folding
+
+
+def _stands(part: Part, ran: _Ran, folding: Folding) -> bool:
+    """Return whether stages have enough layers, and all ranks that do the same are of one stage."""
+    size, least = part.layout.dp * part.layout.tp, TWO if part.is_replayed else MORE
+    follow = all(own.ranks[0] // size == own.ranks[-1] // size for own in folding.classes().folded)
+    return follow and min(ran.lengths) >= least and (ran.passes is not None or not part.is_replayed)
 
 
 def in_full(part: Part) -> Step:
@@ -147,21 +180,22 @@ def in_full(part: Part) -> Step:
         UsageError: the script finishes no second iteration.
         RankError: it fails.
     """
-    return _run(part, None, None)[0]
+    return _run(part, None, None).step
 
 
-def _run(part: Part, layers: int | None, folding: Folding | None) -> tuple[Step, int]:
-    """Return a step with so many *layers*, None: all, and how many the longest list was given."""
+def _run(part: Part, layers: int | None, folding: Folding | None) -> _Ran:
+    """Return what a run takes with so many *layers* of lists; None: all."""
     from collectives.virtual.streams.losses import PIPELINE
 
     layout, whole = part.layout, load_network(part.network).topology(part.ranks)
-    with _shortened(layers) as lengths:
+    with _shortened(layers) as lengths, passes_watched() if part.is_replayed else nullcontext():
         run = run_unheard(
             layout.script,
-            replace(layout, pp=part.stages, batch=part.batch).arguments,
+            layout.arguments,
             part.compute,
-            network=replace(whole, num_ranks=layout.dp * layout.tp * part.stages),
-            assumptions=Assumptions.on(whole, part.network, None, {"inefficiencies": ()}, on_gpu=True),
+            network=replace(whole, num_ranks=layout.dp * layout.tp * layout.pp),
+            assumptions=Assumptions.on(whole, part.network, None, {}, on_gpu=True),
+            late_among=part.ranks,
             fake=True,
             memory_limit="off",
             routing=layout.routing,
@@ -170,10 +204,16 @@ def _run(part: Part, layers: int | None, folding: Folding | None) -> tuple[Step,
     steady, used = run.report.steady(), run.report.utilization
     if steady is None:
         raise UsageError(f"{layout.script} {ENDED_EARLY}")
-    useful = 0 if used is None else used.mfu * steady.seconds * part.stages / part.batch
-    peaks = _peaks(run, layout.dp * layout.tp, part.stages)
+    useful = 0 if used is None else used.mfu * steady.seconds * layout.pp / layout.batch
+    size = layout.dp * layout.tp
     bubble = sum(own.seconds for own in run.report.lost_to if own.cause == PIPELINE)
-    return Step(steady.seconds, steady.compute_seconds, bubble, useful, *peaks), max(lengths, default=0)
+    step = Step(steady.seconds, steady.compute_seconds, bubble, useful, *_peaks(run, size, layout.pp))
+    of_places = dict[int, int]()
+    for rank in sorted(lengths):
+        of_places.setdefault(rank // size, max(lengths[rank]))
+    if layers is not None and not of_places:
+        raise UsageError(f"{layout.script}: expected a torch.nn.ModuleList of equal layers, found none")
+    return _Ran(step, Passes.of(run.cluster, size), [*of_places.values()])
 
 
 def _peaks(run: VirtualRun, size: int, stages: int) -> tuple[int, int]:
@@ -188,27 +228,19 @@ def _peaks(run: VirtualRun, size: int, stages: int) -> tuple[int, int]:
     return first, last
 
 
-def _follow_one_another(folding: Folding, size: int) -> bool:
-    """Return whether all ranks that do the same are of one stage of so many ranks."""
-    return all(own.ranks[0] // size == own.ranks[-1] // size for own in folding.classes().folded)
-
-
 @contextmanager
-def _shortened(layers: int | None) -> Iterator[list[int]]:
-    """Let lists of equal modules keep so many at most, and yield how many each was given."""
+def _shortened(layers: int | None) -> Iterator[Mapping[int, list[int]]]:
+    """Let lists of equal modules keep so many at most, and yield how many each was given, by rank."""
     from torch.nn import ModuleList
 
-    init, lengths = ModuleList.__init__, list[int]()
+    init, lengths = ModuleList.__init__, defaultdict[int, list[int]](list)
 
     def shorter(self: Any, modules: Any = None) -> None:
-        given = None if modules is None else list(modules)
-        if given and len({type(own) for own in given}) == 1:
-            lengths.append(len(given))
+        given, rank_thread = None if modules is None else list(modules), current_rank_thread()
+        if given and rank_thread is not None and len({type(own) for own in given}) == 1:
+            lengths[rank_thread.rank].append(len(given))
             given = given[:layers]
         init(self, given)
 
-    ModuleList.__init__ = shorter  # type: ignore[method-assign]
-    try:
+    with replaced([(ModuleList, "__init__", shorter)]):
         yield lengths
-    finally:
-        ModuleList.__init__ = init  # type: ignore[method-assign]

@@ -9,44 +9,17 @@ from itertools import product
 from pathlib import Path
 
 from testbed.errors import UsageError
+from testbed.planning.layouts.schedule import SCHEDULES, Schedule
 
 OPTIONS = {
     "tp": "--tp", "pp": "--pp", "ep": "--ep", "schedule": "--schedule", "recompute": "--ac",
     "batch": "--batch", "seq": "--seq-len",
 }  # fmt: skip
 """Of scripts, by what they say; ``--ac`` is a switch, ``--batch`` is of sequences on each replica."""
+STEPS = "--steps"
+"""Of scripts that have it: two steps are run, unless others are asked for."""
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """The order in which a pipeline computes.
-
-    Attributes:
-        stages: of a rank.
-        needed: micro-batches that each rank of the pipeline needs at least.
-        steady: from so many for each rank, and so many besides, a micro-batch more adds the same to a step
-            and to its peak of memory.
-        in_rounds: micro-batches are a multiple of ranks.
-    """
-
-    stages: int = 1
-    needed: int = 1
-    steady: tuple[int, int] = (1, 1)
-    in_rounds: bool = False
-
-
-SCHEDULES = {
-    "1f1b": Schedule(),
-    "gpipe": Schedule(),
-    "interleaved1f1b": Schedule(2, steady=(2, 0), in_rounds=True),
-    "interleavedzerobubble": Schedule(2, steady=(3, 0), in_rounds=True),
-    "zbvzerobubble": Schedule(2, needed=2, steady=(2, 0)),
-    "dualpipev": Schedule(2, needed=2, steady=(2, 1)),
-}
-"""Of pipelines, as `torch.distributed.pipelining.schedules.get_schedule_class` names them.
-
-GPipe, which takes as long as 1F1B and holds more, is not tried unless it is given.
-"""
 MOST = 16
 """Ranks of tensor and of expert parallelism, and stages, that are tried at most."""
 
@@ -82,21 +55,12 @@ class ScriptLayout:
     @property
     def order(self) -> Schedule:
         """What the schedule wants."""
-        return SCHEDULES.get(self.schedule, Schedule())
-
-    def steady_batch(self, pp: int) -> int:
-        """Return the micro-batches from which on each more adds the same, on *pp* ranks of a pipeline."""
-        times, more = self.order.steady
-        return times * pp + more
-
-    def round_of(self, pp: int) -> int:
-        """Return of what micro-batches on *pp* ranks of a pipeline are a multiple."""
-        return pp if self.order.in_rounds else 1
+        return SCHEDULES[self.schedule or "1f1b"]
 
     @property
     def runs(self) -> bool:
         """Whether there are micro-batches for all ranks, as the schedule wants them."""
-        return self.batch >= self.order.needed * self.pp and self.batch % self.round_of(self.pp) == 0
+        return self.batch >= self.order.needed * self.pp and self.batch % self.order.round_of(self.pp) == 0
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -114,14 +78,21 @@ class ScriptLayout:
 
 
 def script_layouts(
-    script: Path, arguments: Sequence[str], ranks: int, seq: int, sequences: int, routing: str | None = None
+    script: Path,
+    arguments: Sequence[str],
+    ranks: int,
+    seq: int,
+    sequences: int,
+    routings: Sequence[str | None] = (None,),
 ) -> list[ScriptLayout]:
     """Return the layouts that a script has options for, each with *sequences* in a step of all ranks.
 
-    Axes that *arguments* give already are held.  Of schedules those are tried that the script names.
+    Axes that *arguments* give already are held.  Of schedules those are tried that the script names, and each
+    layout with each of *routings*.
 
     Raises:
-        UsageError: it has none, or no option for its batch; or the batch is given there.
+        UsageError: it has none, or no option for its batch or, where tokens are routed, for ranks that divide
+            experts; or the batch is given there.
     """
     known, words = _options_in(script)
     if OPTIONS["batch"] not in known or not {OPTIONS["tp"], OPTIONS["pp"]} & known:
@@ -132,7 +103,14 @@ def script_layouts(
     fixed, held = _held(arguments)
     if chosen := [OPTIONS[axis] for axis in ("batch", "seq") if axis in held]:
         raise UsageError(f"{' '.join(chosen)}: give --tokens-per-step and --seq before {script} instead")
+    if any(routings) and OPTIONS["ep"] not in known:
+        raise UsageError(
+            f"--imbalance is of experts, and {script} has no option {OPTIONS['ep']} for ranks that divide "
+            "them: leave it out"
+        )
     fixed += [OPTIONS["seq"], str(seq)] if OPTIONS["seq"] in known else []
+    asks_steps = any(word == STEPS or word.startswith(f"{STEPS}=") for word in fixed)
+    fixed += [STEPS, "2"] if STEPS in known and not asks_steps else []
     powers = [str(1 << bit) for bit in range(MOST.bit_length())]
     values = [
         [held[axis]] if axis in held else powers if OPTIONS[axis] in known else [none]
@@ -146,7 +124,8 @@ def script_layouts(
         dp, rest = divmod(ranks, tp * pp)
         if dp and not rest and sequences % dp == 0 and dp * tp % max(1, ep) == 0:
             axes = str(script), tuple(fixed), dp, tp, pp, recompute, sequences // dp
-            own = (ScriptLayout(*axes, one, ep, routing) for one in (schedules if pp > 1 else [""]))
+            orders = product(schedules if pp > 1 else [""], routings)
+            own = (ScriptLayout(*axes, one, ep, routing) for one, routing in orders)
             found += [layout for layout in own if layout.runs]
     return found
 

@@ -91,6 +91,7 @@ def test_kernels_take_as_long_as_on_the_slowest_of_all_ranks_of_a_network_unless
     (in_time,) = {report.steady().compute_seconds for report in others}
     lost = {own.cause: own.seconds for own in late.lost_to}
     assert late.slowest == slowest
+    assert of(network="dgx-h100", late_among=256).slowest == float(slowest_on(load_device("h100"), 256))
     assert late.steady().compute_seconds == pytest.approx(in_time * slowest, rel=1e-6)
     assert lost["slowest rank"] == pytest.approx(in_time * (slowest - 1), rel=1e-6)
 

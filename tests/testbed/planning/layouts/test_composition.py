@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ from hypothesis import strategies as st
 
 import testbed
 from testbed.planning.layouts import composition
-from testbed.planning.layouts.composition import Found, composed, evaluate, parts_of
-from testbed.planning.layouts.script import FEW, MORE, Part, Recorded, Step, in_full
+from testbed.planning.layouts.composition import Found, composed, evaluate, parts_of, wanted
+from testbed.planning.layouts.passes import Passes
+from testbed.planning.layouts.pipeline import Pipeline
+from testbed.planning.layouts.schedule import BACKWARD, FORWARD, Pass, order_of, replay
+from testbed.planning.layouts.script import ONE, TWO, Part, Recorded, Step, in_full
 from testbed.planning.layouts.script_layout import ScriptLayout, script_layouts
 from testbed.result import Interrupted
 
@@ -48,9 +52,12 @@ def test_a_composed_step_is_the_whole_one_within_two_percent(
     script.write_text(LLAMA.read_text().replace('"debug": (64, 4, 8, 4, 192,', sizes))
     parts = parts_of([layout], network, 4, "h100")[layout]
 
-    few = composed(layout, parts, dict(map(evaluate, dict.fromkeys(parts.all))))
+    found: dict[Part, Found] = {}
+    while needed := wanted({layout: parts}, found):
+        found |= map(evaluate, needed)
+    few = composed(layout, parts, found)
 
-    whole = in_full(Part(layout, layout.pp, layout.batch, network, 4, "h100"))
+    whole = in_full(parts.whole)
     assert isinstance(few, Step)
     assert few.seconds == pytest.approx(whole.seconds, rel=0.02)
     assert few.bubble_seconds == pytest.approx(whole.bubble_seconds, abs=0.02 * whole.seconds)
@@ -59,54 +66,106 @@ def test_a_composed_step_is_the_whole_one_within_two_percent(
     assert few.peak_bytes == pytest.approx(whole.peak_bytes, rel=nearly)
 
 
-@given(
-    st.tuples(*[st.integers(0, 9)] * 6), st.integers(3, 40), st.sampled_from([2, 4, 8]), st.integers(1, 50)
-)
+LAWS = st.tuples(*[st.integers(0, 9)] * 6)
+
+
+@given(LAWS, st.integers(2, 40), st.sampled_from([2, 4, 8]), st.integers(2, 50))
 def test_what_is_linear_in_layers_stages_and_micro_batches_is_composed_exactly(
-    law: tuple[int, ...], depth: int, pp: int, more: int
+    law: tuple[int, ...], depth: int, pp: int, rounds: int
 ) -> None:
-    layout = ScriptLayout("train.py", (), 16 // pp, 8, pp, "none", pp + more)
+    layout = ScriptLayout("train.py", (), 16 // pp, 8, pp, "none", rounds * pp, "interleaved1f1b")
     parts = parts_of([layout], "dgx-h100", 128, "h100")[layout]
 
-    step = composed(layout, parts, {part: _recorded(part, law, depth * pp) for part in parts.all})
+    step = composed(layout, parts, {part: _recorded(part, law, 2 * depth * pp) for part in parts.wanted({})})
 
     assert step == _step(law, depth, pp, layout.batch)
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "interleaved1f1b", "dualpipev"])
+@given(st.integers(0, 9), st.integers(0, 9))
+def test_what_goes_by_one_over_data_parallelism_is_composed_exactly(fixed: int, shared: int) -> None:
+    layouts = script_layouts(LLAMA, ["--tp", "8", "--schedule", "interleaved1f1b"], 256, 64, 256)
+    parts = parts_of(layouts, "dgx-h100", 256, "h100")
+
+    def took(dp: int) -> Step:
+        return Step(*[fixed + shared / dp] * 6)
+
+    for layout in (own for own in layouts if parts[own].least is not None):
+        wanted = parts[layout].wanted({})
+        recorded = {own: Recorded(*[took(own.layout.dp)] * 2, (ONE, TWO), 80) for own in wanted}
+        step = composed(layout, parts[layout], recorded)
+        assert isinstance(step, Step)
+        assert astuple(step) == pytest.approx(astuple(took(layout.dp)))
+
+
+@given(
+    st.tuples(*[st.integers(0, 9)] * 4), st.integers(1, 9), st.integers(2, 6), st.integers(0, 20), st.data()
+)
+def test_a_pipeline_whose_passes_are_linear_in_layers_is_replayed_exactly(
+    law: tuple[int, ...], depth: int, pp: int, more: int, data: st.DataObject
+) -> None:
+    layout = ScriptLayout("train.py", (), 1, 1, pp, batch=pp + more)
+    least, message = replace(layout, pp=2, batch=2), data.draw(st.integers(0, 3))
+    rest = data.draw(st.integers(0, 9))
+
+    def took(layers: int, of: ScriptLayout) -> tuple[Step, Passes]:
+        takes = {
+            (kind, stage, is_first): _pass(law, kind, layers, stage in (0, of.pp - 1), is_first)
+            for kind in (FORWARD, BACKWARD)
+            for stage in range(of.pp)
+            for is_first in (True, False)
+        }
+        found = replay(order_of("1f1b", of.pp, of.batch), takes, message)
+        held = found.most_bytes[0] + of.batch, found.most_bytes[-1] + of.batch
+        step = Step(found.seconds + rest, found.compute_seconds, found.waited_seconds, 1, *held)
+        return step, Passes(takes, message, held, (0, 0), dict.fromkeys(range(of.pp), 1))
+
+    few, more_layers = (took(layers, least) for layers in (ONE, TWO))
+    recorded = Recorded(few[0], more_layers[0], (ONE, TWO), depth * pp, (few[1], more_layers[1]))
+
+    step = Pipeline(least, recorded).step(layout, depth)
+
+    assert astuple(step) == pytest.approx(astuple(took(depth, layout)[0]))
+
+
+def _pass(law: tuple[int, ...], kind: str, layers: int, is_end: bool, is_first: bool) -> Pass:
+    """Return a pass that grows by *law* with layers, and at the ends and at first by more."""
+    forward, backward, end, first = law
+    seconds = layers * (forward if kind == FORWARD else backward) + end * is_end + first * is_first * layers
+    kept = layers if kind == FORWARD else -layers
+    return Pass(seconds, seconds, kept, max(kept, 0))
+
+
+@pytest.mark.parametrize("schedule", ["interleaved1f1b", "dualpipev"])
 @pytest.mark.parametrize("pp", [2, 3])
 def test_pipelines_of_as_few_ranks_as_are_recorded_are_composed_too(
     pp: int, schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     law = (1, 2, 3, 4, 5, 6)
     layout = ScriptLayout("train.py", (), 8, 1, pp, "none", 5 * pp, schedule)
-    monkeypatch.setattr(composition, "record", lambda part: _recorded(part, law, 12 * pp))
+    monkeypatch.setattr(composition, "record", lambda part: _recorded(part, law, 24 * pp))
 
     parts = parts_of([layout], "dgx-h100", 8 * pp, "h100")[layout]
-    step = composed(layout, parts, dict(map(evaluate, dict.fromkeys(parts.all))))
+    step = composed(layout, parts, dict(map(evaluate, parts.wanted({}))))
 
     assert step == _step(law, 12, pp, layout.batch)
 
 
-def test_what_stages_and_micro_batches_add_is_shared_where_stages_fill_nodes() -> None:
+def test_recordings_are_shared_over_data_parallelism_where_stages_fill_nodes() -> None:
     whole_nodes, parts_of_nodes = (
         {
             own: parts
             for own, parts in parts_of(
-                script_layouts(LLAMA, ["--tp", "2", "--schedule", "1F1B"], ranks, 64, 256),
-                "dgx-h100",
-                ranks,
-                "h100",
+                script_layouts(LLAMA, ["--tp", "2"], ranks, 64, 256), "dgx-h100", ranks, "h100"
             ).items()
-            if own.pp > 1 and own.recompute == "none"
+            if own.pp > 1 and own.recompute == "none" and own.schedule == "1f1b"
         }
         for ranks in (128, 8)
     )
 
     assert {own.pp for own in whole_nodes} == {2, 4, 8, 16}
-    assert len({parts.wider for parts in whole_nodes.values()}) == 1
-    assert {parts.own.stages for parts in whole_nodes.values()} == {2}
-    assert {parts.own.stages == own.pp for own, parts in parts_of_nodes.items()} == {True}
+    wanted = {part for parts in whole_nodes.values() for part in parts.wanted({})}
+    assert {(part.layout.pp, part.layout.dp) for part in wanted} == {(2, 4), (2, 8), (2, 32)}
+    assert {parts.wanted({}) == (parts.whole,) for parts in parts_of_nodes.values()} == {True}
 
 
 def test_an_interrupted_search_shows_the_layouts_that_are_composed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,15 +175,15 @@ def test_an_interrupted_search_shows_the_layouts_that_are_composed(monkeypatch: 
         looked_at.append(part)
         if len(looked_at) > 4:
             raise KeyboardInterrupt
-        return part, _step(law, 80, 1, part.batch) if part.stages == part.layout.pp else None
+        return part, None if part.stands_in else _step(law, 80, 1, part.layout.batch)
 
     monkeypatch.setattr(composition, "evaluate", ends)
 
     with pytest.raises(Interrupted) as interrupted:
         testbed.plan(LLAMA, layouts=True, network=["dgx-h100"], ranks="256", workers=1)
 
-    assert interrupted.value.result.body["stopped"] == "interrupted after 3 of 210 layouts"
-    assert len(list(interrupted.value.result.rows)) == 3
+    assert interrupted.value.result.body["stopped"] == "interrupted after 2 of 210 layouts"
+    assert len(list(interrupted.value.result.rows)) == 2
 
 
 def _step(law: tuple[int, ...], layers: int, stages: int, batch: int) -> Step:
@@ -134,7 +193,7 @@ def _step(law: tuple[int, ...], layers: int, stages: int, batch: int) -> Step:
     return Step(*[grown + batch * (micro_batch + layer_of_micro_batch * layers)] * 6)
 
 
-def _recorded(part: Part, law: tuple[int, ...], layers: int) -> Recorded:
-    """Return what runs of *part* take by *law*, of a script with so many *layers*."""
-    few, more = (_step(law, number, part.stages, part.batch) for number in (FEW, MORE))
-    return Recorded(few, more, (FEW, MORE), -(-layers // part.stages))
+def _recorded(part: Part, law: tuple[int, ...], total: int) -> Recorded:
+    """Return what runs of *part* take by *law*, of a script with so many layers in all."""
+    few, more = (_step(law, number, part.layout.pp, part.layout.batch) for number in (ONE, TWO))
+    return Recorded(few, more, (ONE, TWO), total)

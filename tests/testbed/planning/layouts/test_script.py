@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,13 +49,15 @@ def test_schedules_are_tried_that_the_script_names_and_that_suit_its_micro_batch
 
 
 def test_experts_are_divided_among_ranks_of_one_stage_and_routed_as_stated() -> None:
-    found = script_layouts(MOE, ["--tp", "2", "--schedule", "1f1b"], 16, 64, 32, "power-law:1.2")
+    laws = ["power-law:1", "power-law:1.2"]
+    found = script_layouts(MOE, ["--tp", "2", "--schedule", "1f1b"], 16, 64, 32, laws)
 
     assert {(own.pp, own.ep) for own in found} == {
         (pp, ep) for pp in (1, 2, 4, 8) for ep in (1, 2, 4, 8, 16) if 16 // pp % ep == 0
     }
     assert all(own.arguments[own.arguments.index("--ep") + 1] == str(own.ep) for own in found)
-    assert {own.routing for own in found} == {"power-law:1.2"}
+    assert {own.routing for own in found} == {*laws}
+    assert len(found) == 2 * len({replace(own, routing=None) for own in found})
 
 
 def test_the_best_fits_and_where_none_does_the_answer_says_so() -> None:
@@ -87,3 +90,12 @@ def test_a_model_cannot_be_confirmed_nor_a_script_corrected() -> None:
         testbed.plan(LLAMA, only=["tp=1"], **asked)
     with pytest.raises(UsageError, match=r"--imbalance 1.5: .*moe.py sends its tokens itself"):
         testbed.plan(MOE, imbalance="1.5", **asked)
+    with pytest.raises(UsageError, match=r"--imbalance is of experts, and .*llama.py has no option --ep"):
+        testbed.plan(LLAMA, imbalance="power-law:1.2", **asked)
+
+
+def test_a_script_runs_two_steps_unless_it_is_given_others() -> None:
+    plain, given = (script_layouts(LLAMA, own, 8, 64, 24)[0] for own in ([], ["--steps=5"]))
+
+    assert plain.arguments[-4:-2] == ("--steps", "2")
+    assert [own for own in given.arguments if own.startswith("--steps")] == ["--steps=5"]
