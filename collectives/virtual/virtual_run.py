@@ -30,7 +30,7 @@ from collectives.virtual.faults import Faults, VirtualCondition
 from collectives.virtual.folding.attempts import in_attempts
 from collectives.virtual.folding.folding import Folding
 from collectives.virtual.folding.verification import FEW_RANKS
-from collectives.virtual.gpu.routing import Router, Routing, RoutingRecord
+from collectives.virtual.gpu.routing import Router, Routing
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.memory.memories import MemoryLimit
 from collectives.virtual.script_clock import ScriptClock
@@ -69,7 +69,7 @@ def run(
     watch: Callable[[int, int], None] | None = None,
     faults: Sequence[VirtualCondition] = (),
     fake: bool = False,
-    routing: str | os.PathLike[str] | RoutingRecord | None = None,
+    routing: str | os.PathLike[str] | Router | None = None,
     strict: bool = False,
     memory_limit: MemoryLimit = None,
     fold: bool | Folding | None = None,

@@ -15,11 +15,13 @@ A rank's tokens are dealt out by these shares exactly, each to different experts
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from os import PathLike
 from random import Random
+from statistics import fmean
 from typing import Annotated, Literal, Protocol
 
 import torch
@@ -36,6 +38,8 @@ from collectives.virtual.memory.held_storage import Moment
 _POWER_LAW = "power-law:"
 _MAX_EXPONENT = 10.0
 _SHOWN = 8
+_LAYER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+"""Number of a layer in a module's name."""
 
 
 class Router(Protocol):
@@ -85,6 +89,8 @@ class Routing:
         exponent: of the power law; 0: every expert has the same share.
         recorded: what a run with data has counted, if it is that.
         is_stated: somebody has asked for it.
+        layers: returns for how many equal layers those of the run stand; 1: for themselves.
+        ranks: that share experts, where layers stand for others.
         imbalance: by iteration and router, tokens of the busiest expert over the mean.
     """
 
@@ -92,6 +98,8 @@ class Routing:
     exponent: float = 0.0
     recorded: RoutingFile | None = None
     is_stated: bool = True
+    layers: Callable[[], int] = field(default=lambda: 1, compare=False)
+    ranks: int = 1
     imbalance: dict[tuple[int, str], float] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -164,8 +172,18 @@ class Routing:
         if self.recorded is None:
             if not self.exponent:
                 return [1.0] * experts
-            random = Random(f"{moment.module} {experts} {moment.iteration}")
-            return drawn_rows(random, tokens, experts, chosen, self.exponent)
+            number = _LAYER.search(moment.module)
+            names = [moment.module]
+            if number is not None and (layers := self.layers()) > 1:
+                before, behind = moment.module[: number.start()], moment.module[number.end() :]
+                names = [f"{before}{layer}{behind}" for layer in range(layers)]
+            drawn = [
+                drawn_rows(
+                    Random(f"{name} {experts} {moment.iteration}"), tokens, experts, chosen, self.exponent
+                )
+                for name in names
+            ]
+            return typical(drawn, self.ranks) if len(drawn) > 1 else drawn[0]
         routers = self.recorded.routers
         steps = routers.get(its_other(moment.module, experts), routers.get(moment.module))
         if steps is None:
@@ -185,6 +203,16 @@ class Routing:
                 f"{self.name}: router {moment.module!r} has no tokens in a row; expected some for an expert"
             )
         return counts
+
+
+def typical(drawn: Sequence[Sequence[float]], ranks: int) -> Sequence[float]:
+    """Return of *drawn* rows of experts those whose busiest of *ranks* has nearest to the mean of all."""
+    busiest = [
+        max(sum(rows[len(rows) * rank // ranks :][: len(rows) // ranks]) for rank in range(ranks))
+        for rows in drawn
+    ]
+    mean = fmean(busiest)
+    return drawn[min(range(len(drawn)), key=lambda own: abs(busiest[own] - mean))]
 
 
 @dataclass

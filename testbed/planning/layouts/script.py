@@ -25,6 +25,7 @@ from testbed.planning.scripts import ENDED_EARLY, run_unheard
 if TYPE_CHECKING:
     from collectives.virtual import VirtualRun
     from collectives.virtual.folding.folding import Folding
+    from collectives.virtual.gpu.routing import Routing
 
 FEW, MORE = 3, 4
 """Layers of lists in runs that are recorded: in the third, parameters are gathered ahead as in all others."""
@@ -198,7 +199,7 @@ def _run(part: Part, layers: int | None, folding: Folding | None) -> _Ran:
             late_among=part.ranks,
             fake=True,
             memory_limit="off",
-            routing=layout.routing,
+            routing=_routing(layout, lengths) if layers is not None else layout.routing,
             fold=folding,
         )
     steady, used = run.report.steady(), run.report.utilization
@@ -226,6 +227,16 @@ def _peaks(run: VirtualRun, size: int, stages: int) -> tuple[int, int]:
         for end in (0, stages - 1)
     )
     return first, last
+
+
+def _routing(layout: ScriptLayout, lengths: Mapping[int, Sequence[int]]) -> Routing | None:
+    """Return a routing of which layers that are run stand for all those of their lists."""
+    from collectives.virtual.gpu.routing import Routing
+
+    if layout.routing is None:
+        return None
+    stated = Routing.parse(layout.routing)
+    return replace(stated, layers=lambda: max(map(max, lengths.values()), default=1), ranks=max(1, layout.ep))
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from collectives import NotSupportedError
 from collectives.virtual import Roofline, run
-from collectives.virtual.gpu.routing import Routing, RoutingRecord, dealt_out
+from collectives.virtual.gpu.routing import Routing, RoutingRecord, dealt_out, typical
+from collectives.virtual.memory.held_storage import Moment
 from sim import RankError
 from tests.given import switch
 
@@ -213,3 +214,19 @@ def test_a_row_without_tokens_is_refused_by_name(tmp_path):
 
     with pytest.raises(RankError, match="router '' has no tokens in a row"):
         _run(_chosen, Routing.parse(file))
+
+
+def test_layers_that_stand_for_others_all_draw_as_one_whose_busiest_rank_has_about_the_mean_of_all():
+    routing = Routing("power-law:1.2", 1.2, layers=lambda: 24, ranks=4)
+
+    drawn = [routing._rows(64, 16, 2, Moment(2, "forward", f"blocks.{number}.gate")) for number in range(3)]
+    own = [
+        Routing("power-law:1.2", 1.2)._rows(64, 16, 2, Moment(2, "forward", f"blocks.{number}.gate"))
+        for number in range(24)
+    ]
+
+    assert drawn[0] == drawn[1] == drawn[2] == typical(own, 4)
+    busiest = [max(sum(rows[first : first + 4]) for first in range(0, 16, 4)) for rows in own]
+    mean = sum(busiest) / 24
+    chosen = busiest[own.index(drawn[0])]
+    assert abs(chosen - mean) == min(abs(one - mean) for one in busiest)
