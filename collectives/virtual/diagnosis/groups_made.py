@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -29,12 +29,16 @@ from sim.cluster import RankThread
 
 _c10d: Any = torch.distributed.distributed_c10d
 
+_Made: TypeAlias = tuple[tuple[int, ...] | None, str]
+"""Members of a group, None for all ranks, and where it is made."""
+
 
 class GroupsMade:
-    """Compares the groups that the ranks of one run make."""
+    """Compares the groups that the ranks of one run make; what they make alike is kept once."""
 
     def __init__(self) -> None:
-        self._made: defaultdict[int, list[tuple[tuple[int, ...] | None, str]]] = defaultdict(list)
+        self._made: defaultdict[int, list[_Made]] = defaultdict(list)
+        self._kept: dict[_Made, _Made] = {}
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -46,7 +50,8 @@ class GroupsMade:
     def _makes(self, rank_thread: RankThread, ranks: Any = None, *args: Any, **kwargs: Any) -> None:
         if not kwargs.get("use_local_synchronization", False):
             members = None if ranks is None else tuple(sorted(ranks))
-            self._made[rank_thread.rank].append((members, current_place()))
+            made = members, current_place()
+            self._made[rank_thread.rank].append(self._kept.setdefault(made, made))
 
     def mistakes(self) -> Iterator[str]:
         """Yield where ranks have first made different groups."""

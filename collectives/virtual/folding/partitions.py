@@ -12,7 +12,7 @@ partition after the other or by turns.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -48,15 +48,17 @@ class Partitions:
     """The groups that the rank threads of one run have made or were told of."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[int, Hosts]] = Counter()
+        self._counts: defaultdict[int, Counter[Hosts]] = defaultdict(Counter)  # by rank
+        self._kept: dict[Hosts, Hosts] = {}  # each group once, as thousands of ranks know all of them
         self._announced: dict[int, tuple[Hosts, int]] = {}
         self._alike: dict[tuple[int, int], list[Partition]] = {}  # by size and ordinal
         self._of: dict[tuple[Hosts, int], Partition] = {}
 
     def announce(self, rank: int, hosts: Hosts) -> int:
         """Note that *rank* makes, or is told of, a group of *hosts*; return the group's ordinal."""
-        ordinal = self._counts[rank, hosts]
-        self._counts[rank, hosts] += 1
+        hosts, counts = self._kept.setdefault(hosts, hosts), self._counts[rank]
+        ordinal = counts[hosts]
+        counts[hosts] = ordinal + 1
         self._announced[rank] = hosts, ordinal
         if (hosts, ordinal) not in self._of:
             self._of[hosts, ordinal] = self._placed(hosts, ordinal)
