@@ -46,17 +46,18 @@ class Passes:
     buffer_bytes: Mapping[int, int]
 
     @classmethod
-    def of(cls, cluster: Cluster, size: int) -> Passes | None:
-        """Return those of a run on *cluster*, each rank of whose pipeline is *size* ranks; None: none."""
+    def of(cls, cluster: Cluster) -> Passes | None:
+        """Return those of a run on *cluster*, of each stage on its first rank; None: there were none."""
         watched = _Watched.of(cluster)
         if not watched.of_rank:
             return None
         last = Iterations.of(cluster).finished[0] - 1
-        of_place: dict[int, _OfRank] = {}
+        of_stage: dict[int, _OfRank] = {}
         for rank in sorted(watched.of_rank):
-            of_place.setdefault(rank // size, watched.of_rank[rank])
+            own = watched.of_rank[rank]
+            of_stage.setdefault(own.seen[0].action.stage, own)
         takes, times = dict[tuple[str, int, bool], Pass](), dict[Action, tuple[float, float]]()
-        for own in of_place.values():
+        for own in of_stage.values():
             seen = [one for one in own.seen if one.iteration == last]
             marks = Gpus.of(cluster).of_rank[own.rank].players.of(own.rank).played.marks
             for one, following in pairwise([*seen, None]):
@@ -70,13 +71,13 @@ class Passes:
                     kept,
                     one.most - one.before,
                 )
-        ends = [of_place[place].bytes_of(last) for place in (0, max(of_place))]
+        ends = [of_stage[stage].bytes_of(last) for stage in (0, max(of_stage))]
         return cls(
             takes,
             max(0.0, times[Action(FORWARD, 1, 0)][0] - times[Action(FORWARD, 0, 0)][1]),
             (ends[0][0], ends[1][0]),
             (ends[0][1], ends[1][1]),
-            {stage: nbytes for own in of_place.values() for stage, nbytes in own.buffers.items()},
+            {stage: nbytes for own in of_stage.values() for stage, nbytes in own.buffers.items()},
         )
 
 

@@ -142,9 +142,14 @@ def record(part: Part) -> Recorded | None:
         UsageError: the script finishes no second iteration, or has no list of equal modules.
         RankError: it fails.
     """
-    folding, layers = _folding(part), (ONE, TWO) if part.is_replayed else (FEW, MORE)
+    from collectives.virtual.folding.folding import Folding
+
+    layout, topology = part.layout, load_network(part.network).topology(part.ranks)
+    ranks = layout.dp * layout.tp * layout.pp
+    folding = Folding(ranks, (), topology.ranks_per_node, part.compares)
+    layers = (ONE, TWO) if part.is_replayed else (FEW, MORE)
     few = _run(part, layers[0], folding)
-    depth, total = max(few.lengths), part.layout.order.stages * sum(few.lengths)
+    depth, total = max(few.lengths), layout.order.stages * sum(few.lengths)
     if part.stands_in and not _stands(part, few, folding):
         return None
     if depth <= layers[0]:
@@ -152,19 +157,6 @@ def record(part: Part) -> Recorded | None:
     more = _run(part, layers[1], folding.found)
     passes = tuple(own.passes for own in (few, more) if own.passes is not None)
     return Recorded(few.step, more.step, layers, total, passes)
-
-
-def _folding(part: Part) -> Folding:
-    """Return classes of ranks that begin with the places of the pipeline."""
-    from collectives.virtual.folding.classes import MembersDiffer
-    from collectives.virtual.folding.folding import Folding
-
-    layout, topology = part.layout, load_network(part.network).topology(part.ranks)
-    size = layout.dp * layout.tp
-    folding = Folding(size * layout.pp, (), topology.ranks_per_node, part.compares)
-    if layout.pp > 1:
-        folding.split(MembersDiffer("places in a pipeline", lambda rank: rank // size), folding.classes())
-    return folding
 
 
 def _stands(part: Part, ran: _Ran, folding: Folding) -> bool:
@@ -214,7 +206,7 @@ def _run(part: Part, layers: int | None, folding: Folding | None) -> _Ran:
         of_places.setdefault(rank // size, max(lengths[rank]))
     if layers is not None and not of_places:
         raise UsageError(f"{layout.script}: expected a torch.nn.ModuleList of equal layers, found none")
-    return _Ran(step, Passes.of(run.cluster, size), [*of_places.values()])
+    return _Ran(step, Passes.of(run.cluster), [*of_places.values()])
 
 
 def _peaks(run: VirtualRun, size: int, stages: int) -> tuple[int, int]:
