@@ -37,15 +37,10 @@ _VALUES = (
 _DEPTH = 6
 _OF_CLASSES = frozenset(
     (
-        "__abstractmethods__",
-        "__annotations__",
-        "__dict__",
-        "__doc__",
-        "__match_args__",
-        "__module__",
-        "__weakref__",
+        "__abstractmethods__", "__annotations__", "__dict__", "__doc__", "__match_args__", "__module__",
+        "__weakref__", "_autograd_function_id", "_backward_cls",
     )
-)
+)  # fmt: skip
 """Names of classes' attributes by which their objects do nothing else."""
 _TRUSTED = tuple(f"{Path(package.__path__[0])}/" for package in (torch, collectives))
 _FUNCTIONAL = frozenset(
@@ -144,6 +139,8 @@ def value_key(value: Any, depth: int = _DEPTH) -> Hashable:
         return kind, tuple(value_key(one, depth) for one in value)
     if isinstance(value, dict):
         return kind, tuple((value_key(name, depth), value_key(one, depth)) for name, one in value.items())
+    if kind is FunctionType and _is_shared(value):
+        return _Same(value)
     if kind is FunctionType:
         cells = tuple(
             cell.cell_contents
@@ -168,8 +165,7 @@ def value_key(value: Any, depth: int = _DEPTH) -> Hashable:
 
 def class_key(kind: type, depth: int = _DEPTH) -> Hashable:
     """Return what equals that of the same class of another rank."""
-    home = sys.modules.get(kind.__module__)
-    if is_trusted(kind.__module__) and getattr(home, kind.__qualname__, None) is kind:
+    if _is_shared(kind):
         return _Same(kind)
     own = tuple(
         (name, value_key(value, depth and depth - 1))
@@ -177,6 +173,12 @@ def class_key(kind: type, depth: int = _DEPTH) -> Hashable:
         if not (name in _OF_CLASSES or name.startswith("__dataclass"))
     )
     return kind.__module__, kind.__qualname__, tuple(class_key(base, depth) for base in kind.__bases__), own
+
+
+def _is_shared(own: type | FunctionType) -> bool:
+    """Return whether a class or function is one that a trusted module has for all ranks."""
+    home = sys.modules.get(own.__module__)
+    return is_trusted(own.__module__) and getattr(home, own.__qualname__, None) is own
 
 
 @functools.cache

@@ -51,7 +51,7 @@ _ATTRIBUTES = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 _IMPLICIT = frozenset(
     (
         "__bool__", "__call__", "__enter__", "__exit__", "__getattr__", "__getattribute__", "__getitem__",
-        "__iter__", "__len__", "__next__", "__torch_function__", "forward",
+        "__iter__", "__len__", "__next__", "__torch_function__", "backward", "forward", "setup_context",
     )
 )  # fmt: skip
 """Methods that are called by no name."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from collectives.virtual.layers.configuration import value_key
 from collectives.virtual.layers.effects import Effects
 
 WORDS: list[str] = []
@@ -111,3 +112,31 @@ def test_variables_that_functions_read_are_named():
     read = {name for _, name in Effects.of(Block(scaled)).reads}
 
     assert {"SCALE", "math"} <= read
+
+
+class Doubled(torch.autograd.Function):
+    """Twice its input, whose way back leaves word."""
+
+    @staticmethod
+    def forward(ctx, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
+        return 2 * told(gradient)
+
+
+class Silent(Doubled):
+    """The same without a word."""
+
+    @staticmethod
+    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
+        return 2 * gradient
+
+
+def test_the_way_back_through_a_function_is_looked_at():
+    assert Effects.of(Block(lambda x: Doubled.apply(x))).reason
+
+
+def test_functions_of_autograd_can_be_compared():
+    assert value_key(Silent) == value_key(Silent)
