@@ -1,4 +1,4 @@
-"""What a transport keeps of a call that is over: nothing, however many there were."""
+"""Memory of transports: nothing is kept of calls that are over, however many there were."""
 
 from collections import Counter, deque
 
