@@ -1,4 +1,4 @@
-"""What the host gets to see of tensors without data: nothing of what it held before, and never a crash."""
+"""Tensors without data as the host sees them: nothing of what it held before, and never a crash."""
 
 import math
 from collections.abc import Callable
