@@ -2,7 +2,8 @@
 
 Equal are modules of one class with equal parameters, buffers and attributes, and so on for all modules in it.
 Parameters and buffers are equal by shape, strides, type, device, and whether they want a gradient; attributes
-by value, objects of the script's classes by their attributes, functions by their code, all else by identity.
+by value, objects of the script's classes by their attributes, functions by their code, all else by identity,
+if it cannot change.  What two places of one module share, they share in the other.
 Ranks have classes of their own of one script: these are equal by name and by what they have.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
+from collections import deque
 from collections.abc import Hashable, Iterator
 from pathlib import Path
 from types import FunctionType, MethodType, SimpleNamespace
@@ -81,6 +83,7 @@ def configuration_of(module: nn.Module, is_outermost: bool = True) -> Hashable:
         UnknownConfigurationError: something of it cannot be compared, or a value is known that may decide.
     """
     own = vars(module)
+    shared = _shared(module) if is_outermost else ()
     hooks = (
         ()
         if is_outermost
@@ -91,6 +94,7 @@ def configuration_of(module: nn.Module, is_outermost: bool = True) -> Hashable:
     )
     return (
         class_key(type(module)),
+        shared,
         hooks,
         tuple((name, _tensor_key(value)) for name, value in module._parameters.items()),
         tuple((name, _tensor_key(value)) for name, value in module._buffers.items()),
@@ -99,6 +103,17 @@ def configuration_of(module: nn.Module, is_outermost: bool = True) -> Hashable:
             (name, None if inner is None else configuration_of(inner, is_outermost=False))
             for name, inner in module._modules.items()
         ),
+    )
+
+
+def _shared(module: nn.Module) -> tuple[int, ...]:
+    """Return which modules, parameters and buffers are the same, by the order in which they come first."""
+    numbers: dict[int, int] = {}
+    return tuple(
+        numbers.setdefault(id(own), len(numbers))
+        for _, inner in module.named_modules(remove_duplicate=False)
+        for own in (inner, *inner._parameters.values(), *inner._buffers.values())
+        if own is not None
     )
 
 
@@ -125,7 +140,7 @@ def value_key(value: Any, depth: int = _DEPTH) -> Hashable:
     """Return what equals that of another value that is the same to a module.
 
     Raises:
-        UnknownConfigurationError: it is a tensor with a value, or too deep.
+        UnknownConfigurationError: it is a tensor with a value, too deep, or may change unseen.
     """
     kind = type(value)
     if kind in _VALUES:
@@ -135,8 +150,10 @@ def value_key(value: Any, depth: int = _DEPTH) -> Hashable:
     if not depth:
         raise UnknownConfigurationError
     depth -= 1
-    if kind in (list, tuple):
-        return kind, tuple(value_key(one, depth) for one in value)
+    if isinstance(value, (list, tuple, deque)):
+        return class_key(kind, depth), tuple(value_key(one, depth) for one in value)
+    if isinstance(value, (set, frozenset)):
+        return class_key(kind, depth), frozenset(value_key(one, depth) for one in value)
     if isinstance(value, dict):
         return kind, tuple((value_key(name, depth), value_key(one, depth)) for name, one in value.items())
     if kind is FunctionType and _is_shared(value):
@@ -147,9 +164,11 @@ def value_key(value: Any, depth: int = _DEPTH) -> Hashable:
             for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
             if name != "__class__"
         )
-        return value.__code__, value_key(value.__defaults__, depth), value_key(cells, depth)
+        told = () if is_trusted_file(value.__code__.co_filename) else (value.__kwdefaults__, vars(value))
+        own = value.__defaults__, cells, *told
+        return value.__code__, *(value_key(one, depth) for one in own)
     if kind is MethodType:
-        return value.__func__.__code__, value_key(value.__self__, depth)
+        return value_key(value.__func__, depth), value_key(value.__self__, depth)
     if kind is functools.partial:
         return kind, value_key((value.func, value.args, value.keywords), depth)
     if kind in (property, staticmethod, classmethod):
@@ -158,6 +177,8 @@ def value_key(value: Any, depth: int = _DEPTH) -> Hashable:
         return class_key(value, depth)
     if isinstance(value, (argparse.Namespace, SimpleNamespace)):
         return kind, value_key(vars(value), depth)
+    if not issubclass(kind, Hashable) and is_trusted(kind.__module__):
+        raise UnknownConfigurationError
     if isinstance(value, nn.Module) or is_trusted(kind.__module__) or not hasattr(value, "__dict__"):
         return _Same(value)
     return class_key(kind, depth), value_key(vars(value), depth)

@@ -6,6 +6,7 @@ the code of a module, and all that it may call, is gone through before it is fir
 
     changes    attributes, items and variables outside of a function, and methods that change what they are of
     calls      of what is not known to be without effects: functions of other packages, ``print``, ``open``
+    asks       for its rank, or for what torch says of memory and random numbers
     reads      variables of its file: their values have to be the same whenever it is left out
 
 Torch, and what stands in its place here, has no effects but on tensors.  Where one cannot tell, there is one.
@@ -17,10 +18,12 @@ import argparse
 import builtins
 import dis
 import functools
+import operator
+from collections.abc import Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from collectives.virtual.layers.configuration import HOOKS, attributes_of, is_trusted, is_trusted_file
 
@@ -43,18 +46,30 @@ _CHANGING = frozenset(
     )
 )  # fmt: skip
 """Names of methods that change what they are of, tell somebody, or ask for a value."""
+_ASKING = frozenset(
+    (
+        "current_device", "empty_cache", "get_coordinate", "get_global_rank", "get_group_rank",
+        "get_local_rank", "get_node_local_rank", "get_rank", "get_rng_state", "initial_seed",
+        "manual_seed_all", "max_memory_allocated", "max_memory_reserved", "mem_get_info",
+        "memory_allocated", "memory_reserved", "memory_stats", "memory_summary",
+        "reset_peak_memory_stats", "set_rng_state",
+    )
+)  # fmt: skip
+"""Names of torch's functions that tell ranks, or moments, apart, or change what these say."""
 _STORES = frozenset(
     ("STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_SUBSCR", "DELETE_SUBSCR")
 )
 _NAMES = frozenset(("LOAD_GLOBAL", "LOAD_NAME"))
 _ATTRIBUTES = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
-_IMPLICIT = frozenset(
-    (
-        "__bool__", "__call__", "__enter__", "__exit__", "__getattr__", "__getattribute__", "__getitem__",
-        "__iter__", "__len__", "__next__", "__torch_function__", "backward", "forward", "setup_context",
-    )
-)  # fmt: skip
-"""Methods that are called by no name."""
+_OPERATORS = frozenset(f"__{side}{name.strip('_')}__" for name in operator.__all__ for side in ("", "r"))
+_IMPLICIT = _OPERATORS - {"__delitem__", "__setitem__"} | {
+    "__bool__", "__del__", "__enter__", "__exit__", "__float__", "__format__", "__get__", "__getattr__",
+    "__getattribute__", "__int__", "__iter__", "__len__", "__missing__", "__next__", "__reversed__",
+    "__str__", "__torch_function__", "backward", "forward", "setup_context",
+}  # fmt: skip
+"""Methods that are called by no name, other than those of instructions that set something."""
+_MAKING = ("__new__", "__init__", "__post_init__")
+"""Methods that are called where a class is."""
 _SCALARS = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), slice)
 
 
@@ -97,9 +112,16 @@ class Effects:
                 for name in tuple(self._names):
                     self._look(base, name)
 
+    def _make(self, kind: type) -> None:
+        """Go through what makes an object of a class that is no module's."""
+        for base in () if issubclass(kind, nn.Module) else kind.__mro__:
+            if not is_trusted(base.__module__):
+                for name in _MAKING:
+                    self._look(base, name)
+
     def _use(self, name: str) -> None:
         """Go through what a name may be of the classes that are known."""
-        if name in _CHANGING:
+        if name in _CHANGING or name in _ASKING:
             self._deny(f"it calls {name}")
         if name not in self._names:
             self._names.add(name)
@@ -139,6 +161,9 @@ class Effects:
         elif isinstance(value, type):
             if not issubclass(value, BaseException):
                 self._know(value)
+                self._make(value)
+        elif isinstance(value, (Iterator, Generator)):
+            self._deny(f"it uses an object of {type(value).__name__}, which changes whenever it is used")
         elif isinstance(value, ModuleType):
             if not is_trusted(value.__name__):
                 self._deny(f"it uses the module {value.__name__}")
@@ -147,7 +172,9 @@ class Effects:
                 self._deny(f"it calls {value.__name__}")
         elif isinstance(value, (argparse.Namespace, SimpleNamespace)):
             self._meet(vars(value))
-        elif not is_trusted(type(value).__module__):
+        elif is_trusted(type(value).__module__):
+            self._meet(getattr(value, "__wrapped__", None))
+        else:
             if isinstance(value, nn.Module) or not hasattr(value, "__dict__"):
                 self._deny(f"it uses an object of {type(value).__name__}")
             else:

@@ -33,7 +33,12 @@ from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.shapes import Likeness, key_anywhere
 from collectives.virtual.gpu.values import value_of
 from collectives.virtual.isolation.patching import Replacement
-from collectives.virtual.layers.configuration import UnknownConfigurationError, configuration_of, value_key
+from collectives.virtual.layers.configuration import (
+    UnknownConfigurationError,
+    configuration_of,
+    is_trusted,
+    value_key,
+)
 from collectives.virtual.layers.effects import Effects
 from collectives.virtual.layers.record import Backward, Forward
 from collectives.virtual.layers.recording import Recording
@@ -150,7 +155,7 @@ class EqualLayers:
         self._is_inside = True
         try:
             if calls.record is None:
-                return self._record(calls, module, inputs, args, options)
+                return self._record(calls, key, module, inputs, args, options)
             self._reissued.again += 1
             forward, backward, structure = calls.record
             made = Reissue(self._devices, self._gpu, self._likeness, module, forward, backward).call(inputs)
@@ -158,11 +163,15 @@ class EqualLayers:
         finally:
             self._is_inside = False
 
-    def _record(self, calls: Calls, module: nn.Module, inputs: list[Any], args: Any, options: Any) -> Any:
+    def _record(
+        self, calls: Calls, key: Hashable, module: nn.Module, inputs: list[Any], args: Any, options: Any
+    ) -> Any:
         structure: Any = None
         recording = Recording(self._devices, self._gpu, module, inputs, lambda own: calls.add(own, structure))
         with recording.listening():
             result = module.forward(*args, **options)
+        if self._key(module, *tree_flatten((args, options))) != key:
+            recording.deny("it changes what decides what it issues")
         outputs, structure = tree_flatten(result)
         recording.returned(outputs, inputs, module)
         return result
@@ -197,7 +206,15 @@ class EqualLayers:
         kinds = key_anywhere(inputs, torch.device("cuda", self._devices.index))
         if kinds is None or any(map(_has_value, inputs)):
             raise UnknownConfigurationError
-        return kinds, tuple(isinstance(own, torch.Tensor) and own.requires_grad for own in inputs)
+        tensors = [own for own in inputs if isinstance(own, torch.Tensor)]
+        numbers: dict[int, int] = {}
+        shared = [numbers.setdefault(own.untyped_storage()._cdata, len(numbers)) for own in tensors]
+        return (
+            kinds,
+            tuple(own.requires_grad for own in tensors),
+            tuple(shared),
+            tuple(own for own in inputs if isinstance(own, (float, complex))),
+        )
 
     def _surroundings(self) -> Hashable | None:
         """Return switches that decide what operations are issued; None where others see them, too."""
@@ -211,6 +228,7 @@ class EqualLayers:
             or torch.is_inference_mode_enabled()
             or torch._C._autograd._profiler_enabled()
             or torch.is_anomaly_enabled()
+            or not all(map(_is_of_torch, _hooks_of_all_modules()))
         ):
             return None
         cuda = torch.backends.cuda
@@ -227,9 +245,17 @@ class EqualLayers:
             cuda.mem_efficient_sdp_enabled(),
             cuda.math_sdp_enabled(),
             cuda.cudnn_sdp_enabled(),
-            *map(id, modules_of_torch._global_forward_pre_hooks.values()),
-            *map(id, modules_of_torch._global_forward_hooks.values()),
         )
+
+
+def _hooks_of_all_modules() -> Iterator[Any]:
+    for name in ("forward_pre", "forward", "backward_pre", "backward"):
+        yield from getattr(modules_of_torch, f"_global_{name}_hooks").values()
+
+
+def _is_of_torch(hook: Any) -> bool:
+    """Return whether a hook is torch's, or of what stands in its place here."""
+    return is_trusted(getattr(getattr(hook, "func", hook), "__module__", None) or "")
 
 
 def _has_value(value: Any) -> bool:

@@ -98,6 +98,7 @@ class Recording:
         self._totals = Totals()
         self._totals.add_times(-1, self._devices.totals)
         self._random = self._devices.random.position
+        self._random_of_host = _random_of_host()
         self._boundaries = self._gpu.num_boundaries
         self._arrived = self._memory.scopes.place.backward
         if self._gpu.is_deferring:
@@ -143,6 +144,8 @@ class Recording:
         seed, offset, drawn_to = self._devices.random.position
         if (seed, drawn_to) != (self._random[0], self._random[2]):
             self.deny("it seeds the random generator, or draws what is known")
+        if self._random_of_host != _random_of_host():
+            self.deny("it draws on the CPU")
         return offset - self._random[1]
 
     # ---------------------------------------------------------------- what is heard
@@ -383,6 +386,10 @@ class Recording:
 def _accumulates(node: Any) -> bool:
     """Return whether a node of autograd's graph gives a leaf its gradient."""
     return type(node).__name__ == "AccumulateGrad"
+
+
+def _random_of_host() -> bytes:
+    return torch.default_generator.get_state().numpy().tobytes()
 
 
 def _tensors_of(module: nn.Module) -> Iterator[Tensor]:

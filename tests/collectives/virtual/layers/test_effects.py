@@ -1,6 +1,7 @@
 """Properties of effects: a block whose Python may do more than compute is found, whichever way it does."""
 
 import functools
+import itertools
 import logging
 import math
 from types import SimpleNamespace
@@ -66,6 +67,68 @@ class Teller:
         return told(x)
 
 
+class Leaving:
+    """A context that leaves word at its end."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        WORDS.append("left")
+
+
+class Made:
+    """An object that leaves word of what it is made of."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        told(x)
+
+
+LEAVING = Leaving()
+NUMBER = itertools.count()
+GENERATOR = torch.Generator()
+
+
+def left(x: torch.Tensor) -> torch.Tensor:
+    """Return *x* from within a context of the script's."""
+    with LEAVING:
+        return x
+
+
+def made(x: torch.Tensor) -> torch.Tensor:
+    """Return *x*, and make an object of it."""
+    Made(x)
+    return x
+
+
+def numbered(x: torch.Tensor) -> torch.Tensor:
+    """Return *x* times the number of the call."""
+    return x * next(NUMBER)
+
+
+def drawn(x: torch.Tensor) -> torch.Tensor:
+    """Return *x* with noise of a generator of the script's."""
+    return x + torch.rand(3, generator=GENERATOR)
+
+
+def ranked(x: torch.Tensor) -> torch.Tensor:
+    """Return *x* times the rank."""
+    return x * torch.distributed.get_rank()
+
+
+@functools.cache
+def named(words: str) -> str:
+    """Return *words*, and print them when they are new."""
+    print(words)
+    return words
+
+
+def cached(x: torch.Tensor) -> torch.Tensor:
+    """Return *x*, and print once that it does."""
+    named("cached")
+    return x
+
+
 class Block(nn.Module):
     """A product, and a function or an object of the script's."""
 
@@ -89,7 +152,11 @@ def test_a_block_that_computes_has_no_effects(has):
     assert Effects.of(Block(has)).reason == ""
 
 
-@pytest.mark.parametrize("function", [told, counted, shown, logged, set_item, within])
+MORE = (told, counted, shown, logged, set_item, within, left, made, numbered, drawn, ranked, cached)
+"""Functions that do more than compute, or do not compute the same whenever and wherever they are called."""
+
+
+@pytest.mark.parametrize("function", MORE)
 @pytest.mark.parametrize("given", [lambda own: own, functools.partial, lambda own: {"it": [own]}])
 def test_a_block_that_does_more_has_effects(function, given):
     assert Effects.of(Block(given(function))).reason

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -115,6 +116,25 @@ class Reading(Block):
         return inner.sin().cos() if STEP.number == 2 else inner
 
 
+class Drawing(Block):
+    """Each would be left out where the CPU draws so."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 1 if torch.rand(1) > 1 else super().forward(x)
+
+
+class Turning(Block):
+    """Each does something else every other time, by a list that it has."""
+
+    def __init__(self, *args) -> None:
+        super().__init__(*args)
+        self.turns = [False, True]
+
+    def within(self, inner: torch.Tensor) -> torch.Tensor:
+        self.turns.reverse()
+        return inner.sin().cos() if self.turns[0] else inner
+
+
 KINDS = (Block, Ending, OtherThird, WiderThird, HookedThird, Reading)
 SYSTEMS = ("fsdp2", "fsdp2 kept", "hsdp", "ddp", "alone")
 
@@ -199,6 +219,40 @@ class GoneBackTwice:
                 loss.backward()
 
 
+class Scaled(Block):
+    """It goes by a number that it is given."""
+
+    def forward(self, x: torch.Tensor, scale: float) -> torch.Tensor:
+        return self.body(x.sin().cos() if scale > 1.5 else x)
+
+
+@dataclass(frozen=True)
+class ByNumbers:
+    """A script that gives its layers a number, another one in the last step."""
+
+    def __call__(self, rank: int) -> object:
+        model = Layers(kind=Scaled).made()
+        scales = []
+        for layer in model[1]:
+            layer.register_forward_pre_hook(lambda module, args: (*args, scales[-1]))
+        for scale in (1.0, 1.0, 2.0):
+            scales.append(scale)
+            model(torch.empty(64, WIDTH, device="cuda")).sum().backward()
+        return torch.cuda.memory_stats()
+
+
+@dataclass(frozen=True)
+class Hooked:
+    """A script that hears of the calls of all modules."""
+
+    def __call__(self, rank: int) -> object:
+        told = []
+        handle = register_module_forward_hook(lambda module, args, output: told.append(type(module).__name__))
+        result = Layers()(rank)
+        handle.remove()
+        return result, told
+
+
 def again(outcome: VirtualRun) -> int:
     """Return how many calls of layers were issued from a record."""
     texts = [text for text in outcome.report.notices if "equal layers" in text]
@@ -257,9 +311,17 @@ def test_all_layers_but_those_of_one_rank_and_step_are_issued_from_a_record(kind
     assert check_equal(script, 2, fold=False) == (2 * script.steps - 1) * script.layers
 
 
-@pytest.mark.parametrize("kind", [Counting, Telling])
+@pytest.mark.parametrize("kind", [Counting, Telling, Drawing, Turning])
 def test_layers_that_do_more_than_compute_are_carried_out(kind):
     assert check_equal(Layers(kind=kind), 2, fold=False) == 0
+
+
+def test_layers_go_by_the_numbers_that_they_are_given():
+    assert check_equal(ByNumbers(), 2) > 0
+
+
+def test_hooks_of_all_modules_are_called():
+    assert check_equal(Hooked(), 2, fold=False) == 0
 
 
 def test_going_back_twice_through_a_layer_from_a_record_is_refused():
