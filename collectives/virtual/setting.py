@@ -124,7 +124,9 @@ class Setting:
             raise NotSupportedError(
                 f"a run without data needs a GPU as its model of computation, such as h100; got {model.name}"
             )
-        devices = VirtualCuda(model, not self.fake, self.router, self.races, self.every_layer)
+        devices = VirtualCuda(
+            model, not self.fake, self.router, self.races, self.every_layer or attempt.every_layer
+        )
         threads = tuple(attempt.classes.threads(topology.num_ranks))
         task = Task.of(
             self.fn_or_script, self.argv, threads, devices, self.own, looks=self.looks_for_shared_state

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from collectives.errors import NotSupportedError
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.shapes import Likeness
 from collectives.virtual.layers.record import Backward, Forward, Issue, Kind
+from collectives.virtual.layers.reissued import UnrecordedReturnError
 from collectives.virtual.memory.module_scopes import Place
 from collectives.virtual.streams.gpu import Gpu
 
@@ -191,7 +191,7 @@ vars(_Gradients)["_backward_cls"].is_boundary = False
 
 
 def _refuse(how: str) -> None:
-    raise NotSupportedError(
+    raise UnrecordedReturnError(
         f"a block that was issued again from a record is gone back through {how}: run every layer by itself "
         "(--every-layer, every_layer=True)"
     )

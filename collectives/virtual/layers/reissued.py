@@ -1,8 +1,18 @@
-"""Number of calls of layers in a run, and of those that were issued from a record."""
+"""Calls of layers that are issued from a record: their number, and the error where a record is too little."""
 
 from __future__ import annotations
 
+from collectives.errors import NotSupportedError
 from sim.cluster.surroundings import OfCluster
+
+CARRIED_OUT = (
+    "a layer that was issued from a record of others was gone back through twice, or in part, so the run "
+    "began anew with every layer carried out, as by --every-layer"
+)
+
+
+class UnrecordedReturnError(NotSupportedError):
+    """A layer is gone back through in a way that its record does not tell; the run begins anew without."""
 
 
 class Reissued(OfCluster):

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from collectives.virtual import VirtualRun
 from collectives.virtual.gpu.accelerator import CudaDevices
-from sim.errors import RankError
+from collectives.virtual.layers.reissued import CARRIED_OUT
 from sim.trace import Trace
 from tests.collectives.virtual.clusters import on_gpus
 
@@ -324,6 +324,10 @@ def test_hooks_of_all_modules_are_called():
     assert check_equal(Hooked(), 2, fold=False) == 0
 
 
-def test_going_back_twice_through_a_layer_from_a_record_is_refused():
-    with pytest.raises(RankError, match="gone back through twice"):
-        on_gpus(GoneBackTwice(), 1, fake=True)
+def test_a_run_that_goes_back_twice_through_a_layer_carries_out_every_layer():
+    outcome = on_gpus(GoneBackTwice(), 1, fake=True)
+    alone = on_gpus(GoneBackTwice(), 1, fake=True, every_layer=True)
+
+    assert outcome.report.seconds == alone.report.seconds
+    assert CARRIED_OUT in str(outcome.report.notices)
+    assert CARRIED_OUT not in str(alone.report.notices)
