@@ -33,7 +33,6 @@ from collectives.virtual.group_calls.exchange import Exchanges
 from collectives.virtual.isolation.isolation import Isolation
 from collectives.virtual.isolation.own_threads import own_threads
 from collectives.virtual.iterations import Iterations
-from collectives.virtual.layers.reissued import Reissued
 from collectives.virtual.library_calls import LibraryCalls
 from collectives.virtual.memory.held_storage import is_out_of_memory
 from collectives.virtual.memory.memories import Memories, MemoryLimit
@@ -109,7 +108,6 @@ class Setting:
     parameters: ParameterRecord | None = None
     lenient: bool = False
     races: Races | None = None
-    every_layer: bool = False
     slowest: Fraction = Fraction(1)
 
     def carry_out(self, attempt: Attempt) -> VirtualRun:
@@ -124,9 +122,7 @@ class Setting:
             raise NotSupportedError(
                 f"a run without data needs a GPU as its model of computation, such as h100; got {model.name}"
             )
-        devices = VirtualCuda(
-            model, not self.fake, self.router, self.races, self.every_layer or attempt.every_layer
-        )
+        devices = VirtualCuda(model, not self.fake, self.router, self.races)
         threads = tuple(attempt.classes.threads(topology.num_ranks))
         task = Task.of(
             self.fn_or_script, self.argv, threads, devices, self.own, looks=self.looks_for_shared_state
@@ -247,9 +243,8 @@ class Setting:
         Iterations.of(cluster).conclude(gpus)
         if isinstance(self.model, Roofline):
             self.model.note_unmodelled(Notices.of(cluster))
-        for text in (left_out_of_a_run(self.algorithm), Reissued.of(cluster).text):
-            if text:
-                Notices.of(cluster).add(text)
+        if text := left_out_of_a_run(self.algorithm):
+            Notices.of(cluster).add(text)
         routed = self.router.notices() if isinstance(self.router, Routing) else []
         for text in (*VirtualWorld.of(cluster).group_calls.notices(), *routed):
             Notices.of(cluster).add(text)

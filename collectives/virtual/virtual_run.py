@@ -80,7 +80,6 @@ def run(
     parameters: ParameterRecord | None = None,
     lenient: bool = False,
     races: Races | None = None,
-    every_layer: bool = False,
     late_among: int | None = None,
     **counted: Unpack[Counted],
 ) -> VirtualRun:
@@ -132,8 +131,6 @@ def run(
             (`collectives.torch_backend.backend_rules`).
         races: gets what ranks do to one tensor on several streams without a wait that orders it
             (`collectives.virtual.diagnosis.races`).  Needs a device as *compute*.
-        every_layer: carry out every operation of every layer; else layers of a run without data issue what
-            equal ones have issued (`collectives.virtual.layers.equal_layers`).
         late_among: how many GPUs the slowest is of, where late ranks are counted; None: as many as ranks.
         looks_for_shared_state: whether a notice names packages that all ranks share and that keep what one of
             them has, for which a script's ranks are searched at the ends of an iteration and of the run, in a
@@ -242,7 +239,6 @@ def run(
         parameters=parameters,
         lenient=lenient,
         races=races,
-        every_layer=every_layer,
         slowest=_slowest(software, model, late_among or topology.num_ranks),
     )
     folding = _folding(fold, fake, topology, model, conditions)

@@ -163,8 +163,6 @@ class GpuOptions:
         strict: An operation whose cost has no formula, and which its bytes do not bound, is an error; else
             the report names it.
         fold: Ranks that are found to do the same run as one; auto: with --fake, in all but small runs.
-        every_layer: With --fake: carry out every operation of every layer, not issue again from a record what
-            an equal layer has issued.
         memory_limit: Memory of a GPU, beyond which a script runs out of it; off: it goes on, and the report
             says what is missing. By default the device's.
     """
@@ -176,7 +174,6 @@ class GpuOptions:
     record_routing: Annotated[Path | None, typer.Option(metavar="FILE")] = None
     strict: Annotated[bool, typer.Option("--strict")] = False
     fold: Literal["auto", "on", "off"] = "auto"
-    every_layer: Annotated[bool, typer.Option("--every-layer")] = False
     memory_limit: Annotated[str | None, typer.Option(metavar="SIZE|off")] = None
 
     @property
@@ -208,5 +205,4 @@ class GpuOptions:
             "memory_limit": self.memory_limit,
             "routing": record or self.routing,
             "strict": self.strict,
-            "every_layer": self.every_layer,
         }

@@ -60,12 +60,11 @@ def _before_forward(module: nn.Module, args: Any) -> None:
 
 
 def _crossing(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *original*, a call of which is a boundary, unless the function says that it is none."""
+    """Return *original*, a call of which is a boundary."""
 
     @functools.wraps(original)
-    def crossing(own: Any, *args: Any, **options: Any) -> Any:
-        if getattr(own, "is_boundary", True):
-            cross()
-        return original(own, *args, **options)
+    def crossing(*args: Any, **options: Any) -> Any:
+        cross()
+        return original(*args, **options)
 
     return crossing

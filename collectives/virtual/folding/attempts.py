@@ -23,7 +23,6 @@ from collectives.virtual.folding.folding import Folding
 from collectives.virtual.folding.verification import Verification
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.iterations import Iterations
-from collectives.virtual.layers.reissued import CARRIED_OUT, UnrecordedReturnError
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpus import Gpus
 from sim.cluster import Cluster, current_rank_thread
@@ -93,7 +92,7 @@ SMALL_RUN = 30_000
 
 
 class Attempt:
-    """One attempt; *repeats* output that an earlier one has shown; *every_layer* is carried out."""
+    """One attempt; *repeats* output that an earlier one has shown."""
 
     def __init__(
         self,
@@ -101,9 +100,7 @@ class Attempt:
         streams: Callable[[int], Streams] | None,
         unfolds: bool = False,
         repeats: bool = False,
-        every_layer: bool = False,
     ) -> None:
-        self.every_layer = every_layer
         self.classes = Classes() if folding is None else folding.classes()
         self._known = {} if folding is None else folding.known
         self._withheld = Withheld(streams) if self.classes.folded else None
@@ -120,8 +117,6 @@ class Attempt:
         self._cluster = cluster
         if self._repeats:
             Notices.of(cluster).add(REPEATED)
-        if self.every_layer:
-            Notices.of(cluster).add(CARRIED_OUT)
         if self.classes.folded:
             iterations.on_end(lambda *_: self._release_what_counts())
             self._verification = Verification(cluster, self.classes, self._known, self._settle)
@@ -214,17 +209,15 @@ def in_attempts(
     """
     recorded: list[list[Any]] = [] if trace is None else [trace.spans, trace.counts, trace.arrows]
     lengths = [len(entries) for entries in recorded]
-    repeats = every_layer = False
+    repeats = False
     while True:
-        current = Attempt(folding, streams, unfolds, repeats, every_layer)
+        current = Attempt(folding, streams, unfolds, repeats)
         try:
             outcome = attempt(current)
         except BaseException as error:
             differ = current.differ(error)
             if folding is not None and differ is not None:
                 folding.split(differ, current.classes)
-            elif isinstance(error.__cause__, UnrecordedReturnError) and not every_layer:
-                every_layer = True
             elif current.is_in_vain and isinstance(error, RankError | DeadlockError):
                 folding = None
             else:

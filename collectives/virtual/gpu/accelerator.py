@@ -120,7 +120,6 @@ class CudaDevices:
         is_functional: returns whether a functional collective is being carried out.
         known_integers: so many elements of a tensor of integers may be known in a run without data.
         totals: of what the rank has computed, where a model of the device charges it.
-        layers: issue again what equal ones have issued, where they do (`collectives.virtual.layers`).
     """
 
     def __init__(self, rank_thread: RankThread, gpu: Gpu | InstantGpu, has_data: bool) -> None:
@@ -144,7 +143,6 @@ class CudaDevices:
         self.is_functional: Callable[[], bool] = lambda: False
         self.known_integers = SMALL
         self.totals = Totals()
-        self.layers: Any = None
         self._notices = Notices.of(rank_thread.cluster)
 
     @staticmethod

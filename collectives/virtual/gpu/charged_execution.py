@@ -78,8 +78,8 @@ class ChargedExecution:
         self._fusing = Fusing(gpu, costs, totals)
         self.has_data = has_data
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
-        self.likeness = Likeness(self.fake)
-        self._shapes = Shapes(self.fake, self.likeness, known_shapes)
+        self._likeness = Likeness(self.fake)
+        self._shapes = Shapes(self.fake, self._likeness, known_shapes)
         self.born: list[Callable[[Tensor, Any], None]] = [memory.born]
         self.notices = notices
         self.memory = memory
@@ -310,7 +310,7 @@ class ChargedExecution:
     def _wrapped(self, computed: Any, device: torch.device) -> Any:
         """Return results as virtual tensors of *device*, with their values."""
         if isinstance(computed, Tensor):
-            tensor = self.likeness.of(computed, device)
+            tensor = self._likeness.of(computed, device)
             set_value(tensor, computed)
             return tensor
         if isinstance(computed, (list, tuple)):

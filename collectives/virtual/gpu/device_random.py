@@ -97,11 +97,6 @@ class DeviceRandom:
         if not self._has_data:
             self._offset += draws * _OFFSETS
 
-    @property
-    def position(self) -> tuple[int, int, Tensor | None]:
-        """The seed, how many draws there were since, and from where what is known is drawn."""
-        return self._seed, self._offset // _OFFSETS, self._drawn_to
-
     def state(self) -> Tensor:
         """Return the state: 16 bytes."""
         self._check()

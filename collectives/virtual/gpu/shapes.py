@@ -77,12 +77,6 @@ class Likeness:
         made.__dict__.update(fake_mode=self._mode, _fake_device=device, _kind=kind)
         return made  # type: ignore[no-any-return]
 
-    def on(self, storage: Any, kind: int, device: torch.device) -> FakeTensor:
-        """Return a tensor of that *kind*, which is the same anywhere, with *storage* of the meta device."""
-        *facts, _ = shape, strides, offset, dtype, _ = _facts[-1 - kind]
-        empty = torch.empty(0, dtype=dtype, device=_META)
-        return self.made(empty.set_(storage, offset, shape, strides), device, _number_of((*facts, device)))
-
     def faked(self, args: Any) -> Any:
         """Return arguments with tensors without data in the places of plain ones of the CPU."""
         return tuple(map(self._fake_of, args))
@@ -143,25 +137,6 @@ def key_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Key | None
         return (func, torch.is_inference_mode_enabled(), *map(_kind_of, args))
     except _UnkeyedError:
         return None
-
-
-def key_anywhere(values: Sequence[Any], device: torch.device) -> Key | None:
-    """Return what a call of *values* on *device* is kept by on any; None if one is on another CUDA device."""
-    key, devices = key_of(None, values, {}), set[torch.device]()
-    if key is None:
-        return None
-    anywhere = tuple(_anywhere(kind, devices) for kind in key)
-    return anywhere if devices <= {device} else None
-
-
-def kind_anywhere(tensor: FakeTensor) -> int | None:
-    """Return the number of the kind of *tensor* wherever it is; None if nobody knows it."""
-    try:
-        kind: int = _kind_of(tensor)
-    except _UnkeyedError:
-        return None
-    *facts, device = _facts[-1 - kind]
-    return _number_of((*facts, torch.device(device.type)))
 
 
 def forget_kind(tensor: Tensor) -> None:

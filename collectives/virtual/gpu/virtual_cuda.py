@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,29 +44,21 @@ if TYPE_CHECKING:
     from collectives.virtual.diagnosis.races import Races
     from collectives.virtual.gpu.dispatch_mode import Execution
     from collectives.virtual.gpu.shapes import Key, Known
-    from collectives.virtual.layers.equal_layers import Calls
 
 
 class VirtualCuda:
     """The virtual CUDA devices of a run."""
 
     def __init__(
-        self,
-        model: ComputeModel,
-        has_data: bool,
-        router: Router | None = None,
-        races: Races | None = None,
-        every_layer: bool = True,
+        self, model: ComputeModel, has_data: bool, router: Router | None = None, races: Races | None = None
     ) -> None:
         self._model = model
         self._roofline = model if isinstance(model, Roofline) and gpu_of(model) is not None else None
         self._has_data = has_data
         self._router = router
         self._races = races
-        self._every_layer = every_layer or has_data or races is not None or self._roofline is None
         self._wanted = self._roofline is not None
         self._known_shapes: dict[Key, Known] = {}
-        self._layers: dict[Hashable, Calls] = {}
         self._entering: dict[int, Callable[[], CudaDevices]] = {}
         self._installed = contextlib.ExitStack()
         self._are_installed = False
@@ -95,10 +87,6 @@ class VirtualCuda:
                 self._installed.enter_context(replaced(batch_norm.replacements()))
             else:
                 self._installed.enter_context(boundaries_charged())
-            if not self._every_layer:
-                from collectives.virtual.layers.equal_layers import replacements
-
-                self._installed.enter_context(replaced(replacements()))
             yield
 
     def _install(self) -> None:
@@ -185,13 +173,6 @@ class VirtualCuda:
             devices.memory,
             self._router,
         )
-        if not self._every_layer:
-            from collectives.virtual.layers.equal_layers import EqualLayers
-            from collectives.virtual.layers.reissued import Reissued
-
-            devices.layers = EqualLayers(
-                devices, gpu, charged.likeness, Reissued.of(rank_thread.cluster), self._layers
-            )
         if isinstance(charged, FollowedExecution):
             assert self._races is not None
             charged.follow(self._races)

@@ -7,9 +7,7 @@ two modules count for the later one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,13 +16,6 @@ from torch import nn
 from collectives.virtual.computation.operations import tensors_in
 
 _WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
-
-
-class Place(NamedTuple):
-    """Where a rank is: the innermost module that runs, and that of the gradient that has come last."""
-
-    running: str | None
-    backward: str
 
 
 class ModuleScopes:
@@ -53,25 +44,6 @@ class ModuleScopes:
             return self._running[-1]
         return self._backward if is_backward() else ""
 
-    @property
-    def place(self) -> Place:
-        """Where the rank is now."""
-        return Place(self._running[-1] if self._running else None, self._backward)
-
-    def be_at(self, place: Place) -> None:
-        """Be at *place*, within `elsewhere`."""
-        self._running = [] if place.running is None else [place.running]
-        self._backward = place.backward
-
-    @contextmanager
-    def elsewhere(self) -> Iterator[None]:
-        """Be after the body where one was before."""
-        before = self._running, self._backward
-        try:
-            yield
-        finally:
-            self._running, self._backward = before
-
     def name_of(self, module: nn.Module) -> str:
         """Return the module's full name, as far as it is known."""
         return self._names.get(module, "")
@@ -99,7 +71,7 @@ class ModuleScopes:
         name = self._running.pop()
         for tensor in tensors_in(output):
             if tensor.requires_grad:
-                tensor.register_hook(lambda grad: self.arrive(name))
+                tensor.register_hook(lambda grad: self._arrive(name))
                 break
 
     def end_pass(self) -> None:
@@ -107,8 +79,7 @@ class ModuleScopes:
         self._running.clear()
         self._backward = ""
 
-    def arrive(self, name: str) -> None:
-        """Note that a gradient of the output of the module of that *name* has come."""
+    def _arrive(self, name: str) -> None:
         self._backward = name
 
 

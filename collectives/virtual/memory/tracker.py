@@ -14,7 +14,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -33,30 +33,7 @@ from collectives.virtual.memory.held_storage import (
 )
 from collectives.virtual.memory.module_scopes import ModuleScopes, is_backward
 
-_Reference: TypeAlias = "weakref.ref[Any]"
-
-
-class Follower(Protocol):
-    """What is told of storages, by keys that are theirs as long as they live."""
-
-    def born(self, key: int, nbytes: int, operation: object) -> None:
-        """Hear of a storage that *operation* has made."""
-
-    def died(self, key: int) -> None:
-        """Hear that a storage is gone."""
-
-    def changed(self) -> None:
-        """Hear that a storage has another size, or is used on another stream."""
-
-    def entered(self, module: nn.Module) -> None:
-        """Hear that *module* is called."""
-
-    def leave(self) -> None:
-        """Be told no more."""
-
-
-class _Unseen:
-    """What stands for a storage that no tensor has."""
+_Reference: TypeAlias = "weakref.ref[torch.UntypedStorage]"
 
 
 class Memory:
@@ -77,7 +54,6 @@ class Memory:
         peak: the most that was held at once.
         count: of storages that there have been.
         raises: as given.
-        follower: is told of storages, if there is one.
         overflow: what would have been held when the memory did not suffice, for the last time where that
             raises, else for the first; None: it did.
     """
@@ -106,7 +82,6 @@ class Memory:
         self._references: dict[int, _Reference] = {}
         self._is_busy = False
         self._dead: list[tuple[int, _Reference]] = []
-        self.follower: Follower | None = None
 
     def born(self, tensor: Tensor, operation: object = "") -> None:
         """Follow the storage of *tensor*, which an operation has returned, if it is new or of another size.
@@ -122,32 +97,13 @@ class Memory:
         key = storage._cdata
         held = self._alive.get(key)
         if held is None:
-            self.follow(storage, key, storage.nbytes(), operation)
+            if not self.count:
+                self.allocator.expandable = self._is_expandable()
+            module = self.scopes.current
+            self._alive[key] = self._allocate(storage.nbytes(), self._category(), module, operation)
+            self._references[key] = weakref.ref(storage, partial(self._die, key))
         elif held.nbytes != storage.nbytes():
             self.resized(storage, operation)
-
-    def follow(self, storage: object, key: int, nbytes: int, operation: object) -> None:
-        """Follow a new *storage* by its *key*, until nobody refers to it.
-
-        Raises:
-            torch.OutOfMemoryError: as in `born`.
-        """
-        if not self.count:
-            self.allocator.expandable = self._is_expandable()
-        self._alive[key] = self._allocate(nbytes, self._category(), self.scopes.current, operation)
-        self._references[key] = weakref.ref(storage, partial(self._die, key))
-        if self.follower is not None:
-            self.follower.born(key, nbytes, operation)
-
-    def hold(self, nbytes: int, operation: object) -> object:
-        """Return what stands for a storage that no tensor has, held as long as somebody refers to it.
-
-        Raises:
-            torch.OutOfMemoryError: as in `born`.
-        """
-        unseen = _Unseen()
-        self.follow(unseen, id(unseen), nbytes, operation)
-        return unseen
 
     def resized(self, storage: torch.UntypedStorage, operation: object = "") -> None:
         """Note that *storage* has another size now: what it had is freed, and what it has is allocated.
@@ -159,8 +115,6 @@ class Memory:
         held = self._alive.get(key)
         if held is None or held.nbytes == storage.nbytes():
             return
-        if self.follower is not None:
-            self.follower.changed()
         self._free(held)
         held.block, held.nbytes = None, 0
         self._alive[key] = self._allocate(storage.nbytes(), held.category, held.module, operation)
@@ -175,10 +129,6 @@ class Memory:
         """Return what is known of *storage*, if it is of the device."""
         return self._alive.get(storage._cdata)
 
-    def held_by(self, key: int) -> HeldStorage | None:
-        """Return what is known of the storage that has that *key* now, if it is of the device."""
-        return self._alive.get(key)
-
     def communicated(self, tensor: Tensor) -> None:
         """Note that *tensor* is handed to a collective or a message."""
         self.turn_out(tensor, Category.COLLECTIVE_BUFFERS)
@@ -188,8 +138,6 @@ class Memory:
         held = self._find(tensor)
         if held is not None and held.block is not None and held.block.pool.stream != stream:
             held.is_shared = True
-            if self.follower is not None:
-                self.follower.changed()
 
     def host_waited(self) -> None:
         """Note that the host has waited for the device: what other streams used can be reused."""
@@ -199,12 +147,10 @@ class Memory:
         """Note that a forward pass of *module* begins, and whose parameters it has."""
         if self.scopes.enter(module):
             for inner in module.modules():
-                self.own(inner)
+                self._own(inner)
         else:
-            self.own(module)
+            self._own(module)
         self._has_begun = True
-        if self.follower is not None:
-            self.follower.entered(module)
 
     def register(self, module: nn.Module, parameter: Tensor) -> None:
         """Note that *parameter* becomes one of *module*."""
@@ -297,8 +243,6 @@ class Memory:
         elif self._references.get(key) is reference:
             del self._references[key]
             self._free(self._alive.pop(key))
-            if self.follower is not None:
-                self.follower.died(key)
 
     def _category(self) -> Category:
         if self.optimizing:
@@ -314,7 +258,7 @@ class Memory:
             return "forward"
         return "between passes" if self._has_begun else "set-up" if self._iteration() == 1 else "data"
 
-    def own(self, module: nn.Module) -> None:
+    def _own(self, module: nn.Module) -> None:
         """Note whose the parameters and buffers of *module* are, and its gradients when they come."""
         name = self.scopes.name_of(module)
         for parameter in module._parameters.values():

@@ -169,27 +169,6 @@ class Gpu:
         for listener in self.listeners:
             listener(item)
 
-    def issue_again(self, items: Sequence[tuple[int, Item]], boundaries: int) -> None:
-        """Issue *items*, each after so many boundaries; the host crosses others after the last."""
-        for crossed, item in items:
-            if crossed:
-                self.cross(crossed)
-            if isinstance(item, Launch):
-                self._num_launches += 1
-            self._issue(item)
-        if boundaries:
-            self.cross(boundaries)
-
-    @property
-    def num_boundaries(self) -> int:
-        """How many boundaries the host has crossed."""
-        return self._num_boundaries
-
-    @property
-    def is_deferring(self) -> bool:
-        """Whether something waits for what is issued next."""
-        return self._deferred is not None
-
     def host_work(self, name: str, duration_ps: int) -> None:
         """Let the host itself work for so long."""
         self._issue(HostWork(duration_ps, name))

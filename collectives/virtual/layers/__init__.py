@@ -1,1 +1,0 @@
-"""Equal layers in a run without data: what one has issued is issued again for others."""
