@@ -103,7 +103,8 @@ class Launches:
         computes = operation.formula is not None
         tf32 = computes and (self.tf32 or allows_tf32(operation.convolves))
         of = self._strided_key if computes or self.device.kernels else self._key
-        key = (func, tf32, padded, *map(of, args), *((name, of(kwargs[name])) for name in kwargs))
+        sizes = (of(result),) if operation.depends_on_data else ()
+        key = (func, tf32, padded, *sizes, *map(of, args), *((name, of(kwargs[name])) for name in kwargs))
         launches = self._known.get(key)
         if launches is None:
             launches = self._known[key] = self._found(func, operation, args, kwargs, result, tf32, padded)

@@ -64,6 +64,20 @@ def test_an_operation_that_memory_bounds_takes_its_bytes_and_a_launch():
     assert launched(lambda: x.to(torch.bfloat16)) == [("_to_copy", 600 + 1000, 0, 600, "", "")]
 
 
+def test_what_data_decide_the_size_of_takes_the_bytes_of_its_own_result():
+    costs = Launches(GPU)
+    tensor, mask = meta(1000, 8), meta(1000, dtype=torch.bool)
+
+    def nbytes(selected):
+        (launch,) = costs.of(torch.ops.aten.index.Tensor, (tensor, [mask]), {}, meta(selected, 8))
+        return launch.nbytes
+
+    few, many, again = nbytes(10), nbytes(900), nbytes(10)
+
+    assert few == again
+    assert many - few == 890 * 2 * 8 * 4, "rows are read and written"
+
+
 def test_views_and_allocations_launch_nothing():
     x = meta(4, 4)
 

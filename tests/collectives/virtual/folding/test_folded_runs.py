@@ -186,8 +186,12 @@ def gathering(expert: int, num_iterations: int) -> list[int]:
     return found
 
 
-def test_sizes_that_follow_from_routing_after_the_comparison_tell_ranks_apart(tmp_path):
-    iterations, routing = [*[(1, 1, 1, 1)] * 3, (2, 1, 1, 2)], tmp_path / "routing.json"
+@settings(max_examples=max(2, settings.default.max_examples // 8))
+@given(iterations=st.lists(SHARES, min_size=1, max_size=4))
+@example(iterations=[(1, 1, 2, 1)])
+@example(iterations=[*[(1, 1, 1, 1)] * 3, (2, 1, 1, 2)])
+def test_sizes_that_follow_from_routing_in_any_iteration_tell_ranks_apart(tmp_path_factory, iterations):
+    routing = tmp_path_factory.mktemp("routing") / "routing.json"
     routing.write_text(json.dumps({"schema": 1, "routers": {"": iterations}}))
 
     outcome = check_folded(lambda rank: gathering(rank, len(iterations)), 4, fake=True, routing=routing)
