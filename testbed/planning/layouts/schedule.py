@@ -167,6 +167,9 @@ def replay(order: Order, takes: Mapping[tuple[str, int, bool], Pass], message: f
         order: of each rank.
         takes: by `Action.alike`, what a pass does.
         message: seconds from one rank to another.
+
+    Raises:
+        ValueError: passes wait for each other.
     """
     place = {action.stage: rank for rank, actions in enumerate(order) for action in actions}
     last, ended, blocked = max(place), dict[Action, float](), dict[Action, int]()
@@ -189,7 +192,10 @@ def replay(order: Order, takes: Mapping[tuple[str, int, bool], Pass], message: f
             ended[done] = free[rank]
             if done in blocked:
                 ready.append(blocked.pop(done))
-    assert all(position == len(actions) for position, actions in zip(positions, order, strict=True))
+    if blocked:
+        raise ValueError(
+            f"a schedule in which passes wait for each other: none goes on before {min(blocked)}"
+        )
     computed = sum(takes[action.alike].compute_seconds for action in order[0])
     return Replayed(max(free), computed, waited[0], tuple(_most_bytes(actions, takes) for actions in order))
 

@@ -12,6 +12,7 @@ from testbed.planning.layouts.schedule import (
     INPUT,
     SCHEDULES,
     WEIGHT,
+    Action,
     Pass,
     Replayed,
     order_of,
@@ -95,3 +96,15 @@ def test_messages_are_waited_for_while_a_pipeline_fills_and_drains(ranks: int, m
     without, with_messages = (replay(order_of("gpipe", ranks, ranks), takes, own) for own in (0, message))
 
     assert with_messages.seconds - without.seconds == 2 * (ranks - 1) * message
+
+
+def test_passes_that_wait_for_each_other_are_named():
+    order = [
+        [Action(BACKWARD, 0, 0), Action(FORWARD, 0, 0)],
+        [Action(FORWARD, 1, 0), Action(BACKWARD, 1, 0)],
+    ]
+    takes = of_stages({FORWARD: Pass(1.0), BACKWARD: Pass(2.0)}, 2)
+
+    with pytest.raises(ValueError, match="wait for each other"):
+        replay(order, takes)
+    assert replay([order[0][::-1], order[1]], takes).seconds == 6.0
