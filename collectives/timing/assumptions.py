@@ -195,8 +195,8 @@ class Assumptions:
         Where the network says what GPUs it has (``[hardware]``), NCCL as it would choose: by what was
         measured of it, else by what it expects of itself, unless another transport is named.  Elsewhere the
         cheapest of our programs, through shared memory on one host whose ranks have it, over Gloo between
-        hosts.  All inefficiencies that
-        apply.  Where ranks compute *on_gpu*, collectives go on by themselves, as NCCL's, on any network.
+        hosts.  All inefficiencies that apply.  Where ranks compute *on_gpu*, collectives go on by themselves,
+        as NCCL's, on any network.
         """
         as_nccl = on_gpu or counted.get("model") in ("nccl", "measured")
         real = cls(

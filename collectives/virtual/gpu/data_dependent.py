@@ -2,11 +2,10 @@
 
 Without data a number that is read from the device is NaN, whatever its type, and a truth value is False; a
 notice says so once, and of truth values at which lines; if a rank fails, its error says where it has read
-last.  An integer that Python needs as one, as a size or
-an index, and results whose size depends on data are refused with the line.  What is copied to the CPU stays
-unknown there but for numbers with a NaN.  An ordinary tensor of the CPU into which something unknown is
-written, or received, keeps nothing of what it held: numbers are NaN, integers 0, truth values False, with a
-notice.
+last.  An integer that Python needs as one, as a size or an index, and results whose size depends on data are
+refused with the line.  What is copied to the CPU stays unknown there but for numbers with a NaN.  An ordinary
+tensor of the CPU into which something unknown is written, or received, keeps nothing of what it held: numbers
+are NaN, integers 0, truth values False, with a notice.
 
 Operations on sparse tensors, which torch's FakeTensors do not bear, are refused by name.
 

@@ -95,10 +95,6 @@ class Pass(NamedTuple):
         """Return this with so many times *other*."""
         return Pass(*(own + times * more for own, more in zip(self, other, strict=True)))
 
-    def times(self, factor: float) -> Pass:
-        """Return so many times this."""
-        return Pass(*(factor * own for own in self))
-
 
 Order: TypeAlias = Sequence[Sequence[Action]]
 """Of each rank, what it computes one after another."""
