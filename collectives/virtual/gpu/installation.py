@@ -7,10 +7,10 @@ of CUDA do without.
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Iterator
 from itertools import chain
 
+from collectives.garbage import OLD_OBJECTS
 from collectives.virtual.gpu import replacements
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.native import self_test
@@ -31,18 +31,12 @@ def installed() -> Iterator[None]:
     """
     self_test.check()
     cuda_only.register()
-    freezes = not gc.get_freeze_count()  # what others have frozen stays so
-    if freezes:
-        gc.freeze()  # looking through all modules for garbage takes as long as a thousand operations
     with (
+        OLD_OBJECTS.passed_over(),  # to look through all modules takes as long as a thousand operations
         cuda_is_there(_current_index, _num_devices),
         replaced([*chain(*(own.replacements() for own in _REPLACED))]),
     ):
-        try:
-            yield
-        finally:
-            if freezes:
-                gc.unfreeze()
+        yield
 
 
 def _current_index() -> int:
