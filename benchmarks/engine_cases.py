@@ -80,11 +80,13 @@ def _anchored(
     return Case(engine, f"{name}, N = {n}{note}", run, form, peers)
 
 
-def _two_rings(n: int) -> Case:
+def _two_rings(n: int, *, note: str = "", **options: Any) -> Case:
     def run() -> int:
-        return max(run.time_ps for run in simulate_jobs([Job("ring", GIB)] * 2, topology=switch(n)))
+        runs = simulate_jobs([Job("ring", GIB)] * 2, topology=switch(n), **options)
+        return max(run.time_ps for run in runs)
 
-    return Case("events", f"two rings, N = {n}", run, lambda: two_rings_on_a_switch(n, GIB))
+    form = None if options else lambda: two_rings_on_a_switch(n, GIB)
+    return Case("events", f"two rings, N = {n}{note}", run, form)
 
 
 def _double_tree(n: int) -> Case:
@@ -157,6 +159,7 @@ CASES = [
     _anchored("events", "stride", 256, Peers(simgrid=0.33)),
     _anchored("events", "stride", 256, note=", jitter", **JITTER),
     _two_rings(256),
+    _two_rings(256, note=", jitter", **JITTER),
     _anchored("events", "a2a", 256, Peers(simgrid=2.0)),
     _anchored("events", "a2a", 1024),
     _anchored("events", "tree a2a", 256),

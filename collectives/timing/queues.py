@@ -28,7 +28,7 @@ from collectives.timing.ranks.attention import Attention
 from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.timing.ranks.rank_by_rank import RankByRank
 from collectives.timing.rows.makespan import Evaluated, Makespan
-from collectives.timing.rows.out_of_step import OutOfStep
+from collectives.timing.rows.out_of_step import OutOfStep, run_out_of_step
 from collectives.timing.rows.repeated_rows import sized_rows
 from collectives.timing.rows.row_execution import RowExecution, call_after, rows_follow
 from sim.network import Network
@@ -94,23 +94,34 @@ def collective_queue(
 
 
 def goes_out_of_step(planned: PlannedJob) -> bool:
-    """Return whether `span_out_of_step` can follow *planned* if its rows match: links stay as they are."""
+    """Return whether `spans_out_of_step` can follow *planned*: its rows match, and links stay as they are."""
     scenario = planned.scenario
     return (
         scenario.events_only is None
         and scenario.topology.sharing is None
         and rows_follow(planned.transport_model, planned.rank_overhead)
+        and matches_by_rows(planned.algorithm, len(planned.hosts), planned.chunking)
     )
 
 
-def span_out_of_step(planned: PlannedJob, watch: Callable[[int], None] | None = None) -> CallSpan:
-    """Return when *planned*, alone on its network, begins and ends; see `OutOfStep`, also for *watch*."""
-    num_ranks = len(planned.hosts)
-    overheads = StepOverheads.of(planned.rank_overhead, num_ranks, 0)
-    hosts, topology = np.asarray(planned.hosts), planned.scenario.topology
-    start_ps = planned.rank_overhead.delays_of(num_ranks)
-    done_ps = OutOfStep(topology, hosts, planned.algorithm, planned.chunking, overheads).run(start_ps, watch)
-    return CallSpan(int(start_ps.min()), max(done_ps))
+def spans_out_of_step(
+    jobs: Sequence[PlannedJob], watch: Callable[[int], None] | None = None
+) -> list[CallSpan]:
+    """Return when each of *jobs*, alone on their network, begins and ends; see `run_out_of_step`."""
+    topology, collectives = jobs[0].scenario.topology, []
+    for planned in jobs:
+        hosts, overhead = np.asarray(planned.hosts), planned.rank_overhead
+        overheads = StepOverheads.of(overhead, len(hosts), 0)
+        start_ps = planned.start_ps + overhead.delays_of(len(hosts))
+        collectives.append(
+            OutOfStep(topology, hosts, planned.algorithm, planned.chunking, overheads, start_ps)
+        )
+    starts_ps = [min(collective.through_ps) for collective in collectives]
+    run_out_of_step(topology, collectives, watch)
+    return [
+        CallSpan(start_ps, max(collective.through_ps))
+        for start_ps, collective in zip(starts_ps, collectives, strict=True)
+    ]
 
 
 def run_until(env: simpy.Environment, event: simpy.Event, watch: Callable[[int], None] | None = None) -> Any:

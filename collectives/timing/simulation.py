@@ -40,9 +40,8 @@ from collectives.timing.queues import (
     EngineName,
     collective_queue,
     goes_out_of_step,
-    matches_by_rows,
     run_until,
-    span_out_of_step,
+    spans_out_of_step,
 )
 from collectives.timing.rows.row_execution import OutOfStepError
 from collectives.timing.run import Run
@@ -206,7 +205,6 @@ def simulate_jobs(
     if not jobs:
         raise ValueError("jobs: expected at least one Job, got none")
 
-    env = simpy.Environment(initial_time=0)
     scenario, jobs = _held(jobs, topology, conditions)
     planned = [plan(job, scenario) for job in jobs]
     through = [one.scenario for one in planned if one.scenario.further is not None]
@@ -218,17 +216,8 @@ def simulate_jobs(
     scenario = (*through, scenario)[0]
     planned = [replace(one, scenario=scenario) for one in planned]
     recorder = Recorder(scenario.topology) if observe else None
-    network = scenario.network(env, recorder)
     seen = [None if recorder is None else Observation(one, recorder, len(jobs) > 1) for one in planned]
-
-    def started(one: PlannedJob, observation: Observation | None) -> Any:
-        yield env.timeout(one.start_ps)
-        return (yield _submit(env, one, "events", network, observation))
-
-    running = [env.process(started(*one)) for one in zip(planned, seen, strict=True)]
-    run_until(env, env.all_of(running))
-
-    spans: list[Any] = [process.value for process in running]
+    spans = _carry_out(planned, "events", seen)
     return [
         Run.of(one, span.end_ps - one.start_ps, engine="events", start_ps=one.start_ps, observation=watched)
         for one, span, watched in zip(planned, spans, seen, strict=True)
@@ -270,7 +259,7 @@ def evaluate(
 ) -> Run:
     """Return what *planned* comes to; see `simulate`, also for the arguments.
 
-    All its ranks start at 0, but for late ones.
+    All its ranks start with it, but for late ones.
     """
     if observe and engine == "makespan":
         raise NotSupportedError(_UNSEEN)
@@ -278,8 +267,9 @@ def evaluate(
         engine = "events"
 
     observation = Observation(planned, Recorder(planned.scenario.topology)) if observe else None
-    span, used = with_engine(engine, lambda name: _carry_out(planned, name, observation, watch))
-    return Run.of(planned, span.end_ps, engine=used, observation=observation)
+    (span,), used = with_engine(engine, lambda name: _carry_out([planned], name, [observation], watch))
+    start_ps = planned.start_ps
+    return Run.of(planned, span.end_ps - start_ps, engine=used, start_ps=start_ps, observation=observation)
 
 
 def with_engine(engine: Engine, attempt: Callable[[EngineName], T]) -> tuple[T, EngineName]:
@@ -319,32 +309,45 @@ def network_for(
 
 
 def _carry_out(
-    planned: PlannedJob,
+    jobs: Sequence[PlannedJob],
     engine: EngineName,
-    observation: Observation | None,
-    watch: Callable[[int], None] | None,
-) -> CallSpan:
-    """Return when *planned* began and ended, alone on its network.
+    seen: Sequence[Observation | None],
+    watch: Callable[[int], None] | None = None,
+) -> list[CallSpan]:
+    """Return when each of *jobs* began and ended, alone on the network of their scenario.
 
     Raises:
-        ProgramError: the program deadlocks; says which ranks wait for what.
+        ProgramError: a program deadlocks; of a single one says which ranks wait for what.
     """
-    tries = engine == "events" and observation is None and goes_out_of_step(planned)
-    jitters = planned.rank_overhead.jitter is not None  # so hardly any messages set out together
-    if tries and jitters and matches_by_rows(planned.algorithm, len(planned.hosts), planned.chunking):
-        return span_out_of_step(planned, watch)
+    tries = engine == "events" and seen[0] is None and all(map(goes_out_of_step, jobs))
+    jitters = any(one.rank_overhead.jitter is not None for one in jobs)  # so hardly any set out together
+    if tries and jitters:
+        return spans_out_of_step(jobs, watch)
     env = simpy.Environment(initial_time=0)
-    recorder = None if observation is None else observation.recorder
-    network = network_for(engine, env, planned.scenario, recorder)
+    recorder = None if seen[0] is None else seen[0].recorder
+    network = network_for(engine, env, jobs[0].scenario, recorder)
+
+    def submit(planned: PlannedJob, observation: Observation | None) -> simpy.Event:
+        return _submit(env, planned, engine, network, observation, lasting=not tries)
+
+    def started(planned: PlannedJob, observation: Observation | None) -> Any:
+        yield env.timeout(planned.start_ps)
+        return (yield submit(planned, observation))
+
+    running = [
+        env.process(started(planned, observation)) if planned.start_ps else submit(planned, observation)
+        for planned, observation in zip(jobs, seen, strict=True)
+    ]
     try:
-        done = _submit(env, planned, engine, network, observation, lasting=not tries)
-        span: CallSpan = run_until(env, done, watch)
+        run_until(env, env.all_of(running), watch)
     except OutOfStepError:
-        return span_out_of_step(planned, watch)
+        return spans_out_of_step(jobs, watch)
     except ProgramError:
-        verify(planned.algorithm, len(planned.hosts))
+        if len(jobs) == 1:
+            verify(jobs[0].algorithm, len(jobs[0].hosts))
         raise
-    return span
+    spans: list[Any] = [event.value for event in running]
+    return spans
 
 
 def _submit(
@@ -354,7 +357,7 @@ def _submit(
     network: Network | None,
     observation: Observation | None,
     *,
-    lasting: bool = True,
+    lasting: bool,
 ) -> simpy.Event:
     queue = collective_queue(
         env,

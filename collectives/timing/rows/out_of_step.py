@@ -1,4 +1,4 @@
-"""Execution of one collective alone on its network where ranks are out of step: messages as numbers.
+"""Execution of collectives alone on their network where ranks are out of step: messages as numbers.
 
 The steps of all ranks are rows (`collectives.timing.rows.pattern`).  A rank comes to its next row when its
 messages of the last one are through, and a message sets out when both its ends have come to its row.  Two
@@ -7,18 +7,18 @@ kinds of messages:
     unhindered  no other message can be on its links meanwhile: its end follows from its beginning at once
     bundled     shares a link with others: `sim.network.bundles` tells in the order of time when it is through
 
-A link hinders nobody where no row has two messages over it and all rows' messages have one rank in common,
-which is through with one before it comes to the next.  So nothing is an object or an event for each message,
-and only what shares a link is put in the order of time.
+A link hinders nobody where one collective alone crosses it, no row has two messages over it, and all rows'
+messages have one rank in common, which is through with one before it comes to the next.  So nothing is an
+object or an event for each message, and only what shares a link is put in the order of time.
 
-It takes what `collectives.timing.rows.row_execution` does, of one call that has a network to itself, whose
-links stay as they are.
+It takes what `collectives.timing.rows.row_execution` does, of one call of each communicator on a network
+whose links stay as they are.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +66,7 @@ class _Row:
     """A step of all ranks.
 
     Attributes:
+        collective: whose it is.
         way: of its messages.
         nbytes: of each.
         taken_ps: what each takes on its links if nobody hinders it.
@@ -74,6 +75,7 @@ class _Row:
         come_ps: when the first end of each message has come; -1: none has.
     """
 
+    collective: OutOfStep
     way: _Way
     nbytes: list[int]
     taken_ps: list[int]
@@ -83,7 +85,7 @@ class _Row:
 
 
 class OutOfStep:
-    """One collective among ranks at *hosts*, which has *topology* to itself.
+    """One collective among ranks at *hosts*; `run_out_of_step` carries it out.
 
     Args:
         topology: the network; without sharing tables.
@@ -91,6 +93,12 @@ class OutOfStep:
         algorithm: the program of every rank; its rows match.
         chunking: how it divides the buffer.
         overheads: what ranks add to the time of the network, if anything.
+        start_ps: when each rank starts.
+
+    Attributes:
+        crosses: which links its messages cross; the last stands for none.
+        hinders: on which of them one message may meet another.
+        through_ps: when the last messages of each rank were through; in the end, when it is done.
     """
 
     def __init__(
@@ -100,57 +108,44 @@ class OutOfStep:
         algorithm: Algorithm,
         chunking: Chunking,
         overheads: StepOverheads | None,
+        start_ps: Int64Array,
     ) -> None:
+        self.crosses, self.hinders = _crossed(topology, hosts, algorithm)
+        self.through_ps: list[int] = start_ps.tolist()
         self._bundles: Bundles[tuple[_Row, int]] = Bundles(topology)
-        self._hinders = _hindering(topology, hosts, algorithm)
         self._rows = moving_rows(algorithm, hosts, chunking, overheads, lambda: topology, self._way)
         self._to_do: list[deque[_Row]] = [deque() for _ in range(len(hosts))]
         self._row: list[_Row | None] = [None] * len(hosts)  # at which each rank is
         self._left = [0] * len(hosts)  # messages of it that each rank still awaits
-        self._through_ps = [0] * len(hosts)  # when the last of the others was through
-        self._going_on: list[int] = []  # ranks that are through with their row
+        self._going_on = list(range(len(hosts)))  # ranks that are through with their row
         self._taken: dict[tuple[int, int], int] = {}
 
-    def run(self, start_ps: Int64Array, watch: Callable[[int], None] | None = None) -> list[int]:
-        """Return when each rank is done, in picoseconds; they start at *start_ps*.
+    def share(self, bundles: Bundles[tuple[_Row, int]], hinders: npt.NDArray[np.bool_]) -> None:
+        """Let messages over links that *hinders* names be of *bundles*, where others' are, too."""
+        self._bundles, self.hinders = bundles, hinders
 
-        *watch* is called again and again with the time reached.
-        """
-        self._through_ps = start_ps.tolist()
-        self._going_on = list(range(len(self._to_do)))
-        self._go_on()
-        while (ended := self._bundles.next_ends()) is not None:
-            now, messages = ended
-            for row, number in messages:
-                self._arrive(row, number, now)
-            if self._going_on:
-                self._go_on()
-            if watch is not None:
-                watch(now)
-        return self._through_ps
-
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
         """Let ranks come to the rows that follow, and all that this lets end."""
         going_on = self._going_on
         while going_on:
             rank = going_on.pop()
-            row, now = self._row[rank], self._through_ps[rank]
+            row, now = self._row[rank], self.through_ps[rank]
             if row is not None and row.reducing is not None:
                 now += row.reducing[rank]
             while not self._to_do[rank] and self._pull():
                 pass
             if not self._to_do[rank]:
-                self._through_ps[rank] = now
+                self.through_ps[rank] = now
                 continue
             row = self._row[rank] = self._to_do[rank].popleft()
             numbers = row.way.of_rank.get(rank)
             if numbers is None:  # it only reduces
-                self._through_ps[rank] = now
+                self.through_ps[rank] = now
                 going_on.append(rank)
                 continue
             if row.pause is not None:
                 now += row.pause[rank]
-            self._through_ps[rank] = now
+            self.through_ps[rank] = now
             self._left[rank] = len(numbers)
             self._come(row, numbers, now)
 
@@ -165,13 +160,13 @@ class OutOfStep:
             start_ps = (other if other > now else now) + way.latency_ps[number]
             bundle = way.bundles[number]
             if bundle is None:
-                self._arrive(row, number, start_ps + row.taken_ps[number])
+                self.arrive(row, number, start_ps + row.taken_ps[number])
             else:
                 self._bundles.begin(bundle, start_ps, row.nbytes[number], (row, number))
 
-    def _arrive(self, row: _Row, number: int, end_ps: int) -> None:
+    def arrive(self, row: _Row, number: int, end_ps: int) -> None:
         """Let message *number* of *row* be through at *end_ps*; ranks that await no other go on."""
-        through_ps, left = self._through_ps, self._left
+        through_ps, left = self.through_ps, self._left
         for rank in row.way.ends[number]:
             if end_ps > through_ps[rank]:
                 through_ps[rank] = end_ps
@@ -187,7 +182,9 @@ class OutOfStep:
         way, sizes, pause, reducing = pulled
         nbytes = of_each(sizes, len(way.ends)).tolist()
         reduces = _listed(reducing)
-        row = _Row(way, nbytes, self._taken_ps(way, nbytes), _listed(pause), reduces, [-1] * len(nbytes))
+        row = _Row(
+            self, way, nbytes, self._taken_ps(way, nbytes), _listed(pause), reduces, [-1] * len(nbytes)
+        )
         for rank in way.of_rank:
             self._to_do[rank].append(row)
         for rank, reduces_ps in enumerate(reduces or ()):
@@ -196,7 +193,7 @@ class OutOfStep:
         return True
 
     def _way(self, coflow: Coflow, source: Int64Array, destination: Int64Array) -> _Way:
-        hindered: list[bool] = np.asarray(self._hinders[coflow.links].any(axis=1)).tolist()
+        hindered: list[bool] = np.asarray(self.hinders[coflow.links].any(axis=1)).tolist()
         no_link, over = coflow.no_link, self._bundles.over
         bundles = [
             over(tuple([link for link in links if link != no_link])) if is_hindered else None
@@ -221,6 +218,30 @@ class OutOfStep:
         return found
 
 
+def run_out_of_step(
+    topology: Topology, collectives: Sequence[OutOfStep], watch: Callable[[int], None] | None = None
+) -> None:
+    """Carry out *collectives*, which have *topology* to themselves; their ranks are then `through_ps`.
+
+    *watch* is called again and again with the time reached.
+    """
+    bundles: Bundles[tuple[_Row, int]] = Bundles(topology)
+    num_on = np.sum([collective.crosses for collective in collectives], axis=0)
+    hinders = (num_on > 1) | np.any([collective.hinders for collective in collectives], axis=0)
+    hinders[-1] = False
+    for collective in collectives:
+        collective.share(bundles, hinders)
+        collective.go_on()
+    while (ended := bundles.next_ends()) is not None:
+        now, messages = ended
+        for row, number in messages:
+            row.collective.arrive(row, number, now)
+        for row, _ in messages:
+            row.collective.go_on()
+        if watch is not None:
+            watch(now)
+
+
 def _listed(times: Int64Array | None) -> list[int] | None:
     return None if times is None else times.tolist()
 
@@ -234,8 +255,10 @@ def _patterns(algorithm: Algorithm, num_ranks: int) -> Iterator[Pattern]:
         last = pattern
 
 
-def _hindering(topology: Topology, hosts: Int64Array, algorithm: Algorithm) -> npt.NDArray[np.bool_]:
-    """Return for each link, and at the end for none, whether a message on it may meet another."""
+def _crossed(
+    topology: Topology, hosts: Int64Array, algorithm: Algorithm
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return for each link, and at the end for none, whether messages cross it, and may meet there."""
     hinders: npt.NDArray[np.bool_] = np.zeros(topology.num_links + 1, dtype=np.bool_)
     owners = np.full((2, topology.num_links + 1), _ANY_RANK, dtype=np.int64)  # ranks of all messages so far
     for pattern in _patterns(algorithm, len(hosts)):
@@ -247,5 +270,4 @@ def _hindering(topology: Topology, hosts: Int64Array, algorithm: Algorithm) -> n
             remain = (of_these[:, None] == ends).any(axis=1)
             owners[:, column] = np.where(of_these == _ANY_RANK, ends, np.where(remain, of_these, _NO_RANK))
     hinders |= (owners == _NO_RANK).all(axis=0)
-    hinders[-1] = False
-    return hinders
+    return (owners != _ANY_RANK).any(axis=0), hinders

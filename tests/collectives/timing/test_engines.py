@@ -35,7 +35,7 @@ from collectives.timing.queues import (
     goes_out_of_step,
     matches_by_rows,
     run_until,
-    span_out_of_step,
+    spans_out_of_step,
 )
 from sim import Background, Condition, Jitter, LinkChange, LinkFailedError, LinkFailure, Straggler, Topology
 from sim.network.coflow import CoflowAccelerator
@@ -158,17 +158,44 @@ def test_all_engines_agree_to_the_picosecond(case):
     assert makespan == expected
 
 
-@given(cases())
-def test_messages_that_are_numbers_take_what_messages_that_are_events_do(case):
-    scenario, chosen, (nbytes, *_), options = case
-    hosts, overhead = options["hosts"], replace(options["rank_overhead"], arrival_overhead_ps=0)
-    bound = on_nodes(chosen, scenario.topology.ranks_per_node, hosts)
-    planned = PlannedJob(bound, nbytes, 1, tuple(hosts), overhead, 0, scenario)
-    assume(goes_out_of_step(planned) and matches_by_rows(bound, len(hosts), planned.chunking))
+def spans_together(jobs: Sequence[PlannedJob]) -> list[CallSpan]:
+    """Return the spans of *jobs* on one network, rank by rank."""
+    env, scenario = simpy.Environment(initial_time=0), jobs[0].scenario
+    network = scenario.network(env, accelerated=False)
 
-    expected = spans("ranks", scenario, chosen, [nbytes], hosts=hosts, rank_overhead=overhead)
+    def started(job):
+        yield env.timeout(job.start_ps)
+        queue = collective_queue(
+            env,
+            scenario.topology,
+            engine="ranks",
+            hosts=job.hosts,
+            rank_overhead=job.rank_overhead,
+            network=network,
+        )
+        return (yield queue.submit(job.algorithm, job.nbytes))
 
-    assert [span_out_of_step(planned)] == expected
+    running = [env.process(started(job)) for job in jobs]
+    run_until(env, env.all_of(running))
+    return [process.value for process in running]
+
+
+@given(cases(), st.data())
+def test_messages_that_are_numbers_take_what_messages_that_are_events_do(case, data):
+    """Whether one collective has the network to itself, or several share it."""
+    scenario, _, _, options = case
+    overhead = replace(options["rank_overhead"], arrival_overhead_ps=0)
+    jobs = []
+    for _ in range(data.draw(st.integers(1, 3))):
+        hosts = data.draw(st.permutations(options["hosts"]))[: data.draw(st.integers(1, 20))]
+        chosen = on_nodes(data.draw(st.sampled_from(ALGORITHMS)), scenario.topology.ranks_per_node, hosts)
+        nbytes = data.draw(st.integers(0, 10**5)) * len(hosts)
+        start_ps = data.draw(st.integers(0, 10**7))
+        slow = scenario.rank_overhead(overhead, hosts)
+        jobs.append(PlannedJob(chosen, nbytes, 1, tuple(hosts), slow, start_ps, scenario))
+    assume(all(map(goes_out_of_step, jobs)))
+
+    assert spans_out_of_step(jobs) == spans_together(jobs)
 
 
 @given(cases(events_only=True))
