@@ -29,15 +29,11 @@ from engines import REPEATS, every_case
 
 from collectives import simulate
 from collectives.program.rank_array import Deferred
-from collectives.timing.rows import repeated_rows, row_execution
+from collectives.timing.rows import repeated_rows
 from collectives.timing.rows.coflow_times import CoflowTimes
-from collectives.timing.rows.row_messages import ActiveRow
 from sim import Jitter, Topology
 from sim.network.coflow.coflow import Coflow
 from testbed.output.table import seconds
-
-Weight = Callable[..., int]
-"""How much work a call is, from its arguments."""
 
 WORTH = 3
 """How many times as much work is done without a fast path, at least."""
@@ -45,10 +41,6 @@ WORTH = 3
 _ROWS = "collectives.timing.rows.pattern"
 _ENGINES = "collectives.timing.rows"
 _COFLOW = "sim.network.coflow.coflow"
-
-
-def _one(*_: Any, **__: Any) -> int:
-    return 1
 
 
 @dataclass(frozen=True)
@@ -61,7 +53,6 @@ class FastPath:
         off: what takes the place of what, by full name, to switch it off.
         work: full name of a function whose calls are what it saves.
         small: a small case of the same kind; returns picoseconds.
-        weight: of each call of *work*.
     """
 
     name: str
@@ -69,7 +60,6 @@ class FastPath:
     off: dict[str, Any]
     work: str
     small: Callable[[], int]
-    weight: Weight = _one
 
     @contextmanager
     def switched(self, off: bool) -> Iterator[None]:
@@ -87,7 +77,7 @@ class FastPath:
 
         def counting(*arguments: Any, **options: Any) -> Any:
             nonlocal done
-            done += self.weight(*arguments, **options)
+            done += 1
             return function(*arguments, **options)
 
         with self.switched(off), patch(self.work, counting):
@@ -149,12 +139,6 @@ def _one_by_one(times: Any, ready: Any, sizes: Any, busy_until: Any, count: int)
     return ready
 
 
-def _listed(_: Any, row: ActiveRow) -> int:
-    """Return how many ranks of *row* are noted one by one."""
-    is_listed = row.takes_part is not None and len(row.ranks) <= row_execution.MANY
-    return len(row.ranks) if is_listed else 0
-
-
 def _nothing(*_: Any) -> None:
     return None
 
@@ -165,7 +149,7 @@ def _no(*_: Any) -> bool:
 
 _DURATIONS, _ALONE, _DEFER = Coflow.durations_ps, Coflow._alone_ps, Deferred.__init__
 _UNEVEN, _TINY = 32 * 100 + 7, 67
-_NOT_EVEN, _FEW_BYTES = "makespan: sw, N = 16384, does not divide", "makespan: sw, N = 1024, 1063 bytes"
+_NOT_EVEN = "makespan: sw, N = 16384, does not divide"
 
 FAST_PATHS = [
     FastPath(
@@ -216,14 +200,6 @@ FAST_PATHS = [
         {"collectives.timing.simulation.goes_out_of_step": _no},
         "sim.network.network.Network._start",
         _ring("events", 32, MIB, conditions=[Jitter("1us")]),
-    ),
-    FastPath(
-        "many ranks of a row are a mask",
-        "events: sw, N = 1024, 43109 bytes",
-        {f"{_ENGINES}.row_execution.MANY": 2**62},
-        f"{_ENGINES}.row_execution._RowsByRank.add",
-        _ring("events", 128, 128 * 3 - 20),
-        _listed,
     ),
     FastPath(
         "rotations are formulas (RankArray)",
@@ -294,22 +270,15 @@ FAST_PATHS = [
         _ring("makespan", 32, _UNEVEN),
     ),
     FastPath(
-        "sizes turn (Rotating)",
-        _FEW_BYTES,
-        {f"{_ROWS}.Pattern._rotating": _nothing},
+        "sizes, and so times, turn (Rotating)",
+        "makespan: sw, N = 1024, 11691 bytes",
+        {f"{_ROWS}.Pattern._rotating": _nothing, f"{_ENGINES}.coflow_times.CoflowTimes._all_alike": False},
         f"{_ROWS}.Pattern._sizes",
         _ring("makespan", 64, _TINY),
     ),
     FastPath(
-        "times turn as sizes do",
-        _FEW_BYTES,
-        {f"{_ENGINES}.coflow_times.CoflowTimes._all_alike": False},
-        f"{_COFLOW}.Coflow.durations_ps",
-        _ring("makespan", 64, _TINY),
-    ),
-    FastPath(
         "empty messages are masked",
-        _FEW_BYTES,
+        "makespan: sw, N = 1024, 1063 bytes",
         {f"{_ENGINES}.coflow_times.CoflowTimes.is_permutation": False},
         f"{_ENGINES}.coflow_times.CoflowTimes.select",
         _ring("makespan", 64, _TINY),
