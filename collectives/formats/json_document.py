@@ -27,13 +27,7 @@ Model = TypeVar("Model", bound=BaseModel)
 def read_json_document(
     path: str | PathLike[str], model: type[Model], refusal: type[Exception], what: str
 ) -> Model:
-    """Return the document at *path*.
-
-    Args:
-        path: of the file.
-        model: its schema.
-        refusal: what is raised.
-        what: the document is, such as ``a profile``.
+    """Return the document at *path*, which is *what*, such as ``a profile``, by the schema *model*.
 
     Raises:
         Exception: *refusal*, if it is none.

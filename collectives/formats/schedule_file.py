@@ -110,12 +110,7 @@ class Schedule(_Fields):
 
     @classmethod
     def of(cls, algorithm: Algorithm, world_size: int, network: NetworkOfSchedule) -> Schedule:
-        """Return *algorithm* for *world_size* ranks as data: what all ranks do in a step, side by side.
-
-        Args:
-            algorithm: a program that has been proved, with its parameters.
-            world_size: number of ranks.
-            network: for which it was chosen.
+        """Return *algorithm*, which is proved, for *world_size* ranks: what all do in a step, side by side.
 
         Raises:
             NotSupportedError: the ends of a message are in different steps, or it does not run on so many

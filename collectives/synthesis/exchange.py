@@ -30,11 +30,7 @@ def exchange_steps(
 ) -> tuple[tuple[tuple[Message, ...], ...], int]:
     """Return the messages of each step, and how many chunks of scratch they need.
 
-    Args:
-        rounds: of the paths *trees*.
-        trees: a path for each chunk of the first roots of orbits.
-        symmetry: of the network.
-        chunks: of each part.
+    *trees* has a path for each chunk of the first roots of orbits; *chunks* are those of each part.
     """
     num_ranks = symmetry.ranks.shape[1]
     hops: list[list[_Hop]] = [[] for _ in trees]

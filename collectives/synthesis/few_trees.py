@@ -21,13 +21,7 @@ _PER_LEVEL = 1e-3
 
 
 def few_trees(demand: Demand, trees: int, best: Packing) -> Packing:
-    """Return *trees* trees for each root, beside the bound of *best*.
-
-    Args:
-        demand: of the kind ``spreading``.
-        trees: for each root.
-        best: a packing of as many trees as it takes.
-    """
+    """Return *trees* trees for each root of *demand*, which spreads, beside the bound of *best*."""
     searches = [
         _Search(
             demand,

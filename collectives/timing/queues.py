@@ -63,18 +63,9 @@ def collective_queue(
 ) -> CollectiveQueue:
     """Return a queue of collectives among ranks at *hosts*; by default rank r is at place r of *topology*.
 
-    Args:
-        env: its time is in picoseconds.
-        topology: the network.
-        engine: ``makespan``, ``events`` or ``ranks``.
-        itemsize: bytes of an element.
-        hosts: the place of each rank in the topology.
-        rank_overhead: what ranks add to the time of the network.
-        transport_model: how a rank completes a step.
-        network: for *events* and *ranks*, that of *topology* which other queues use too; by default one
-            of its own.
-        observer: for the same, is told of every step and message, rank by rank.
-        lasting: for *events*, see `RowExecution`.
+    The time of *env* is in picoseconds.  For *events* and *ranks*, *network* is that of *topology* which
+    other queues use too, by default one of its own, and *observer* is told of every step and message, rank by
+    rank; *lasting*, for *events*: see `RowExecution`.
     """
     if engine == "makespan":
         return MakespanQueue(env, Makespan(topology, hosts, rank_overhead, transport_model), itemsize)
@@ -120,10 +111,7 @@ def spans_out_of_step(
 def run_until(env: simpy.Environment, event: simpy.Event, watch: Callable[[int], None] | None = None) -> Any:
     """Run *env* until *event* has fired and return its value.
 
-    Args:
-        env: the environment.
-        event: of *env*.
-        watch: is told the time, in picoseconds, after everything that happens.
+    *watch* is told the time, in picoseconds, after everything that happens.
 
     Raises:
         ProgramError: nothing is left to happen, so that it will never fire.

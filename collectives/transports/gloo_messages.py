@@ -137,12 +137,7 @@ class Receiving:
 def sent(group: dist.ProcessGroup, data: torch.Tensor, peer: int, tag: int, span: tuple[int, int]) -> Sending:
     """Start to send *data*, of host memory, to *peer*, followed by zeros if it is too short for a pattern.
 
-    Args:
-        group: the process group.
-        data: to be sent.
-        peer: to which rank.
-        tag: of the message.
-        span: in elements, of the buffer that *data* is read from.
+    It is read from the elements of a buffer in *span*.
     """
     raw = data.view(torch.uint8)
     if len(raw) < _PATTERN_BYTES:

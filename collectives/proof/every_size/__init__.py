@@ -26,7 +26,7 @@ solving      the solver, asked whether claims contradict each other
 terms        terms of the solver: what occurs in them
 """
 
-from collectives.proof.every_size.induction import Scope, prove_every_size, scope_of
+from collectives.proof.every_size.induction import Scope, scope_of
 from collectives.proof.every_size.symbols import NotProvedError
 
-__all__ = ["NotProvedError", "Scope", "prove_every_size", "scope_of"]
+__all__ = ["NotProvedError", "Scope", "scope_of"]

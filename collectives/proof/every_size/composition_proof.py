@@ -207,12 +207,7 @@ def check_steps(
 ) -> Any:
     """Prove that *algorithm* takes as many steps as it declares, if it does, and return how many.
 
-    Args:
-        algorithm: what was read.
-        given: its parameters, with stand-ins for its parts.
-        reader: what was read of it.
-        parts: those that the stand-ins are of.
-        world: of the rows.
+    *given* are its parameters, with stand-ins for its *parts*; *reader* has read it.
 
     Raises:
         NotProvedError: it is refuted, or cannot be read.

@@ -59,15 +59,6 @@ class Scope:
     with_bytes: bool
 
 
-def prove_every_size(algorithm: Algorithm) -> str:
-    """Prove *algorithm*, with its parameters and any rank as the root, and return `Scope.sizes`.
-
-    Raises:
-        NotProvedError: refuted, not readable by symbols, or more than the solver can decide.
-    """
-    return scope_of(algorithm).sizes
-
-
 def scope_of(algorithm: Algorithm) -> Scope:
     """Prove *algorithm*, with its parameters and any rank as the root, and return for what.
 

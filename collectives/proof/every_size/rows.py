@@ -61,11 +61,8 @@ class Instance:
     def is_there(self, claim: Any, part: Any = None, value: Any = None) -> Any:
         """Return that there is such an operation for which *claim* holds.
 
-        Args:
-            claim: of the operation.
-            part: a term of it, if one is known to have to be *value*: where that leaves a few operations
-                only, nothing is said of any.
-            value: see *part*.
+        Where a *part* of it is known to have to be *value*, and that leaves a few operations only, nothing is
+        said of any.
         """
         both = z3.And(self.when, claim)
         if not self.fresh:

@@ -29,12 +29,9 @@ OLDER, NEWER = 2, 6
 
 
 def contradict(claims: list[Any], work: int, *, products: bool) -> bool:
-    """Return whether *claims* are known, with so much *work*, to contradict each other.
+    """Return whether *claims* are known, with so much *work* of the solver, to contradict each other.
 
-    Args:
-        claims: terms.
-        work: resource units of the solver.
-        products: whether there may be products of symbols, or quotients.
+    There may be *products* of symbols in them, or quotients.
     """
     linear = Linear() if products else None
     claims = linear.of(claims) if linear else claims

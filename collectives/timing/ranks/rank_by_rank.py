@@ -24,10 +24,7 @@ from sim.units import Int64Array
 class RankByRank:
     """One collective on the ranks of a group; a `collectives.timing.queues.Execution`.
 
-    Args:
-        env: whose time it is.
-        run: what a rank does.
-        finished: called with ranks that are done, once for each.
+    *run* says what a rank does; *finished* is called with ranks that are done, once for each.
     """
 
     def __init__(

@@ -237,11 +237,7 @@ class StepInFlight:
 
 
 class Drain:
-    """The sends that are left at the end of a program; ``done`` fires when peers have taken them.
-
-    Args:
-        program: has ended but for them.
-    """
+    """The sends that are left at the end of a *program*; ``done`` fires when peers have taken them."""
 
     def __init__(self, program: ProgramOnRank) -> None:
         self._sends = program.sends

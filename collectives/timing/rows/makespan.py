@@ -71,11 +71,7 @@ class Makespan:
     def run(self, algorithm: Algorithm, nbytes: int, start_ps: Int64Array, itemsize: int = 1) -> Int64Array:
         """Return when each rank is done, in picoseconds.
 
-        Args:
-            algorithm: the program of every rank.
-            nbytes: size of the buffer, a multiple of *itemsize*.
-            start_ps: when each rank starts, shape (num_ranks,).
-            itemsize: bytes of an element.
+        They start at *start_ps*, shape (num_ranks,); *nbytes*, of the buffer, are a multiple of *itemsize*.
 
         Raises:
             NotExactError: messages meet in a way that this engine does not solve, or do not match row by
@@ -94,12 +90,7 @@ class Makespan:
     ) -> Int64Array:
         """Return when each rank is done, of one group or of several of one size that call alike.
 
-        Args:
-            algorithm: the program of every rank.
-            chunking: how it divides the buffer.
-            start_ps: when each rank starts, shape (num_ranks,), those of the first group first.
-            num_groups: into which the ranks fall.
-            watch: is told of all rows.
+        They start at *start_ps*, shape (num_ranks,), the first group first; *watch* is told of all rows.
 
         Raises:
             NotExactError: as `run`.

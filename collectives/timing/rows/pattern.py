@@ -228,11 +228,6 @@ def patterned_rows(
 ) -> Iterator[tuple[Step, Pattern]]:
     """Yield each row with its pattern: the same object for as long as rows have it.
 
-    Args:
-        algorithm: whose rows.
-        num_ranks: number of ranks.
-        most_messages: that a row may have; None: any number.
-
     Raises:
         NotExactError: see `rows_of` and `Pattern`; or a row has more messages.
     """

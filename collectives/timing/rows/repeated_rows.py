@@ -62,11 +62,6 @@ class RepeatedRow:
 class SiblingPattern:
     """A pattern repeated over groups; rank r of group g is number ``g * group_size + r``.
 
-    Args:
-        pattern: of the messages of one group.
-        group_size: ranks of each group.
-        num_groups: how many there are.
-
     Attributes:
         source: rank that sends each message, those of the first group first.
         destination: rank that receives it.

@@ -14,7 +14,7 @@ from collectives.program.contracts import CONTRACTS, Part, Place
 HIERARCHICAL = import_module("collectives.algorithms.hierarchical")
 z3 = pytest.importorskip("z3", reason="proofs for every size need z3")
 
-from collectives.proof.every_size import NotProvedError, prove_every_size, scope_of  # noqa: E402
+from collectives.proof.every_size import NotProvedError, scope_of  # noqa: E402
 from collectives.proof.every_size.demands import AFTER, BEFORE, EQUAL_PARTS, Held, in_parts  # noqa: E402
 from collectives.proof.every_size.linear import Linear  # noqa: E402
 from collectives.proof.every_size.powers import ROOT  # noqa: E402
@@ -83,7 +83,7 @@ def test_what_is_wrong_or_cannot_be_read_is_not_proved(program, right_for, said)
     if right_for is not None:
         verify(program, right_for)
     with pytest.raises(NotProvedError, match=said):
-        prove_every_size(program)
+        scope_of(program)
 
 
 def part_of(held: Held, place: Place) -> Part | None:
@@ -124,7 +124,7 @@ def test_a_part_that_is_given_the_wrong_chunks_is_refuted(monkeypatch):
 
     monkeypatch.setattr(HIERARCHICAL, "embed", from_the_first_chunk)
     with pytest.raises(NotProvedError, match="hierarchical, all_reduce, every size: "):
-        prove_every_size(resolve_algorithm("hierarchical"))
+        scope_of(resolve_algorithm("hierarchical"))
 
 
 def test_steps_that_are_too_many_from_nine_ranks_on_are_refuted(monkeypatch):
@@ -136,7 +136,7 @@ def test_steps_that_are_too_many_from_nine_ranks_on_are_refuted(monkeypatch):
     monkeypatch.setattr(HIERARCHICAL, "_num_steps", more_from_nine_on)
     verify(resolve_algorithm("hierarchical:ranks_per_node=4"), 16)
     with pytest.raises(NotProvedError, match="not proved: its declared number of steps is that of its parts"):
-        prove_every_size(resolve_algorithm("hierarchical"))
+        scope_of(resolve_algorithm("hierarchical"))
 
 
 def test_products_are_told_to_the_solver_as_they_are():

@@ -18,7 +18,7 @@ from tests.collectives.proof.every_size.slips import slips
 
 z3 = pytest.importorskip("z3", reason="proofs for every size need z3")
 
-from collectives.proof.every_size import NotProvedError, prove_every_size  # noqa: E402
+from collectives.proof.every_size import NotProvedError, scope_of  # noqa: E402
 
 MODULES = (
     "bruck", "halving_doubling", "recursive_doubling", "tree", "shared.rooted_tree", "gloo.ring",
@@ -116,7 +116,7 @@ def judge(mutant: Mutant) -> None:
         proved_for = ()
         if is_wrong(mutant.program, range(2, 17)):
             with suppress(NotProvedError):
-                is_for_all = prove_every_size(mutant.program) == "every size"
+                is_for_all = scope_of(mutant.program).sizes == "every size"
                 proved_for = range(2, 17) if is_for_all else (2, 4, 8, 16)
         assert not is_wrong(mutant.program, proved_for), f"proved, but wrong: {mutant.name}: {mutant.what}"
 

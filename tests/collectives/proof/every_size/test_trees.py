@@ -16,7 +16,7 @@ from collectives.algorithms.tree import tree_gather
 
 z3 = pytest.importorskip("z3", reason="proofs for every size need z3")
 
-from collectives.proof.every_size import prove_every_size  # noqa: E402
+from collectives.proof.every_size import scope_of  # noqa: E402
 from collectives.proof.every_size.powers import (  # noqa: E402
     DOUBLED,
     FLOOR,
@@ -131,7 +131,7 @@ def test_a_rule_that_places_ranks_otherwise_is_refuted():
 
 @pytest.mark.parametrize("shipped", [recursive_doubling, tree_gather], ids=lambda own: own.name)
 def test_programs_of_powers_of_two_are_proved_for_every_size(shipped):
-    assert prove_every_size(shipped) == "every size"
+    assert scope_of(shipped).sizes == "every size"
 
 
 def exchange_all(rank: int, world_size: int):
@@ -142,7 +142,7 @@ def exchange_all(rank: int, world_size: int):
 
 def test_a_program_that_refuses_other_sizes_is_proved_for_powers_of_two():
     named = algorithm(name="recursive_doubling", num_chunks=1)(exchange_all)
-    assert prove_every_size(named) == "2^k"
+    assert scope_of(named).sizes == "2^k"
 
 
 @settings(max_examples=20)
