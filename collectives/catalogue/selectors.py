@@ -44,6 +44,13 @@ NCCL = "nccl"
 """NCCL's choice of algorithm and channels, as programs of ours that are timed on the links."""
 
 
+def is_one_kernel(choice: object) -> bool:
+    """Return whether all steps of what *choice* names are one kernel: the library's own, or MSCCL XML."""
+    if isinstance(choice, Algorithm):
+        return choice.thread_blocks is not None
+    return isinstance(choice, str) and (choice in (NATIVE, NCCL) or ".xml" in choice)
+
+
 @runtime_checkable
 class Selector(Protocol):
     """Decides which algorithm carries out a call; the same on every rank."""

@@ -15,6 +15,7 @@ from collectives.catalogue.selectors import NCCL
 from collectives.execution.staging import staged_nbytes
 from collectives.execution.transport_model import TransportModel, transport_model
 from collectives.timing.formulas.nccl.constants import NcclProtocol
+from collectives.timing.formulas.nccl.point_to_point import group_call
 from sim.hardware import Device
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
@@ -56,6 +57,8 @@ class Counted(TypedDict, total=False):
     overhead: Quantity | None
     arrival_overhead: Quantity | None
     call_overhead: Quantity | None
+    step_overhead: Quantity | None
+    posting: Quantity | None
     reduction_bandwidth: Quantity | None
     copy_bandwidth: Quantity | None
     block_bandwidth: Quantity | None
@@ -77,6 +80,10 @@ class Software:
         overhead: of each message, on either side (see `sim.scenario.rank_overhead`).
         arrival_overhead: from the last byte of a message until its receiver knows.
         call_overhead: of a call, on each rank, before its first step.
+        step_overhead: of each step of a program, before its messages start: over NCCL, the launch of a group
+            call.  Neither this nor *posting* is of what NCCL itself chooses, nor of MSCCL XML, which have one
+            kernel for all steps.
+        posting: of each message of a step to a rank of another node, on its sender, likewise.
         reduction_bandwidth: bytes/s at which a rank reduces; None: reducing takes no time.
         copy_bandwidth: bytes/s at which a rank copies what its communicator copies around a program (see
             `collectives.execution.staging`); None: that takes no time.
@@ -93,6 +100,8 @@ class Software:
     overhead: Quantity = 0
     arrival_overhead: Quantity = 0
     call_overhead: Quantity = 0
+    step_overhead: Quantity = 0
+    posting: Quantity = 0
     reduction_bandwidth: Quantity | None = None
     copy_bandwidth: Quantity | None = None
     block_bandwidth: Quantity | None = None
@@ -115,8 +124,21 @@ class Software:
             UnitError: a quantity that cannot be read.
         """
         return RankOverhead.of(
-            self.overhead, self.reduction_bandwidth, arrival_overhead=self.arrival_overhead
+            self.overhead,
+            self.reduction_bandwidth,
+            arrival_overhead=self.arrival_overhead,
+            step_overhead=self.step_overhead,
+            posting=self.posting,
         )
+
+    @property
+    def has_overheads(self) -> bool:
+        """Whether messages and reductions take time besides the links; launches of steps do not count.
+
+        Raises:
+            UnitError: a quantity that cannot be read.
+        """
+        return not self.rank_overhead().in_one_kernel().is_free
 
     def loses(self, term: str) -> bool:
         """Return whether an inefficiency is counted, by its name or among all."""
@@ -140,6 +162,10 @@ class Software:
         rate = parse_bandwidth(self.copy_bandwidth, "copy_bandwidth")
         return call_ps + staged_nbytes(collective, num_ranks, nbytes) * SECOND // rate
 
+    def in_one_kernel(self) -> Software:
+        """Return the same of what has one kernel for all steps."""
+        return replace(self, step_overhead=0, posting=0)
+
     def copying_faster(self, speedup: float) -> Software:
         """Return the same where ranks copy so many times as fast."""
         if self.copy_bandwidth is None or speedup == 1:
@@ -156,6 +182,8 @@ class Software:
             parts.append(f"{self.arrival_overhead} until its arrival is known")
         if self.call_overhead:
             parts.append(f"{self.call_overhead} for each call")
+        if launched := self.launches_in_words():
+            parts.append(launched)
         if self.reduction_bandwidth is not None:
             parts.append(f"reduction at {self.reduction_bandwidth}")
         if self.copy_bandwidth is not None:
@@ -163,6 +191,12 @@ class Software:
         if self.protocol is not None:
             parts.append(f"protocol {self.protocol}")
         return ", ".join(parts)
+
+    def launches_in_words(self) -> str:
+        """Return what launches of steps take, for reports; nothing where that is nothing."""
+        parts = [f"{self.step_overhead} for the launch of each step"] if self.step_overhead else []
+        parts += [f"{self.posting} for each message that leaves a node"] if self.posting else []
+        return " and ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -193,8 +227,9 @@ class Assumptions:
         """Return what a real run on *topology* would use and lose, but for what is *counted* otherwise.
 
         Where the network says what GPUs it has (``[hardware]``), NCCL as it would choose: by what was
-        measured of it, else by what it expects of itself, unless another transport is named.  Elsewhere the
-        cheapest of our programs, through shared memory on one host whose ranks have it, over Gloo between
+        measured of it, else by what it expects of itself, unless another transport is named; of a program of
+        ours each step is a group call of NCCL's, and takes what such a call does (`group_call`).  Elsewhere
+        the cheapest of our programs, through shared memory on one host whose ranks have it, over Gloo between
         hosts.  All inefficiencies that apply.  Where ranks compute *on_gpu*, collectives go on by themselves,
         as NCCL's, on any network.
         """
@@ -208,7 +243,9 @@ class Assumptions:
             default_algorithm(topology),
             *_default_device(topology),
         )
-        return real.with_(**counted)
+        asked = real.with_(**counted)
+        of_steps = {name: counted.get(name) for name in ("step_overhead", "posting")}
+        return replace(asked, software=_launching(asked.software, topology)).with_(**of_steps)
 
     @classmethod
     def on(
@@ -291,6 +328,17 @@ def default_transport_model(topology: Topology) -> str:
     if isinstance(topology.routing, HostRouting):
         return "shm"
     return "gloo" if topology.hardware is None else "nccl"
+
+
+def _launching(software: Software, topology: Topology) -> Software:
+    """Return *software* with what a step takes over NCCL; as it is where the GPUs are not known.
+
+    With a protocol it is as it is, too: that is asked for where a program is one kernel, as NCCL's own are.
+    """
+    if topology.hardware is None or software.transport.name != "nccl" or software.protocol is not None:
+        return software
+    launch_us, posting_us = group_call(topology.hardware)
+    return replace(software, step_overhead=f"{launch_us:.4g}us", posting=f"{posting_us:.4g}us")
 
 
 def _default_device(topology: Topology) -> tuple[str | None, str]:

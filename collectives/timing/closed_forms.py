@@ -199,7 +199,7 @@ def as_measured(job: Job, scenario: Scenario) -> Run:
     """
     topology, hosts = scenario.base, places(job.placement, scenario.base)
     _refuse_conditions(scenario, 'model="measured"')
-    if not job.software.rank_overhead().is_free:
+    if job.software.has_overheads:
         raise NotSupportedError('model="measured" has the software in it; leave out overhead and reduction')
     if job.algorithm not in ("auto", "native", "nccl"):
         raise NotSupportedError(
@@ -238,7 +238,7 @@ def in_the_switches(job: Job, scenario: Scenario) -> Run:
     topology, hosts = scenario.base, places(job.placement, scenario.base)
     _refuse_conditions(scenario, NVLS)
     _refuse_sharing(scenario, NVLS)
-    if not job.software.rank_overhead().is_free:
+    if job.software.has_overheads:
         raise NotSupportedError("nvls is a closed form without overhead and reduction; leave them out")
 
     time_ps = in_network_ps(job.collective, job.nbytes, topology, hosts)

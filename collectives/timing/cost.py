@@ -4,7 +4,7 @@ All ranks take step k together.  A step lasts as long as the overhead of the ran
 plus the largest latency of its messages, plus what its busiest link needs for the bytes of all messages
 that cross it, plus what its busiest rank needs to reduce what it receives:
 
-    T(n) = Σ_steps ( max over ranks (messages) · o  +  max α
+    T(n) = Σ_steps ( launch  +  max over ranks (messages) · o  +  max over ranks (posted) · p  +  max α
                      +  n · max over links (share of n on the link / bandwidth)
                      +  n · max over ranks (share of n reduced) · γ )
 
@@ -196,7 +196,7 @@ def selector_on(
 
     auto = parse_auto(choice)
     if choice == NCCL:
-        return _chosen_by_nccl(topology, places, rank_overhead or RankOverhead())
+        return _chosen_by_nccl(topology, places, (rank_overhead or RankOverhead()).in_one_kernel())
     if auto is None:
         return fixed(choice).bound(bind)
     if auto.table is not None:
@@ -320,7 +320,9 @@ class _Reckoning:
 
         overhead = self._rank_overhead
         self._latency_ps += crowd.latency_ps + crowd.most_messages * overhead.overhead_ps
-        self._latency_ps += overhead.arrival_overhead_ps if crowd.most_messages else 0
+        if crowd.most_messages:
+            self._latency_ps += overhead.step_ps + overhead.arrival_overhead_ps
+        self._latency_ps += crowd.most_posted * overhead.posting_ps
         self._busy += crowd.busy(sizes)
         if overhead.reduction_bandwidth is not None:
             self._reduced += int(reduced_nbytes(row, len(self._places), self._in_chunks).max(initial=0))
@@ -347,11 +349,12 @@ class _Crowd:
         pattern: who sends to whom.
         latency_ps: the largest of a message.
         most_messages: that a rank sends and receives.
+        most_posted: that a rank sends to other nodes.
     """
 
     def __init__(self, pattern: Pattern, topology: Topology, places: Int64Array) -> None:
         self.pattern = pattern
-        self.latency_ps = self.most_messages = 0
+        self.latency_ps = self.most_messages = self.most_posted = 0
         self._busiest = 0.0
         self._bandwidth = topology.link_bandwidth
         if not len(pattern.source):
@@ -364,6 +367,9 @@ class _Crowd:
             self._bandwidth = topology.sharing.bandwidths(topology.link_bandwidth, flows)
         self.latency_ps = int(np.where(self._used, topology.link_latency[self._links], 0).sum(axis=1).max())
         self.most_messages = int(np.bincount(np.concatenate([pattern.source, pattern.destination])).max())
+        nodes = places // topology.ranks_per_node
+        posted = pattern.source[nodes[pattern.source] != nodes[pattern.destination]]
+        self.most_posted = int(np.bincount(posted).max(initial=0))
         self._busiest = self._load(np.ones(len(pattern.source)))
 
     def busy(self, chunks: Sizes) -> float:

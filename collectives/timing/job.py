@@ -13,7 +13,7 @@ from functools import lru_cache
 from collectives.catalogue.admission import admitted, is_shipped
 from collectives.catalogue.native import by_itself, native_over
 from collectives.catalogue.resolve import resolve_algorithm
-from collectives.catalogue.selectors import NATIVE, NCCL, parse_auto
+from collectives.catalogue.selectors import NATIVE, NCCL, is_one_kernel, parse_auto
 from collectives.errors import NotSupportedError
 from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.program import Algorithm, Program
@@ -121,6 +121,8 @@ def plan(job: Job, scenario: Scenario) -> PlannedJob:
     """
     hosts = places(job.placement, scenario.base)
     rank_overhead = scenario.rank_overhead(job.software.rank_overhead(), hosts)
+    if is_one_kernel(job.algorithm):
+        rank_overhead = rank_overhead.in_one_kernel()
     model = job.software.transport
     algorithm = _algorithm_of(job, scenario, hosts, rank_overhead)
     _check_work(algorithm, len(hosts))

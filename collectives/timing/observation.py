@@ -127,6 +127,8 @@ class Observation:
                 "network": topology.name,
                 "digest": planned.scenario.base.digest(),
                 "overhead_ps": planned.rank_overhead.overhead_ps,
+                "step_ps": planned.rank_overhead.step_ps,
+                "posting_ps": planned.rank_overhead.posting_ps,
                 "arrival_overhead_ps": planned.rank_overhead.arrival_overhead_ps,
                 "transport_model": planned.transport_model.name,
                 "reduction_bandwidth": planned.rank_overhead.reduction_bandwidth,

@@ -140,7 +140,7 @@ def simulate(
     if formula is None:
         return evaluate(plan(job, scenario), engine, observe=observe, watch=watch)
     software = job.software
-    by_hand = software.protocol is not None or not software.rank_overhead().is_free
+    by_hand = software.protocol is not None or software.has_overheads
     if formula is as_the_library and by_hand:
         raise NotSupportedError(
             f"{algorithm}: the library's own time has its protocol and software in it; leave out protocol, "

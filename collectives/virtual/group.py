@@ -10,7 +10,7 @@ import torch
 from torch.distributed.constants import default_pg_timeout
 
 from collectives.catalogue.native import by_itself, native_over
-from collectives.catalogue.selectors import NATIVE, NCCL, Choice, Selector
+from collectives.catalogue.selectors import NATIVE, NCCL, Choice, Selector, is_one_kernel
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.programs import ProgramLauncher
 from collectives.errors import NotSupportedError
@@ -92,19 +92,21 @@ class RankThreads:
         if chosen == NCCL and self.world.library is not None:
             library = self.world.library.of(self.hosts)
             selector = LibraryPrograms(library, selector)
+        launches = not is_one_kernel(chosen)
         gpu = current_gpu()
         if gpu is not None:
-            return Communicator(self._on_streams(gpu, self._noted(selector), device, library))
+            return Communicator(self._on_streams(gpu, self._noted(selector), device, library, launches))
 
         model = self.world.transport_model
         limit_ps = self._limit_ps if timeout is None else round(timeout * SECOND)
         key = (self.key, self.world.count((self.key, self.rank)))
         if key not in self.world.meeting_points:
             cluster = self.rank_thread.cluster
+            overhead = cluster.scenario.rank_overhead(self.world.rank_overhead, self.hosts)
             meeting_point = MeetingPoint(
                 cluster.network,
                 self.hosts,
-                cluster.scenario.rank_overhead(self.world.rank_overhead, self.hosts),
+                overhead if launches else overhead.in_one_kernel(),
                 self.world.delay_ps,
                 by_itself(model) if chosen == NATIVE else model,
             )
@@ -174,7 +176,12 @@ class RankThreads:
         return Noted(selector, self.hosts, self.world.carried)
 
     def _on_streams(
-        self, gpu: Gpu, selector: Selector, device: torch.device, library: CallsOfGroup | None
+        self,
+        gpu: Gpu,
+        selector: Selector,
+        device: torch.device,
+        library: CallsOfGroup | None,
+        launches: bool,
     ) -> StreamLauncher:
         """Return what issues calls on the streams of this rank's GPU."""
         names = self.world.group_names.setdefault((self.hosts, self.ordinal), [])
@@ -190,6 +197,7 @@ class RankThreads:
             device.type,
             self._before_call,
             self._limit_ps,
+            launches,
             device.type != "cpu" or self._is_nccl(device.type),
         )
         exchanges = Exchanges.of(self.rank_thread.cluster)

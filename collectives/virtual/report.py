@@ -240,6 +240,8 @@ class VirtualReport:
             "timed_by": self.timed_by,
             "slowest": self.slowest,
             "overhead_seconds": to_seconds(self.rank_overhead.overhead_ps),
+            "step_overhead_seconds": to_seconds(self.rank_overhead.step_ps),
+            "posting_seconds": to_seconds(self.rank_overhead.posting_ps),
             "arrival_overhead_seconds": to_seconds(self.rank_overhead.arrival_overhead_ps),
             "reduction_bandwidth": self.rank_overhead.reduction_bandwidth,
             "compute": self.compute,

@@ -126,10 +126,10 @@ class SimulatedTransport:
         return SimulatedWork(self, call, lane.port, done)
 
     def _overheads(self, call: Call) -> StepOverheads | None:
-        """Return what ranks add to the time of *call*; jitter is for collectives alone."""
+        """Return what ranks add to the time of *call*; jitter and launches are for collectives alone."""
         rank_overhead = self.meeting_point.rank_overhead
         if call.lane is not None:
-            rank_overhead = replace(rank_overhead, jitter=None)
+            rank_overhead = replace(rank_overhead, jitter=None).in_one_kernel()
         return StepOverheads.of(rank_overhead, self.world_size, call.sequence)
 
     def _observe(self, execution: Execution, call: Call, port: SimulatedPort) -> Execution:

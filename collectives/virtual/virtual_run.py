@@ -292,7 +292,7 @@ def _check_model(assumed: Assumptions, topology: Topology) -> None:
     if topology.hardware is None:
         raise NotSupportedError(f"model='library': {topology.name} does not say what GPUs it has")
     software = assumed.software
-    if software.protocol is not None or not software.rank_overhead().is_free:
+    if software.protocol is not None or software.has_overheads:
         raise NotSupportedError(
             "the library's own time has its protocol and software in it; leave out protocol, overheads and "
             "reduction, or take model='links'"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, lru_cache, partial
 from types import MappingProxyType
@@ -13,7 +13,7 @@ import simpy
 
 from collectives.catalogue.native import by_itself, native_over
 from collectives.catalogue.resolve import resolve_algorithm
-from collectives.catalogue.selectors import NATIVE, NCCL, Selector
+from collectives.catalogue.selectors import NATIVE, NCCL, Selector, is_one_kernel
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.execution.transport_model import TransportModel
 from collectives.program import Algorithm
@@ -57,6 +57,8 @@ def settled(assumed: Assumptions, algorithm: Choice, scenario: Scenario) -> Assu
     """
     if assumed.model == "library" and scenario.conditions:
         assumed = assumed.with_(model="links")
+    if is_one_kernel(algorithm):
+        assumed = replace(assumed, software=assumed.software.in_one_kernel())
     if algorithm == NATIVE and closed_form_of(algorithm, assumed.model) is None:
         assumed = assumed.with_(transport_model=by_itself(assumed.software.transport))
     return assumed
@@ -89,7 +91,7 @@ def communication_on(
     """
     rank_overhead = assumed.software.rank_overhead()
     if closed_form_of(algorithm, assumed.model) is not None:
-        if not rank_overhead.is_free or assumed.software.protocol is not None:
+        if assumed.software.has_overheads or assumed.software.protocol is not None:
             raise NotSupportedError(
                 f"model={assumed.model!r} is a closed form, of which overheads, reduction and protocol are a "
                 "part; leave them out, or take model='links'"
@@ -159,7 +161,9 @@ class ByPrograms:
     def takes_ps(self, collective: str, nbytes: int, engine: EngineName, itemsize: int) -> int:
         """Return what a collective takes that has the network for itself, where no condition holds."""
         program = ProgramKey.of(self.select(collective, nbytes))
-        rank_overhead, transport = self.assumed.software.rank_overhead(), self.assumed.software.transport
+        software, ranks = self.assumed.software, range(self.scenario.base.num_ranks)
+        transport = software.transport
+        rank_overhead = Scenario.of(self.scenario.base, ()).rank_overhead(software.rank_overhead(), ranks)
 
         def simulated_ps(size: int) -> int:
             of = "auto" if self.on_lines else engine

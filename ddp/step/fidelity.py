@@ -29,6 +29,7 @@ from collectives.timing.rows.pattern import patterned_rows
 
 if TYPE_CHECKING:
     from ddp.step.communication import Choice
+    from sim.scenario.rank_overhead import RankOverhead
     from sim.topology import Topology
 
 MAX_LATE = 10_000
@@ -75,8 +76,9 @@ def messages_in(
     """
     if closed_form_of(algorithm, assumed.model) is not None or topology.num_ranks == 1:
         return 0
+    rank_overhead = assumed.software.rank_overhead()
     return sum(
-        times * messages_of(algorithm, collective, nbytes, topology)
+        times * messages_of(algorithm, collective, nbytes, topology, rank_overhead)
         for (collective, nbytes), times in Counter(buckets).items()
     )
 
@@ -92,14 +94,16 @@ def affordable(assumed: Assumptions, num_messages: int, *, one_by_one: bool) -> 
     return Fidelity(assumed, num_messages > MAX_FOLLOWED or on_lines, on_lines)
 
 
-def messages_of(algorithm: Choice, collective: str, nbytes: int, topology: Topology) -> int:
+def messages_of(
+    algorithm: Choice, collective: str, nbytes: int, topology: Topology, rank_overhead: RankOverhead
+) -> int:
     """Return the messages of a collective of *nbytes*; of too many to be counted a bound."""
     if algorithm == NATIVE:
         selector: Selector = Native(topology.num_ranks)
     elif isinstance(algorithm, Selector):
         selector = algorithm
     else:
-        selector = selector_on(topology, algorithm)
+        selector = selector_on(topology, algorithm, None, rank_overhead)
     chosen = selector.select(collective, nbytes)
     assert chosen is not None, "native has been settled"
     try:

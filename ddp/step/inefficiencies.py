@@ -3,7 +3,7 @@
     contention   while a collective is under way, computation takes longer, by what was measured on average;
                  ``contention:channels=24``: as much longer as multiprocessors are left to it
     late         the slowest of p ranks computes longer than the mean (`sim.files.late_ranks`)
-    launches     each collective begins when NCCL has launched its kernel
+    launches     each collective begins when NCCL has launched its kernel, where one carries out all its steps
     copies       gradients are copied into their buckets and back, at the memory's bandwidth
     optimizer    parameters are updated after the last wait, at the memory's bandwidth
     input        the host prepares the next batches beside the step, which ends no sooner:
@@ -158,6 +158,8 @@ def _launches(so_far: Inefficiencies, setting: Setting) -> Inefficiencies:
         raise NotSupportedError("its constant is NCCL's; over gloo take overhead= of each message")
     if closed_form_of(setting.algorithm, setting.assumed.model) is not None:
         raise NotSupportedError("the closed form of a bucket's time has its launch in it")
+    if setting.assumed.software.rank_overhead().step_ps:
+        raise NotSupportedError("each step of the program has a launch of its own (step_overhead)")
     return replace(so_far, launch_ps=round(NCCL_2_30.base_latency["Ring"]["Simple"] * _US))
 
 

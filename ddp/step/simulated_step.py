@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import simpy
 
-from collectives.catalogue.selectors import NATIVE, NCCL
+from collectives.catalogue.selectors import NATIVE, NCCL, is_one_kernel
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.timing import Assumptions, Engine, with_engine
 from collectives.timing.assumptions import Counted, asked_topology
@@ -228,6 +228,7 @@ def simulate_step(
         each_size_once=fidelity.each_size_once and not by_formula,
         on_lines=fidelity.on_lines and not by_formula,
         thread_blocks=thread_blocks,
+        in_one_kernel=is_one_kernel(algorithm),
         buffers=tuple(run for run in timeline.runs if run.bucket == BUFFERS),
     )
 

@@ -30,6 +30,7 @@ class StepRun:
         without_device: terms that would be counted if anybody said on what ranks compute.
         each_size_once: whether buckets of one size were simulated once, as there were very many messages.
         on_lines: whether of these sizes only powers of two were, and others are on the line between two.
+        in_one_kernel: whether steps of the collectives' programs were launched together, at no cost each.
         thread_blocks: what counts of those that the algorithm's file states, and what not, in words.
         buffers: the collectives that brought buffers to all ranks, for which the forward pass waited.
     """
@@ -47,6 +48,7 @@ class StepRun:
     without_device: tuple[str, ...] = ()
     each_size_once: bool = False
     on_lines: bool = False
+    in_one_kernel: bool = False
     thread_blocks: str = ""
     buffers: tuple[BucketRun, ...] = ()
 
@@ -98,6 +100,8 @@ class StepRun:
 
     def in_words(self, asked: Assumptions) -> str:
         """Return what was counted besides the network, where *asked* is what was to be."""
+        if self.in_one_kernel:
+            asked = replace(asked, software=asked.software.in_one_kernel())
         transport = replace(asked.software.transport, name=self.transport_model)
         words = asked.with_(transport_model=transport, model=self.model).in_words(self.inefficiencies)
         if self.without_device:

@@ -200,7 +200,8 @@ class Scenario:
         late = {rank_at[place]: delay for place, delay in self.delays_ps.items() if place in rank_at}
         slow = {rank_at[place]: factor for place, factor in self.factors.items() if place in rank_at}
         jitter = next(self._all(Jitter), None)
-        return replace(rank_overhead, jitter=jitter).with_slow(slow).with_late(late)
+        nodes = tuple(int(place) // self.base.ranks_per_node for place in hosts)
+        return replace(rank_overhead, jitter=jitter).on_nodes(nodes).with_slow(slow).with_late(late)
 
     def network(
         self, env: simpy.Environment, recorder: Recorder | None = None, *, accelerated: bool = True

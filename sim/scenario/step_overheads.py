@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +28,18 @@ class StepOverheads:
 
     def __init__(self, rank_overhead: RankOverhead, num_ranks: int, call: int) -> None:
         self._overheads: Int64Array | None = None
+        self._steps: Int64Array | None = None
+        self._postings: Int64Array | None = None
+        self._nodes = np.array(rank_overhead.nodes)
         self._rates: Int64Array | None = None
         self.arrivals_ps: Int64Array | None = None
         self._draws: Iterator[Int64Array] | None = None
         if rank_overhead.overhead_ps:
             self._overheads = rank_overhead.overheads_ps(num_ranks)
+        if rank_overhead.step_ps:
+            self._steps = rank_overhead.steps_ps(num_ranks)
+        if rank_overhead.posting_ps and rank_overhead.nodes:
+            self._postings = rank_overhead.postings_ps(num_ranks)
         if rank_overhead.arrival_overhead_ps:
             self.arrivals_ps = rank_overhead.arrival_overheads_ps(num_ranks)
         if rank_overhead.reduction_bandwidth is not None:
@@ -49,22 +56,46 @@ class StepOverheads:
         """Return what ranks add to a call; None where that is nothing."""
         return None if rank_overhead.is_free else cls(rank_overhead, num_ranks, call)
 
-    def next_row(self, num_messages: Int64Array) -> Int64Array | None:
+    def next_row(
+        self, num_messages: Int64Array, ends: Callable[[], tuple[Int64Array, Int64Array]]
+    ) -> Int64Array | None:
         """Return what each rank waits before its next step, in which it has *num_messages*.
 
         None where nobody waits; ranks without messages take no part in the step and do not.
-        """
-        pause = None if self._overheads is None else self._overheads * num_messages
-        if self._draws is not None:
-            drawn = self._take(num_messages > 0)
-            pause = drawn if pause is None else pause + drawn
-        return pause
 
-    def before(self, rank: int, num_messages: int) -> int:
-        """Return how long *rank* waits before its next step, in which it has *num_messages*."""
+        Args:
+            num_messages: that each rank sends and receives, shape (num_ranks,).
+            ends: returns who sends each message and who receives it, each of shape (messages,).
+        """
+        pauses = []
+        if self._overheads is not None:
+            pauses.append(self._overheads * num_messages)
+        if self._steps is not None:
+            pauses.append(self._steps * (num_messages > 0))
+        if self._postings is not None:
+            source, destination = ends()
+            posted = source[self._nodes[source] != self._nodes[destination]]
+            pauses.append(self._postings * np.bincount(posted, minlength=len(num_messages)))
+        if self._draws is not None:
+            pauses.append(self._take(num_messages > 0))
+        return sum(pauses[1:], pauses[0]) if pauses else None
+
+    def before(self, rank: int, num_messages: int, receivers: Iterable[int]) -> int:
+        """Return how long *rank* waits before its next step.
+
+        Args:
+            rank: whose step it is.
+            num_messages: that it sends and receives.
+            receivers: of those that it sends.
+        """
         if not num_messages:
             return 0
         pause = 0 if self._overheads is None else int(self._overheads[rank]) * num_messages
+        if self._steps is not None:
+            pause += int(self._steps[rank])
+        if self._postings is not None:
+            posted = sum(self._nodes[peer] != self._nodes[rank] for peer in receivers)
+            pause += int(self._postings[rank]) * int(posted)
         if self._draws is not None:
             pause += int(self._row(int(self._num_taken[rank]))[rank])
             self._num_taken[rank] += 1

@@ -29,7 +29,8 @@ OF_NO_COLLECTIVE = ("all", NONE)
 
 KEYS = (
     "network", "algorithm", "ideal", "model", "transport_model", "protocol", "overhead", "arrival_overhead",
-    "call_overhead", "reduction_bandwidth", "copy_bandwidth", "block_bandwidth", "symmetric",
+    "call_overhead", "step_overhead", "posting", "reduction_bandwidth", "copy_bandwidth", "block_bandwidth",
+    "symmetric",
     "inefficiencies", "device", "jitter", "seed", "straggler", "fail_link", "degrade_link", "reroute",
 )  # fmt: skip
 """Names of assumptions: those of the options, with underscores."""
@@ -154,6 +155,9 @@ class AssumptionOptions:
         protocol: NCCL protocol, which takes bandwidth from links and adds latency.
         overhead: Software overhead of each message, on either side, such as 1us.
         arrival_overhead: From a message's last byte until its receiver knows, such as 50us.
+        step_overhead: For the launch of each step of a program, where NCCL carries it out: by default what a
+            group call takes NCCL.
+        posting: Of each message of a program that leaves a node, on its sender, likewise.
         reduction_bandwidth: At which a rank reduces, such as 200GB/s; else at no cost.
         symmetric: Buffers are registered as windows, so that NCCL takes its symmetric kernels where it has
             some.
@@ -168,6 +172,8 @@ class AssumptionOptions:
     protocol: Literal["LL", "LL128", "Simple"] | None = None
     overhead: Annotated[str | None, typer.Option(metavar="TIME")] = None
     arrival_overhead: Annotated[str | None, typer.Option(metavar="TIME")] = None
+    step_overhead: Annotated[str | None, typer.Option(metavar="TIME", show_default=False)] = None
+    posting: Annotated[str | None, typer.Option(metavar="TIME", show_default=False)] = None
     reduction_bandwidth: Annotated[str | None, typer.Option(metavar="RATE")] = None
     symmetric: Annotated[bool, typer.Option("--symmetric")] = False
     ideal: Ideal = False
@@ -244,6 +250,8 @@ def assumptions_json(
             "algorithm": algorithm or one.algorithm,
             "model": one.model,
             "transport_model": one.software.transport.name,
+            "step_overhead": one.software.step_overhead,
+            "posting": one.software.posting,
             "inefficiencies": list(one.software.inefficiencies),
             **({"device": one.device, "device_for": one.device_for} if "device" in asked else {}),
         }

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from collectives import Job, NotExactError, simulate
-from collectives.catalogue.selectors import NATIVE, NCCL, parse_auto
+from collectives.catalogue.selectors import NATIVE, NCCL, is_one_kernel, parse_auto
 from collectives.errors import CollectiveError, NotSupportedError
 from collectives.timing import Assumptions, default_algorithm, plan
 from collectives.timing.cost import selector_on
@@ -29,6 +29,7 @@ from ddp.reduction.overlap import resolve_strategy
 from ddp.reduction.strategies.fsdp import Fsdp
 from ddp.step.communication import WHOLE, FormulaParts
 from sim.scenario import Scenario
+from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.units import to_seconds
 from testbed.calibration.confidence import as_fields, interval_of_run, interval_of_step
@@ -107,8 +108,10 @@ def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
     assumed = assumed.with_(inefficiencies=altered.of_inefficiencies(assumed.software.inefficiencies))
     topology, parts = _altered(point, usual, altered)
     algorithm: Any = algorithm_of(point, usual)
+    if is_one_kernel(algorithm):
+        assumed = replace(assumed, software=assumed.software.in_one_kernel())
     if topology is not usual and algorithm != NATIVE:  # which depends on no link
-        algorithm = selector_on(usual, algorithm)
+        algorithm = selector_on(usual, algorithm, None, assumed.software.rank_overhead())
 
     def step(profile: Profile, topology: Topology) -> StepRun:
         return simulate_step(
@@ -129,7 +132,8 @@ def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
         run = step(own, topology)
         alone, efficiency = run.efficiency * run.seconds, run.efficiency
     largest = max((bucket.nbytes for bucket in run.buckets), default=0)
-    chosen, resolved = _chosen(point, usual, "all_reduce", largest, run.model)
+    overhead = assumed.software.rank_overhead()
+    chosen, resolved = _chosen(point, usual, "all_reduce", largest, run.model, overhead)
     looked_for = point.finds_link and point.ranks > 1 and altered == AS_IT_IS
     link = _fullest(topology, resolved, largest) if looked_for else None
     return Row(
@@ -176,7 +180,15 @@ def _collective(point: Point, usual: Topology, altered: Alteration) -> Row:
         collective=point.model,
         assumptions=assumed_at(point, usual),
     )
-    chosen, resolved = _chosen(point, topology, point.model, point.nbytes, run.model, run.algorithm)
+    chosen, resolved = _chosen(
+        point,
+        topology,
+        point.model,
+        point.nbytes,
+        run.model,
+        assumed_at(point, usual).software.rank_overhead(),
+        run.algorithm,
+    )
     busiest = run.links.bottleneck if run.engine != "closed form" else None
     seconds = to_seconds(parts.of(run))
     return Row(
@@ -195,14 +207,20 @@ def _collective(point: Point, usual: Topology, altered: Alteration) -> Row:
 
 
 def _chosen(
-    point: Point, topology: Topology, collective: str, nbytes: int, model: str, ran: str = ""
+    point: Point,
+    topology: Topology,
+    collective: str,
+    nbytes: int,
+    model: str,
+    rank_overhead: RankOverhead,
+    ran: str = "",
 ) -> tuple[str, str]:
     """Return what has run for people, and the name under which it runs again on links."""
     if point.ranks == 1:
         return "none", DEFAULT
     if model == "links" and ran:
         return ran, ran
-    resolved = _selected(topology, algorithm_of(point, topology), collective, nbytes)
+    resolved = _selected(topology, algorithm_of(point, topology), collective, nbytes, rank_overhead)
     if model == "links":
         return resolved, resolved
     try:
@@ -212,11 +230,13 @@ def _chosen(
     return f"NCCL {expected.algorithm}/{expected.protocol}", resolved
 
 
-def _selected(topology: Topology, name: str, collective: str, nbytes: int) -> str:
+def _selected(
+    topology: Topology, name: str, collective: str, nbytes: int, rank_overhead: RankOverhead
+) -> str:
     """Return what *name* is: a program, or what chooses one by size."""
     if name == NATIVE or (name != NCCL and parse_auto(name) is None):
         return name
-    return str(selector_on(topology, name).select(collective, nbytes))
+    return str(selector_on(topology, name, None, rank_overhead).select(collective, nbytes))
 
 
 @lru_cache(maxsize=1024)

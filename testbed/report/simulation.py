@@ -7,6 +7,7 @@ from functools import partial
 from itertools import groupby
 
 from collectives.catalogue.admission import Evidence
+from collectives.catalogue.selectors import is_one_kernel
 from collectives.timing.assumptions import AUTO
 from sim.topology import Topology
 from testbed.options import evidence
@@ -200,8 +201,15 @@ def assumptions(request: SimulationRequest) -> str:
     """Return what the figures assume."""
     floor = "Floor: what no algorithm goes below on these links."
     if request.timed_by != "links":
-        return f"Closed form: {model_of(request)}. {floor}"
-    added = [request.assumed.software.in_words()]
+        launched = request.assumed.software.launches_in_words()
+        of_steps = (
+            f"; a program of ours takes {launched}" if launched and request.timed_by == "library" else ""
+        )
+        return f"Closed form: {model_of(request)}{of_steps}. {floor}"
+    software = request.assumed.software
+    if all(is_one_kernel(entry.name) for entry in request.entries):
+        software = software.in_one_kernel()
+    added = [software.in_words()]
     if request.assumed.software.reduction_bandwidth is None:
         added.append("reducing costs no time")
     added += map(str, request.conditions)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collectives.catalogue.admission import Evidence
+from collectives.catalogue.selectors import NCCL, is_one_kernel
 from sim import Trace
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
@@ -194,13 +195,15 @@ def faster_programs(report: VirtualReport, topology: Topology) -> list[str]:
 
     Nothing is said of those of NCCL itself, for which our programs only stand.
     """
-    if report.timed_by == "library":
+    if report.timed_by == "library" or report.algorithm == NCCL:
         return []
 
     lines = []
     largest = [own for own in report.carried if own.largest_bytes >= WORTH_COMPARING]
     for own in largest[:COMPARED]:
-        found = faster_than(own.algorithm, own.collective, own.largest_bytes, topology, own.hosts)
+        found = faster_than(
+            own.algorithm, own.collective, own.largest_bytes, topology, report.rank_overhead, own.hosts
+        )
         if found is not None:
             lines.append(
                 f"Faster: {found.algorithm}, {found.seconds_now / found.seconds:.2g} times as fast as "
@@ -261,7 +264,8 @@ def _assumptions(report: VirtualReport) -> Iterator[str]:
         yield "alone they take what was measured of NCCL's, or what NCCL's model makes likely"
     yield MODELS["links"]
     yield f"transport model {report.transport_model}"
-    yield from _software(report.rank_overhead)
+    launches = not is_one_kernel(report.algorithm)
+    yield from _software(report.rank_overhead if launches else report.rank_overhead.in_one_kernel())
     yield from report.conditions
 
 
@@ -269,6 +273,10 @@ def _software(rank_overhead: RankOverhead) -> Iterator[str]:
     """Yield what ranks add to the time of the network."""
     if rank_overhead.overhead_ps:
         yield f"overhead of {format_time(rank_overhead.overhead_ps)} per message and side"
+    if rank_overhead.step_ps:
+        yield f"{format_time(rank_overhead.step_ps)} for the launch of each step of a program"
+    if rank_overhead.posting_ps:
+        yield f"{format_time(rank_overhead.posting_ps)} for each of its messages that leaves a node"
     if rank_overhead.arrival_overhead_ps:
         yield f"what arrives is known after {format_time(rank_overhead.arrival_overhead_ps)}"
     if rank_overhead.reduction_bandwidth is None:

@@ -2,7 +2,8 @@
 
 What is faster is ranked by the estimate that ``auto`` goes by (`collectives.timing.cost`), for the largest
 bucket of each kind; what comes out more than `WORTH_SAYING` ahead is simulated beside what is in use, each
-alone on the idle network, and said only if that bears it out.
+alone on the idle network, and said only if that bears it out.  Nothing is said of what NCCL itself chooses,
+for which our programs only stand.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from collectives.catalogue.native import native_over
 from collectives.catalogue.selectors import NATIVE, Selector
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.program import Algorithm
-from collectives.timing import Assumptions, simulate
+from collectives.timing import Assumptions, PlannedJob, evaluate, simulate
 from collectives.timing.assumptions import Model
-from collectives.timing.closed_forms import NCCL_NAMES, closed_form_of
+from collectives.timing.closed_forms import NCCL_NAMES, OF_LIBRARY, closed_form_of
 from collectives.timing.cost import Cheapest, selector_on
 from collectives.timing.rows.pattern import Pattern, patterned_rows
+from sim.scenario import Scenario
+from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
-from sim.topology.placement import Placement
 from testbed.output.table import grouped, spell_size
 from testbed.result import Grid, Rows, asked, found
 
@@ -113,8 +115,11 @@ def carriers_of(
         name = NATIVE if algorithm is None else shown_name(algorithm)
         carrier = Carrier(network, topology.num_ranks, collective, alike[0], alike[-1], name)
         if algorithm is not None:
-            faster = faster_than(algorithm, collective, carrier.largest_bytes, topology)
-            carrier = replace(_with_cards(carrier, algorithm, topology), faster=faster)
+            carrier = _with_cards(carrier, algorithm, topology)
+            if asked not in OF_LIBRARY:
+                overhead = assumed.software.rank_overhead()
+                faster = faster_than(algorithm, collective, carrier.largest_bytes, topology, overhead)
+                carrier = replace(carrier, faster=faster)
         if closed_form_of(asked, assumed.model) is not None:
             carrier = replace(carrier, vendor=_of_vendor(carrier, topology, asked, assumed.model))
         found.append(carrier)
@@ -124,7 +129,7 @@ def carriers_of(
 def _selector(topology: Topology, asked: str, assumed: Assumptions) -> Selector | None:
     """Return what chooses the programs; None where it is not known which the vendor runs."""
     if asked != NATIVE:
-        return selector_on(topology, asked)
+        return selector_on(topology, asked, None, assumed.software.rank_overhead())
     try:
         return native_over(assumed.software.transport, topology.num_ranks)
     except NotSupportedError:
@@ -160,7 +165,12 @@ def _with_cards(carrier: Carrier, algorithm: Algorithm, topology: Topology) -> C
 
 
 def faster_than(
-    algorithm: Algorithm, collective: str, nbytes: int, topology: Topology, hosts: Sequence[int] | None = None
+    algorithm: Algorithm,
+    collective: str,
+    nbytes: int,
+    topology: Topology,
+    rank_overhead: RankOverhead,
+    hosts: Sequence[int] | None = None,
 ) -> Faster | None:
     """Return what carries *nbytes* bytes more than a tenth faster than *algorithm*; None: nothing is known.
 
@@ -169,18 +179,21 @@ def faster_than(
         collective: that it carries out.
         nbytes: size of the buffer, as nccl-tests counts it.
         topology: the network.
+        rank_overhead: what ranks add to the time of either.
         hosts: the place of each rank of the group; by default all of the network.
     """
     places = tuple(range(topology.num_ranks) if hosts is None else hosts)
     if len(places) > MAX_RANKS:
         return None
     try:
-        cheapest = selector_on(topology, "auto", places)
+        cheapest = selector_on(topology, "auto", places, rank_overhead)
         assert isinstance(cheapest, Cheapest), "auto without a table goes by cost"
         best = cheapest.select(collective, nbytes)
         if str(best) == str(algorithm) or not cheapest.is_less(WORTH_SAYING, algorithm, collective, nbytes):
             return None
-        now, then = (_seconds_alone(own, nbytes, topology, places) for own in (algorithm, best))
+        now, then = (
+            _seconds_alone(own, nbytes, topology, rank_overhead, places) for own in (algorithm, best)
+        )
     except (NotExactError, NotSupportedError):
         return None
     if then >= WORTH_SAYING * now:
@@ -193,15 +206,19 @@ def shown_name(algorithm: Algorithm) -> str:
     return NODES.sub("", str(algorithm)).rstrip(":,")
 
 
-def _seconds_alone(algorithm: Algorithm, nbytes: int, topology: Topology, hosts: Sequence[int]) -> float:
+def _seconds_alone(
+    algorithm: Algorithm, nbytes: int, topology: Topology, rank_overhead: RankOverhead, hosts: tuple[int, ...]
+) -> float:
     """Return what *algorithm* takes by itself.
 
     Raises:
         NotExactError: a step has more messages than are simulated to compare.
     """
     next(patterned_rows(algorithm, len(hosts), MAX_MESSAGES), None)
-    placement: Placement = "packed" if len(hosts) == topology.num_ranks else tuple(hosts)
-    return simulate(algorithm, nbytes=nbytes, topology=topology, placement=placement).seconds
+    scenario = Scenario.of(topology, ())
+    overhead = scenario.rank_overhead(rank_overhead, hosts)
+    planned = PlannedJob(algorithm, nbytes, 1, hosts, overhead, start_ps=0, scenario=scenario)
+    return evaluate(planned).seconds
 
 
 def _of_vendor(carrier: Carrier, topology: Topology, asked: str, model: Model) -> str:

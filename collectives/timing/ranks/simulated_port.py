@@ -59,7 +59,9 @@ class SimulatedPort:
         """Let the time pass that the rank takes before the messages of a step; then offer them."""
         pause_ps = 0
         if self.program.overheads is not None:
-            pause_ps = self.program.overheads.before(self.rank, len(in_flight.unmatched))
+            moving = [in_flight.step[position] for position in in_flight.unmatched]
+            receivers = [message.peer for message in moving if isinstance(message, Send)]
+            pause_ps = self.program.overheads.before(self.rank, len(moving), receivers)
         if self.meeting_point.observer is not None:
             self.meeting_point.observer.posted(
                 self.rank, in_flight.number, pause_ps, in_flight.reducing_ps, in_flight.done

@@ -99,6 +99,13 @@ class CoflowTimes:
         sends = (of_each(nbytes, len(self)) > 0).astype(np.int64)
         return sends + sends[self.came_from]
 
+    def moving(self, nbytes: Sizes) -> tuple[Int64Array, Int64Array]:
+        """Return who sends and who receives each message of *nbytes* that is not empty."""
+        if not self._some_empty(nbytes):
+            return self.source, self.destination
+        moves = of_each(nbytes, len(self)) > 0
+        return self.source[moves], self.destination[moves]
+
     def advance(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> Times:
         """Return when each rank is through with its messages.
 

@@ -115,7 +115,11 @@ class Makespan:
                 if completion is not None:
                     completion.check(step, ready)
 
-                pause = None if overheads is None else overheads.next_row(times.num_messages(sizes))
+                pause = (
+                    None
+                    if overheads is None
+                    else overheads.next_row(times.num_messages(sizes), partial(times.moving, sizes))
+                )
                 if pause is not None:
                     ready = together(ready + pause)
                     latest += int(pause.max(initial=0))

@@ -60,9 +60,15 @@ def moving_rows(
             messages = messages_of(coflow.select(some), source[some], destination[some])
         pause = reducing = None
         if overheads is not None:
-            pause = overheads.next_row(messages.per_rank)
+            pause = overheads.next_row(messages.per_rank, partial(_ends, source, destination, some))
             reducing = overheads.reduction_row(partial(reduced_nbytes, sized.step, num_ranks, chunking))
         yield messages, nbytes, pause, reducing
+
+
+def _ends(
+    source: Int64Array, destination: Int64Array, some: Int64Array | None
+) -> tuple[Int64Array, Int64Array]:
+    return (source, destination) if some is None else (source[some], destination[some])
 
 
 class RowMessages:

@@ -85,7 +85,7 @@ class CallsAlone:
         Raises:
             ProgramError: the program deadlocks.
         """
-        key = id(footprint), groups.tobytes(), facts.chunking, splits, offsets_ps.tobytes()
+        key = id(footprint), facts.launches, groups.tobytes(), facts.chunking, splits, offsets_ps.tobytes()
         if key not in self._known:
             places = family.places_of_groups(groups)
             hosts = family.members[places]
@@ -110,7 +110,7 @@ class CallsAlone:
         Raises:
             NotExactError: rows cannot tell.
         """
-        overhead = self.scenario.rank_overhead(self.rank_overhead, hosts)
+        overhead = self._overhead(hosts, facts)
         if facts.splits is not None or not rows_follow(self.transport_model, overhead):
             raise NotExactError("not row by row")
         topology = self.scenario.topology
@@ -161,8 +161,13 @@ class CallsAlone:
         splits: Callable[[int], SplitsOfRank | None],
     ) -> Execution:
         """Return the messages of a call of one group on *network*; see `execution_on`."""
-        overhead = self.scenario.rank_overhead(self.rank_overhead, hosts)
+        overhead = self._overhead(hosts, facts)
         meeting_point = MeetingPoint(network, hosts.tolist(), overhead, transport_model=self.transport_model)
         meeting_point.is_calm = True
         overheads = StepOverheads.of(overhead, len(hosts), facts.call.sequence)
         return execution_on(meeting_point, facts, overheads, finished, splits)
+
+    def _overhead(self, hosts: Int64Array, facts: CallFacts) -> RankOverhead:
+        """Return what ranks at *hosts* add to the time of a call."""
+        overhead = self.scenario.rank_overhead(self.rank_overhead, hosts)
+        return overhead if facts.launches else overhead.in_one_kernel()

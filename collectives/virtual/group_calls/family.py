@@ -102,6 +102,7 @@ class CallFacts:
         splits: where an all-to-all is of parts of any size: elements of each part that this rank receives,
             and of each that it sends.
         delay_ps: from a rank's coming until its first step.
+        launches: whether each step of the program is launched by itself.
         limit_ps: how long the first rank that comes waits for the others; None: for ever.
     """
 
@@ -110,4 +111,5 @@ class CallFacts:
     chunking: Chunking
     splits: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     delay_ps: int = 0
+    launches: bool = False
     limit_ps: int | None = None

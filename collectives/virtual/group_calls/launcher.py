@@ -65,6 +65,7 @@ class Group:
         device_type: of the tensors.
         before_call: called before every call with its number of elements.
         limit_ps: how long the first rank that comes to a call waits for the others.
+        launches: whether steps of its collectives are launched one by one; else a kernel carries out all.
         messages_limited: messages are, too: over NCCL, as Gloo counts from when a rank waits for one.
     """
 
@@ -76,6 +77,7 @@ class Group:
     device_type: str = "cpu"
     before_call: Callable[[int], None] = lambda count: None
     limit_ps: int | None = None
+    launches: bool = False
     messages_limited: bool = True
 
 
@@ -180,7 +182,7 @@ class StreamLauncher:
         """Do nothing: what is on a stream goes on by itself."""
 
     def _facts(self, request: Request, call: Call, algorithm: Algorithm) -> CallFacts:
-        itemsize = request.dtype.itemsize
+        itemsize, launches = request.dtype.itemsize, self.group.launches
         if request.splits is not None:
             into, out_of = request.splits
             classes, group = self._exchanges.classes, self.group
@@ -190,14 +192,16 @@ class StreamLauncher:
                 classes.note_division(sizes, classes.partitions.of(group.hosts, group.ordinal[0]))
                 classes.check_parts(group.hosts[self.rank])
             chunking = Chunking(request.count, 1, itemsize)
-            return CallFacts(call, algorithm, chunking, (tuple(into), tuple(out_of)))
+            splits = tuple(into), tuple(out_of)
+            return CallFacts(call, algorithm, chunking, splits, launches=launches)
         if request.lane is not None:
             return CallFacts(call, algorithm, Chunking(request.count, 1, itemsize))
         if self._library is not None:
             own = self._library.on_links(algorithm, request.count, itemsize)
             if own is not None:
                 return CallFacts(call, algorithm, own.chunking, delay_ps=own.delay_ps)
-        return CallFacts(call, algorithm, Chunking.of(algorithm, self.world_size, request.count, itemsize))
+        chunking = Chunking.of(algorithm, self.world_size, request.count, itemsize)
+        return CallFacts(call, algorithm, chunking, launches=launches)
 
     def wait_for_data(self, call: Call, contribution: Contribution) -> None:
         """Return when the data of *call* are there."""

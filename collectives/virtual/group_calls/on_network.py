@@ -131,6 +131,8 @@ class Instance:
     def _overheads(self) -> StepOverheads | None:
         """Return what ranks add to the time of the network; jitter is for collectives alone."""
         overhead, call = self._meeting_point.rank_overhead, self.facts.call
+        if not self.facts.launches:
+            overhead = overhead.in_one_kernel()
         if call.lane is not None:
             overhead = replace(overhead, jitter=None)
         return StepOverheads.of(overhead, len(self._meeting_point.hosts), call.sequence)

@@ -44,7 +44,7 @@ from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
 from sim.units import transfer_ps
 from tests.collectives.timing.test_links import shifted
-from tests.given import switch
+from tests.given import nodes, switch
 from tests.sim.networks import sharing_networks
 
 
@@ -133,6 +133,8 @@ def cases(draw: st.DrawFn, *, events_only: bool = False) -> Case:
         draw(st.sampled_from([0, "1us"])),
         draw(st.sampled_from([None, 10**9, "100GB/s"])),
         arrival_overhead=draw(st.sampled_from([0, 0, "7ns", "2us"])),
+        step_overhead=draw(st.sampled_from([0, "9us"])),
+        posting=draw(st.sampled_from([0, "11ns", "1us"])),
     )
     gaps = [draw(st.integers(0, 10**8)) for _ in calls]
     return scenario, chosen, calls, {
@@ -246,6 +248,7 @@ def test_all_engines_agree_on_programs_that_nobody_would_write(data, model, topo
         data.draw(st.sampled_from([0, "1us"])),
         data.draw(st.sampled_from([None, 10**9])),
         arrival_overhead=data.draw(st.sampled_from([0, "2us"])),
+        step_overhead=data.draw(st.sampled_from([0, "9us"])),
     )
     options = {"rank_overhead": rank_overhead, "transport_model": model}
     expected = spans("ranks", topology, drawn, [nbytes, nbytes], **options)
@@ -257,12 +260,24 @@ def test_all_engines_agree_on_programs_that_nobody_would_write(data, model, topo
 
 @pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
 def test_overhead_and_reduction_add_to_a_ring_what_they_say(engine):
-    rank_overhead = RankOverhead.of(overhead="1us", reduction_bandwidth="10GB/s")
+    rank_overhead = RankOverhead.of(overhead="1us", reduction_bandwidth="10GB/s", step_overhead="9us")
 
     (span,) = spans(engine, switch(16), resolve_algorithm("ring"), [16 * 10**6], rank_overhead=rank_overhead)
 
-    step = 2 * 1_000_000 + 4_000_000 + transfer_ps(10**6, 12_500_000_000)
+    step = 9_000_000 + 2 * 1_000_000 + 4_000_000 + transfer_ps(10**6, 12_500_000_000)
     assert span.end_ps == 30 * step + 15 * transfer_ps(10**6, 10**10)
+
+
+@pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
+def test_a_rank_posts_the_messages_that_leave_its_node_one_after_another(engine):
+    network, exchange = nodes(3, ranks_per_node=4), resolve_algorithm("direct", "all_to_all")
+    scenario = Scenario.of(network, ())
+    posting = scenario.rank_overhead(RankOverhead.of(posting="1us"), range(12))
+
+    (without,) = spans(engine, network, exchange, [12 * 10**6])
+    (span,) = spans(engine, network, exchange, [12 * 10**6], rank_overhead=posting)
+
+    assert span.end_ps - without.end_ps == 8 * 1_000_000
 
 
 def test_programs_that_do_not_match_by_rows_run_rank_by_rank():

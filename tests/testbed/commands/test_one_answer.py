@@ -115,10 +115,11 @@ def test_a_collective_takes_the_same_by_simulate_bench_plan_and_in_python(
     NETWORKS,
     st.sampled_from([2, 8, 16]),
     st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]),
+    st.sampled_from([None, "auto"]),
     st.integers(0, 14),
 )
 def test_so_does_a_run_of_a_script_that_does_that_one_call(
-    network: str, ranks: int, collective: str, doublings: int
+    network: str, ranks: int, collective: str, algorithm: str | None, doublings: int
 ) -> None:
     nbytes = 2**doublings * 4096
     topology = load_network(network).topology(ranks)
@@ -136,9 +137,8 @@ def test_so_does_a_run_of_a_script_that_does_that_one_call(
         else:
             dist.all_to_all_single(whole, torch.zeros_like(whole))
 
-    took = run(script, network=topology, algorithm=assumed.algorithm, assumptions=assumed).seconds
+    chosen = algorithm or assumed.algorithm
+    took = run(script, network=topology, algorithm=chosen, assumptions=assumed).seconds
 
-    alone = simulate(
-        assumed.algorithm, nbytes=nbytes, network=network, num_ranks=ranks, collective=collective
-    )
+    alone = simulate(chosen, nbytes=nbytes, network=network, num_ranks=ranks, collective=collective)
     assert took == alone.seconds

@@ -44,6 +44,11 @@ def test_every_strategy_is_compared_and_headed_by_the_name_that_the_option_takes
             "dgx-h100 --model links --inefficiencies late,copies",
             "transport model nccl; inefficiencies: late, copies",
         ),
+        (
+            "dgx-h100 --algorithm ring --inefficiencies none",
+            "transport model nccl, 8.4us for the launch of each step and 1us for each message that leaves a "
+            "node",
+        ),
         ("dgx-h100 --model nccl --inefficiencies none", "each bucket takes what NCCL expects"),
         (
             "dgx-a100 --model links --inefficiencies none --overhead 20us --reduction-bandwidth 100GB/s",

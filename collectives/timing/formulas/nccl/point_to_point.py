@@ -23,7 +23,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collectives.timing.formulas.nccl.constants import Constants, NcclProtocol
+from collectives.timing.formulas.nccl.constants import (
+    NCCL_2_30,
+    Constants,
+    NcclProtocol,
+    slower_than_hopper,
+)
 from sim.hardware import Channels, Hardware
 
 LL_NBYTES = 1 << 14
@@ -96,3 +101,13 @@ class Messages:
         found = self.hardware.one_node if self.num_nodes == 1 else self.hardware.several_nodes
         assert found is not None, "the model refuses several nodes without channels between them"
         return found
+
+
+def group_call(hardware: Hardware) -> tuple[float, float]:
+    """Return what a group of sends and receives takes NCCL besides its bytes, in microseconds.
+
+    That is the base latency, as of messages above `LL_NBYTES`; and what the sender takes for posting each
+    message to another node.  The rest of `Messages.latency` is of the links.
+    """
+    base = slower_than_hopper(hardware.generation) * NCCL_2_30.base_latency["Ring"]["Simple"]
+    return base, hardware.posting_ps / _PS_PER_US
