@@ -241,7 +241,8 @@ def in_the_switches(job: Job, scenario: Scenario) -> Run:
     if job.software.has_overheads:
         raise NotSupportedError("nvls is a closed form without overhead and reduction; leave them out")
 
-    time_ps = in_network_ps(job.collective, job.nbytes, topology, hosts)
+    launch_ps = job.software.rank_overhead().step_ps  # of the one kernel
+    time_ps = in_network_ps(job.collective, job.nbytes, topology, hosts) + launch_ps
     _refuse_other_transports(job, NVLS)
     floor = floor_ps(job.collective, job.nbytes, topology, 0, hosts, in_network=True)
     return Run.by_formula(job, topology, time_ps=time_ps, floor_ps=floor, algorithm=NVLS, model="links")

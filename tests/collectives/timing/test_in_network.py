@@ -164,3 +164,14 @@ RING = replace(Topology.ring(num_ranks=8, bandwidth=1, latency=0), in_network_re
 def test_what_it_is_not_for_is_refused_by_name(collective, topology, num_ranks, message):
     with pytest.raises(NotSupportedError, match=f"in-network {collective} on {topology.name}: {message}"):
         in_network_ps(collective, 1, topology, range(num_ranks))
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["dgx-h100", "aws-p6-b200"]))
+def test_on_a_network_of_gpus_its_kernel_is_launched_once(nbytes: int, network: str) -> None:
+    description = load_network(network)
+    launched = simulate("nvls", nbytes=nbytes, network=description, num_ranks=8, step_overhead="9us")
+
+    assert (
+        launched.time_ps
+        == simulate("nvls", nbytes=nbytes, topology=description.topology(8)).time_ps + 9 * 10**6
+    )
