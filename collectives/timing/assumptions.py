@@ -81,8 +81,8 @@ class Software:
         arrival_overhead: from the last byte of a message until its receiver knows.
         call_overhead: of a call, on each rank, before its first step.
         step_overhead: of each step of a program, before its messages start: over NCCL, the launch of a group
-            call.  Neither this nor *posting* is of what NCCL itself chooses, nor of MSCCL XML, which have one
-            kernel for all steps.
+            call.  Of MSCCL XML, and of what NCCL itself chooses, all steps are one kernel: neither this nor
+            *posting* is of each.
         posting: of each message of a step to a rank of another node, on its sender, likewise.
         reduction_bandwidth: bytes/s at which a rank reduces; None: reducing takes no time.
         copy_bandwidth: bytes/s at which a rank copies what its communicator copies around a program (see
@@ -165,6 +165,11 @@ class Software:
     def in_one_kernel(self) -> Software:
         """Return the same of what has one kernel for all steps."""
         return replace(self, step_overhead=0, posting=0)
+
+    def launched_once(self) -> Software:
+        """Return the same of what has one kernel for all steps, with the launch of that."""
+        both_ps = parse_time(self.call_overhead) + parse_time(self.step_overhead)
+        return replace(self.in_one_kernel(), call_overhead=f"{both_ps}ps")
 
     def copying_faster(self, speedup: float) -> Software:
         """Return the same where ranks copy so many times as fast."""

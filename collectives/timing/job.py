@@ -123,10 +123,12 @@ def plan(job: Job, scenario: Scenario) -> PlannedJob:
     rank_overhead = scenario.rank_overhead(job.software.rank_overhead(), hosts)
     if is_one_kernel(job.algorithm):
         rank_overhead = rank_overhead.in_one_kernel()
-    model = job.software.transport
+    software, model = job.software, job.software.transport
     algorithm = _algorithm_of(job, scenario, hosts, rank_overhead)
     _check_work(algorithm, len(hosts))
-    if around_ps := job.software.around_ps(algorithm.collective, len(hosts), job.nbytes):
+    if algorithm.thread_blocks is not None:
+        software = software.launched_once()
+    if around_ps := software.around_ps(algorithm.collective, len(hosts), job.nbytes):
         delays_ps = rank_overhead.delays_of(len(hosts)) + around_ps
         rank_overhead = rank_overhead.with_late(dict(enumerate(delays_ps.tolist())))
     scenario, thread_blocks = through_blocks(scenario, algorithm, hosts, job.software)

@@ -136,7 +136,7 @@ def simulate(
     scenario, (job,) = _held([job], topology, conditions)
     formula = closed_form_of(algorithm, assumed.model)
     if formula is as_the_library and not is_known_of_the_library(job, topology):
-        formula, job = None, replace(job, algorithm=NCCL)
+        formula, job = None, replace(job, algorithm=NCCL, software=job.software.launched_once())
     if formula is None:
         return evaluate(plan(job, scenario), engine, observe=observe, watch=watch)
     software = job.software

@@ -14,8 +14,8 @@ Max-min then decides what sharing links adds, and ranks that come late are waite
 
 Assumed: what a call costs the library is the same whatever else is under way; of a call with fewer bytes on
 the wire links carry fewer bytes, as they do where switches reduce.  Collectives of which the library's time
-is not known (a gather, ranks unevenly divided over nodes) take what their program takes; so do a few of some
-KiB from one root over nodes, of which no program here is as quick.
+is not known (a gather, ranks unevenly divided over nodes) take what their program takes, after the launch of
+a kernel; a few of some KiB from one root over nodes, of which no program here is as quick, what it takes.
 """
 
 from __future__ import annotations
@@ -70,9 +70,11 @@ class OnLinks:
 class LibraryCalls:
     """What calls of the library come to on one network."""
 
-    def __init__(self, topology: Topology, transport_model: TransportModel, symmetric: bool = False) -> None:
+    def __init__(
+        self, topology: Topology, transport_model: TransportModel, launch_ps: int, symmetric: bool = False
+    ) -> None:
         self._scenario = Scenario.of(topology, ())
-        self._software = Software(transport_model, symmetric=symmetric)
+        self._software = Software(transport_model, step_overhead=f"{launch_ps}ps", symmetric=symmetric)
         self._groups: dict[tuple[int, ...], CallsOfGroup] = {}
 
     def of(self, hosts: tuple[int, ...]) -> CallsOfGroup:
@@ -134,7 +136,7 @@ class CallsOfGroup:
         whole = Chunking.of(algorithm, len(self.hosts), count, itemsize)
         time_ps = self._library_ps(algorithm.collective, count * itemsize)
         if time_ps is None:
-            return None
+            return OnLinks(whole, self.software.rank_overhead().step_ps)
         alone_ps = self._alone_ps(algorithm, whole)
         if alone_ps <= time_ps:
             return OnLinks(whole, time_ps - alone_ps)

@@ -149,7 +149,7 @@ class Setting:
             classes=attempt.classes,
             slowest=self.slowest,
             library=(
-                LibraryCalls(topology, self.transport, self.symmetric)
+                LibraryCalls(topology, self.transport, self.rank_overhead.step_ps, self.symmetric)
                 if self.model_of_time == "library"
                 else None
             ),

@@ -114,7 +114,7 @@ def test_a_collective_takes_the_same_by_simulate_bench_plan_and_in_python(
 @given(
     NETWORKS,
     st.sampled_from([2, 8, 16]),
-    st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]),
+    st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather"]),
     st.sampled_from([None, "auto"]),
     st.integers(0, 14),
 )
@@ -134,6 +134,8 @@ def test_so_does_a_run_of_a_script_that_does_that_one_call(
             dist.all_gather_into_tensor(whole, part)
         elif collective == "reduce_scatter":
             dist.reduce_scatter_tensor(part, whole)
+        elif collective == "gather":
+            dist.gather(part, list(whole.chunk(ranks)) if rank == 0 else None)
         else:
             dist.all_to_all_single(whole, torch.zeros_like(whole))
 
