@@ -18,11 +18,13 @@ zeros.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
+from torch._C import DispatchKey
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
@@ -122,13 +124,22 @@ def on_host(tensor: Tensor) -> Tensor | None:
 
 
 def element(tensor: Tensor) -> Any:
-    """Return the only element of *tensor*, as a list of which a tensor is made has it; NaN if not known.
+    """Return the only element of *tensor*, NaN if it is not known, as ``Tensor.item`` does.
 
-    Raises:
-        NotSupportedError: it is not known, and is an integer.
+    C++ that makes a tensor of a list asks those in it for their numbers beneath the dispatch to modes, where
+    it would look for the memory of a tensor of the CPU, which has none; so that dispatch is put back.
     """
-    is_integer = not (has_stand_in(tensor.dtype) or tensor.dtype is torch.bool)
-    return integer(tensor) if is_integer else tensor.item()
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    if not excluded.has(DispatchKey.Python):
+        return tensor.item()
+    excluded = excluded.remove(DispatchKey.Python).remove(DispatchKey.PythonTLSSnapshot)
+    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
+        return tensor.item()
+
+
+def as_number(kind: type) -> Callable[[Tensor], Any]:
+    """Return a method such as ``__float__``, which gives the only element of a tensor as one of *kind*."""
+    return lambda tensor: kind(element(tensor))
 
 
 def written(tensor: FakeTensor, form: str) -> str:
@@ -188,7 +199,7 @@ def integer(tensor: Any) -> int:
     Raises:
         NotSupportedError: it is not known.
     """
-    value = tensor.item()
+    value = element(tensor)
     if isinstance(value, float) and math.isnan(value):
         refuse(f"the integer of {spelled(tensor)}")
     return int(value)

@@ -20,7 +20,6 @@ import torch.utils._foreach_utils as foreach_utils
 from torch import Tensor
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.jit._builtins import _get_builtin_table
 from torch.utils._python_dispatch import _disable_current_modes
 
 from collectives.virtual.gpu import build, conversion, copies, data_dependent, persistence
@@ -221,15 +220,12 @@ def _tensors() -> Iterator[Replacement]:
     yield Tensor, "record_stream", on_cuda_ranks(Tensor.record_stream, CudaDevices.record_stream)
     yield Tensor, "pin_memory", on_methods(Tensor.pin_memory, _pinned)
     yield Tensor, "is_pinned", on_methods(Tensor.is_pinned, lambda tensor, *args: copies.is_pinned(tensor))
-    yield Tensor, "new_tensor", on_cuda_ranks(Tensor.new_tensor, _reading_lists(Tensor.new_tensor))
-    builtins = _get_builtin_table()  # by which torch.jit knows operators, the replaced ones, too
-    for original, reading in _READING_LISTS.items():
-        builtins[id(reading)] = builtins.get(id(original))
-        yield torch, original.__name__, reading
     yield FakeTensor, "data_ptr", _place  # torch's own gives 0, and a warning
     yield FakeTensor, "__format__", data_dependent.written
     yield FakeTensor, "__dlpack__", data_dependent.capsule
     yield FakeTensor, "__repr__", _shown
+    for name, type_of_number in (("__bool__", bool), ("__float__", float), ("__complex__", complex)):
+        yield FakeTensor, name, data_dependent.as_number(type_of_number)
     yield FakeTensor, "__int__", data_dependent.integer
     yield FakeTensor, "__index__", data_dependent.integer
     yield FakeTensor, "tolist", on_ranks(FakeTensor.tolist, data_dependent.listed)
@@ -268,39 +264,6 @@ def on_methods(original: Any, virtual: Callable[..., Any]) -> Any:
 
 def _pinned(tensor: Tensor, *args: Any) -> Tensor:
     return tensor if isinstance(tensor, FakeTensor) else copies.pinned(tensor)
-
-
-def _reading_lists(original: Any) -> Callable[..., Any]:
-    """Return what makes a tensor, also of lists with tensors of the CPU without data.
-
-    Torch would read these from their memory; of the device's it asks for each element.
-    """
-
-    def made(devices: CudaDevices, *args: Any, **options: Any) -> Any:
-        try:
-            return original(*args, **options)
-        except RuntimeError as error:
-            if "not allocated" not in str(error):
-                raise
-        return original(*map(_read, args), **{name: _read(value) for name, value in options.items()})
-
-    return made
-
-
-_READING_LISTS = {
-    original: on_cuda_ranks(original, _reading_lists(original))
-    for original in (torch.tensor, torch.as_tensor, torch.asarray)
-}
-
-
-def _read(data: Any) -> Any:
-    """Return lists with numbers in the places of virtual tensors of one element; what is no list as it is."""
-    if type(data) not in (list, tuple):
-        return data
-    return [
-        data_dependent.element(own) if isinstance(own, FakeTensor) and own.numel() == 1 else _read(own)
-        for own in data
-    ]
 
 
 _repr: Callable[..., str] = Tensor.__repr__

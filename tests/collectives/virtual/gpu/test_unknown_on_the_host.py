@@ -1,6 +1,7 @@
 """Tensors without data as the host sees them: nothing of what it held before, and never a crash."""
 
 import math
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -104,11 +105,19 @@ READS: dict[str, Callable[[Tensor], Any]] = {
     "as_tensor": lambda unknown: torch.as_tensor((*unknown, 1.0)),
     "asarray": lambda unknown: torch.asarray([*unknown]),
     "new_tensor": lambda unknown: torch.zeros(1).new_tensor([*unknown]),
+    "Tensor": lambda unknown: torch.Tensor([*unknown]),
+    "FloatTensor": lambda unknown: torch.FloatTensor(([1.0, unknown[0]],)),
+    "of one element each": lambda unknown: torch.Tensor([unknown[:1], unknown[1:2]]),
+    "new": lambda unknown: torch.zeros(1).new([*unknown]),
+    "complex": lambda unknown: torch.tensor([*unknown], dtype=torch.complex64),
     "float": lambda unknown: torch.tensor(float(unknown[0])),
     "format": lambda unknown: torch.tensor(float(f"{unknown[0]:.2f}")),
 }
 STEERS: dict[str, Callable[[Tensor], Any]] = {
     "tensor": lambda unknown: torch.tensor([*unknown]),
+    "LongTensor": lambda unknown: torch.LongTensor([*unknown]),
+    "bytes": lambda unknown: bytes([*unknown]),
+    "pack": lambda unknown: struct.pack("q", unknown[0]),
     "asarray": lambda unknown: np.asarray(unknown.cpu()),
     "array": lambda unknown: np.array([*unknown.cpu()]),
     "format": lambda unknown: f"{unknown[0]:d}",
@@ -124,6 +133,15 @@ def test_numbers_that_are_made_of_unknown_ones_are_nan(read, device):
         return READS[read](without_data(device=device)).isnan().any().item()
 
     assert on_gpus(script, 1, fake=True).results == [True]
+
+
+@pytest.mark.parametrize("make", [torch.tensor, torch.Tensor, torch.BoolTensor, torch.zeros(1).new])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_truth_values_that_are_made_of_unknown_ones_are_false(make, device):
+    outcome = on_gpus(lambda rank: make([*without_data(torch.bool, device)]).any().item(), 1, fake=True)
+
+    assert outcome.results == [False]
+    assert any("truth values read from the device are False" in notice for notice in outcome.report.notices)
 
 
 @pytest.mark.parametrize("steer", STEERS)
