@@ -15,6 +15,7 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -235,7 +236,10 @@ class Loans:
             names.put(rank)
 
     def fill(self, rank: int | None) -> None:
-        """Import what shared modules have borrowed since *rank* last ran, whose modules are in place."""
+        """Import what shared modules have borrowed since *rank* last ran, whose modules are in place.
+
+        A rank goes on without what it cannot import, or has no such name, as a process would that never asks.
+        """
         first = self._num_filled.get(rank, 0)
         if first == len(self._loans):
             return
@@ -243,20 +247,18 @@ class Loans:
         for lender, (borrower, name, source) in self._loans[first:]:
             if lender == rank:
                 continue
-            module = importlib.import_module(source.module)
-            value = module if source.name is None else getattr(module, source.name)
-            vars(borrower)[name] = value
+            with suppress(Exception):
+                module = importlib.import_module(source.module)
+                vars(borrower)[name] = module if source.name is None else getattr(module, source.name)
 
     def settle(self) -> None:
         """Let shared modules, which stay in this process, have its own modules where ranks had theirs."""
         self._loans = [loan for loan in self._loans if can_copy(loan[1].borrower)]
         self._num_filled.pop(None, None)
-        try:
-            self.fill(None)
-        except Exception:  # then others import them anew
-            for _, loan in self._loans:
-                if loan.name not in vars(loan.borrower):
-                    sys.modules.pop(loan.borrower.__name__, None)
+        self.fill(None)
+        for _, loan in self._loans:
+            if loan.name not in vars(loan.borrower):  # then others import it anew
+                sys.modules.pop(loan.borrower.__name__, None)
 
     def _look(self, rank: int | None, own: Mapping[str, ModuleType]) -> None:
         fresh = self._fresh()

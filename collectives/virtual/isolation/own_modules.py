@@ -43,6 +43,7 @@ class OwnModules:
         # A rank may wait in the middle of an import, in which it holds the lock of a module's name.
         self._locks = EntriesPerRank(_module_locks, self._modules)
         self._codes: dict[str, CodeType] = {}
+        self._folders: dict[str, str] = {}  # where a rank found a module that is in no package
         self._loans = Loans(self._modules, ownership)
         self._is_filling = False
 
@@ -110,6 +111,8 @@ class OwnModules:
             self._read_once(spec)
         if self._ownership.covers(name):
             self._share_what_is_refused(spec)
+        if path is None:
+            self._folders[name] = _folder_of(spec)
         if name not in self._modules:
             self._modules.add(name)
             if not covered:
@@ -125,6 +128,8 @@ class OwnModules:
             spec: ModuleSpec | None = None if finder is self or find is None else find(name, path, target)
             if spec is not None:
                 return spec
+        if self._is_filling and name in self._folders:  # this rank's ``sys.path`` may not have it yet
+            return PathFinder.find_spec(name, [self._folders[name]], target)
         return None
 
     def _read_once(self, spec: ModuleSpec) -> None:
@@ -185,6 +190,12 @@ class OwnModules:
                 self._loans.fill(rank)
             finally:
                 self._is_filling = False
+
+
+def _folder_of(spec: ModuleSpec) -> str:
+    """Return in which folder a module or package that is in no other was found."""
+    packages = [*(spec.submodule_search_locations or ())]
+    return str(Path(packages[0] if packages else str(spec.origin)).parent)
 
 
 def _is_executing(module: ModuleType) -> bool:

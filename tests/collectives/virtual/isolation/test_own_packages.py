@@ -268,6 +268,56 @@ def test_names_that_a_shared_module_took_from_an_owned_one_are_each_ranks(folder
     assert sys.modules["borrows.deep"].State is sys.modules["keeps_state.state"].State  # of this process
 
 
+@pytest.mark.parametrize("is_taken_back", [False, True])
+@pytest.mark.parametrize("module", ["keeps_state.py", "keeps_state/__init__.py", "keeps_state/inner.py"])
+def test_names_are_each_ranks_where_the_script_adds_the_folder_of_the_module(
+    is_taken_back, module, folder, tmp_path, installed
+):
+    name = "keeps_state.inner" if "inner" in module else "keeps_state"
+    installed({"borrows.py": f"from {name} import rank\n"})
+    added = tmp_path / "added" / module
+    added.parent.mkdir(parents=True)
+    added.write_text(STATE + "from helps_it import HELP\n")
+    (tmp_path / "added" / "helps_it.py").write_text("HELP = []\n")
+    text = f"""
+        import sys
+        before, added = list(sys.path), [{str(tmp_path / "added")!r}, *sys.path]
+        if dist.get_rank() == 0:
+            sys.path = added
+            import borrows
+            sys.path = before if {is_taken_back} else added
+        dist.barrier()
+        sys.path = added
+        import borrows
+        sys.path = before if {is_taken_back} else added
+        dist.barrier()
+        seen = borrows.rank()
+        """
+
+    assert seen(folder, text, own=()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if rank() == 0:\n    lent = lambda: 0\n",
+        "if rank() != 0:\n    raise RuntimeError('for the first rank')\nlent = rank\n",
+    ],
+    ids=["name", "module"],
+)
+def test_a_rank_goes_on_without_what_only_another_can_import(text, folder, installed):
+    installed({"borrows.py": "from beside import lent\n"})
+    (folder / "beside.py").write_text(STATE + text)
+    script = """
+        if dist.get_rank() == 0:
+            import borrows
+        dist.barrier()
+        seen = dist.get_rank()
+        """
+
+    assert seen(folder, script, own=()) == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     "text",
     [
