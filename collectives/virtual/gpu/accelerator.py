@@ -172,13 +172,12 @@ class CudaDevices:
         return devices
 
     def set_device(self, device: Any = None) -> None:
-        """Make *device* the current one: a number, a name, a device, or an object that has one.
+        """Make *device* the current one: a number, a name, a device, a context of one, or an object on one.
 
         Raises:
             RuntimeError: there is no such device, in CUDA's words.
         """
-        device = getattr(device, "device", device)
-        index = device if isinstance(device, int) or device is None else torch.device(device).index
+        index = index_of(device)
         if index is None or index < 0:
             return
         self.gpu.in_use = True
@@ -195,31 +194,10 @@ class CudaDevices:
             )
         self.index = number
 
-    @contextlib.contextmanager
-    def on_device(self, device: Any = None) -> Iterator[None]:
-        """Make *device* the current one while the body runs."""
-        before = self.index
-        self.set_device(device)
-        try:
-            yield
-        finally:
-            self.index = before
-
     def set_stream(self, stream: DeviceStream) -> None:
         """Make *stream* the current one, which is no use of a device where it was so before."""
         self.gpu.in_use |= stream is not self.gpu.current
         self.gpu.current = stream
-
-    @contextlib.contextmanager
-    def on_stream(self, stream: DeviceStream | None) -> Iterator[None]:
-        """Make *stream* the current one while the body runs; None leaves it as it is."""
-        before = self.gpu.current
-        if stream is not None:
-            self.set_stream(stream)
-        try:
-            yield
-        finally:
-            self.gpu.current = before
 
     def synchronize(self, device: Any = None) -> None:
         """Let the host wait until the device has done all that was issued."""
@@ -320,3 +298,13 @@ def is_torch(frame: FrameType) -> bool:
     if name.startswith("torch.testing."):
         return False
     return name == "torch" or name.startswith(("torch.", "collectives."))
+
+
+def index_of(device: Any) -> int | None:
+    """Return the number of *device*, None where it has none.
+
+    Args:
+        device: a number, a name, a device, a context of one, or an object that is on one.
+    """
+    device = getattr(device, "idx", getattr(device, "device", device))
+    return device if isinstance(device, int) or device is None else torch.device(device).index

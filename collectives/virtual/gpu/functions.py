@@ -17,6 +17,7 @@ import torch
 
 from collectives.virtual.gpu import graphs
 from collectives.virtual.gpu.accelerator import CudaDevices, is_torch
+from collectives.virtual.gpu.contexts import DeviceContext, StreamContext
 from collectives.virtual.isolation.patching import Replacement, class_in_place
 from collectives.virtual.memory import functions as memory
 from sim.cluster import Cluster
@@ -52,8 +53,8 @@ CUDA: Functions = {
     ),
     **{f"{name}Tensor": _tensor(f"{name}Tensor") for name in _TENSORS},
     **dict.fromkeys(("manual_seed", "manual_seed_all"), lambda own, seed: own.random.seed(seed)),
-    **dict.fromkeys(("stream", "StreamContext"), CudaDevices.on_stream),
-    **dict.fromkeys(("device", "device_of", "_DeviceGuard"), CudaDevices.on_device),
+    **dict.fromkeys(("stream", "StreamContext"), StreamContext),
+    **dict.fromkeys(("device", "device_of", "_DeviceGuard"), DeviceContext),
     **dict.fromkeys(("is_available", "_is_compiled"), lambda own: True),
     "is_initialized": lambda own: own.gpu.in_use,
     **{name: _of_memory(function) for name, function in memory.CUDA.items()},
@@ -89,7 +90,7 @@ ACCELERATOR: Functions = {
     **{name: _of_memory(function) for name, function in memory.ACCELERATOR.items()},
     **dict.fromkeys(("set_device_index", "set_device_idx"), CudaDevices.set_device),
     **dict.fromkeys(("current_device_index", "current_device_idx"), lambda own: own.index),
-    "device_index": CudaDevices.on_device,
+    "device_index": DeviceContext,
     "current_accelerator": lambda own, check_available=False: torch.device("cuda"),
     "empty_host_cache": CudaDevices.nothing,
 }  # fmt: skip

@@ -37,6 +37,7 @@ from collectives.virtual.computation.operations import Operation, waits_for_data
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.gpu.accelerator import CudaDevices, InstantGpu
 from collectives.virtual.gpu.computing import carry_out
+from collectives.virtual.gpu.contexts import StreamContext
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.streams.gpu import Gpu
 from collectives.virtual.streams.happens_before import HappensBefore
@@ -209,7 +210,7 @@ class CudaGraph:
             if isinstance(step, _Waited):
                 works[step.call].wait_for_data()
             elif isinstance(step, _Call):
-                with self._devices.on_stream(DeviceStream(gpu, streams.get(step.stream, step.stream))):
+                with StreamContext(self._devices, DeviceStream(gpu, streams.get(step.stream, step.stream))):
                     recorded, work = gpu.replayed_call(partial(step.launcher.issue, step.request))
                 works.append(work)
                 events.update(zip(step.events, recorded, strict=True))
@@ -313,7 +314,7 @@ def captured(
 ) -> Iterator[None]:
     """Capture into *cuda_graph* what the body issues, on *stream* or on a new one; ``torch.cuda.graph``."""
     devices.synchronize()
-    with devices.on_stream(stream or devices.gpu.new_stream()):
+    with StreamContext(devices, stream or devices.gpu.new_stream()):
         cuda_graph.capture_begin(pool, capture_error_mode)
         try:
             yield

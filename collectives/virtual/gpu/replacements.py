@@ -136,9 +136,11 @@ def _device_modules() -> Iterator[Replacement]:
         (torch.cuda.nvtx, NVTX),
     ):
         for name in functions.keys() & vars(module).keys():
-            original = getattr(module, name)
-            stands = _class_of(original, functions[name]) if inspect.isclass(original) else None
-            yield module, name, stands or _of_devices(original, functions[name])
+            original, virtual = getattr(module, name), functions[name]
+            if inspect.isclass(original):
+                yield module, name, _class_of(original, virtual, *filter(inspect.isclass, [virtual]))
+            else:
+                yield module, name, _of_devices(original, virtual)
 
     for module in (torch.cuda, torch):
         yield module, "Stream", _class_of(module.Stream, _new_stream, DeviceStream)

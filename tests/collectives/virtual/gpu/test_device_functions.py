@@ -135,6 +135,37 @@ def devices_by_number(rank: int) -> list[int | None]:
     return [tensor.device.index - rank * (tensor is current) for tensor in tensors]
 
 
+def devices_named_in_every_way(rank: int) -> list[int]:
+    torch.cuda.set_device(rank)
+    other, found = 1 - rank, []
+    context = torch.cuda.device(other)
+    for name in (other, f"cuda:{other}", torch.device("cuda", other), torch.ones(1).cuda(other), context):
+        with torch.cuda.device(name) if name is not context else context:
+            found.append(torch.cuda.current_device())
+        found.append(torch.cuda.current_device())
+        torch.cuda.set_device(name)
+        found.append(torch.cuda.current_device())
+        torch.cuda.set_device(rank)
+    return found
+
+
+def contexts_entered_again(rank: int) -> list[Any]:
+    torch.cuda.set_device(rank)
+    before, stream = torch.cuda.current_stream(), torch.cuda.Stream()
+    device, on_stream, nothing = (
+        torch.cuda.device(1 - rank),
+        torch.cuda.stream(stream),
+        torch.cuda.stream(None),
+    )
+    said = []
+    for _ in range(2):
+        with device, on_stream, nothing, on_stream:
+            said += [torch.cuda.current_device(), torch.cuda.current_stream() == stream]
+        said += [torch.cuda.current_device(), torch.cuda.current_stream() == before]
+    are_known = isinstance(device, torch.cuda.device) and isinstance(on_stream, torch.cuda.StreamContext)
+    return [*said, device.idx, on_stream.stream is stream, are_known]
+
+
 def branches(rank: int) -> tuple[list[float], list[float]]:
     tensor = torch.ones(2, device="cuda", requires_grad=True)
     result = torch.cond(tensor.sum() > 2 * rank, lambda x: x * 2, lambda x: x * 3, (tensor,))
@@ -192,6 +223,11 @@ SAME = [
     (function_that_casts, [([False, False], torch.float16, [2.0, 2.0])] * RANKS),
     (autocast_of_each_device, [[False, True, False, torch.bfloat16]] * RANKS),
     (recorded_history, [None] * RANKS), (devices_by_number, [[0] * 5] * RANKS),
+    (devices_named_in_every_way, [[1, 0, 1] * 5, [0, 1, 0] * 5]),
+    (
+        contexts_entered_again,
+        [[1 - rank, True, rank, True] * 2 + [1 - rank, True, True] for rank in range(RANKS)],
+    ),
     (branches, [([2.0, 2.0], [2.0, 2.0]), ([3.0, 3.0], [3.0, 3.0])]),
 ]  # fmt: skip
 
