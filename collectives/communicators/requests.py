@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import index
 
 import torch
 
@@ -41,6 +42,14 @@ class Request:
     lane: Lane = None
     splits: tuple[list[int], list[int]] | None = None
     sequence: int = 0
+
+    def __post_init__(self) -> None:
+        """Take integers of other kinds, such as NumPy's, as Python's: calls are compared as texts, too."""
+        if self.root is not None:
+            self.root = index(self.root)
+        if self.lane is not None:
+            source, target, tag = self.lane
+            self.lane = index(source), index(target), index(tag)
 
     @property
     def nbytes(self) -> int:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import index
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,11 +45,13 @@ def process_groups_on_rank_threads() -> Iterator[None]:
     split_group, new_group = _c10d.split_group, _c10d._new_group_with_tag
 
     def split(parent_pg: Any = None, split_ranks: Any = None, *rest: Any, **options: Any) -> Any:
-        if Cluster.current() is None or not split_ranks:
+        if Cluster.current() is None or split_ranks is None or len(split_ranks) == 0:
             return split_group(parent_pg, split_ranks, *rest, **options)
         return _split(dist.get_process_group_ranks(parent_pg), split_ranks, *rest, **options)
 
     def make(ranks: Any = None, *rest: Any, **options: Any) -> Any:
+        if ranks is not None:  # an array, for example, as torch takes it
+            ranks = [*map(index, ranks)]
         _announce(ranks, options)
         if _is_of_others(ranks, *rest, **options):
             return _numbered(ranks)

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -54,6 +55,18 @@ def messages_of_one_rank_to_receives_from_any_are_had_by_asking_for_them(rank, g
             while not work.is_completed():
                 pass
         assert torch.cat(received).tolist() == [0.0, 1.0, 2.0]
+
+
+def ranks_and_tags_may_be_integers_of_numpy(rank, group, everybody):
+    peer, tag, received = np.int64(rank ^ 1), np.int32(7), torch.zeros(1)
+    messages = [
+        dist.P2POp(dist.isend, torch.tensor([float(rank)]), peer, everybody, tag),
+        dist.P2POp(dist.irecv, received, int(peer), everybody, int(tag)),
+    ]
+    for work in dist.batch_isend_irecv(messages):
+        work.wait()
+    dist.broadcast(received, np.int64(2), everybody)
+    assert received.item() == 3.0
 
 
 def a_rank_sends_to_itself(rank, group, everybody):
@@ -125,7 +138,8 @@ def a_monitored_barrier_names_who_is_missing_and_leaves_the_group_usable(rank, g
 SCENARIOS = (
     messages_of_any_source_come_once_in_the_order_of_their_source_and_name_it,
     messages_of_one_rank_to_receives_from_any_are_had_by_asking_for_them,
-    a_source_can_be_named_after_none_was, a_rank_sends_to_itself, messages_and_objects_arrive_in_a_sub_group,
+    a_source_can_be_named_after_none_was, a_rank_sends_to_itself, ranks_and_tags_may_be_integers_of_numpy,
+    messages_and_objects_arrive_in_a_sub_group,
     an_asynchronous_barrier_does_not_wait_at_its_call,
     a_monitored_barrier_names_who_is_missing_and_leaves_the_group_usable,
 )  # fmt: skip

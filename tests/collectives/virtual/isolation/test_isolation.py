@@ -165,6 +165,18 @@ def test_a_process_group_of_the_process_itself_is_neither_seen_nor_harmed():
     assert (own.item(), world_size) == (1.0, 1)
 
 
+@pytest.mark.parametrize("spell", [np.array, tuple, set, dict.fromkeys, lambda ranks: list(np.array(ranks))])
+def test_ranks_of_a_new_group_may_be_given_as_anything_that_holds_integers(spell):
+    def script(rank):
+        dist.init_process_group("gloo")
+        own = [dist.new_group(spell(ranks)) for ranks in ([0, 1], [2, 3])][rank // 2]
+        total = torch.tensor([rank])
+        dist.all_reduce(total, group=own)
+        return total.item(), dist.get_process_group_ranks(own)
+
+    assert run(script, network=switch(4)).results == [(1, [0, 1])] * 2 + [(5, [2, 3])] * 2
+
+
 def test_warning_filters_of_ranks_that_wait_inside_them_do_not_mix():
     def work(rank):
         with warnings.catch_warnings():
