@@ -1,6 +1,6 @@
 """Buckets in flight: launched on a communicator and not completed, and the records of those that are.
 
-Nothing moves by itself over some transports, so every gradient polls what is in flight.
+Nothing moves by itself over some transports, so gradients that come poll what is in flight.
 """
 
 from __future__ import annotations

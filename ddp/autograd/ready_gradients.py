@@ -3,8 +3,10 @@
 Nothing is launched before a bucket's last gradient, so one event for the bucket says as much as one for each
 gradient, and costs less: Python between two gradients is slow, as the gradients have driven it out of the
 processor's cache.  (With an event for each, the step of the benchmark ``small`` takes 1.20 times as much of
-the processor as torch's, with one for each bucket 1.11 times.)  Each gradient is an event of its own where
-somebody asks for its time, where gradients share buckets, and where a bucket is left half full.
+the processor as torch's, with one for each bucket 1.11 times.)  Nor is what is in flight polled, where it has
+to be, more often than once for the bytes of a group of hooks (`ddp.autograd.hook_groups`).  Each gradient is
+an event of its own where somebody asks for its time, where gradients share buckets, and where a bucket is
+left half full.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from torch.nn import Parameter
 
 from collectives.communicators.communicator import Communicator
 from ddp.autograd.gradient_buckets import GradientBuckets
-from ddp.autograd.hook_groups import GradientHooks
+from ddp.autograd.hook_groups import GROUP_BYTES, GradientHooks
 from ddp.autograd.in_flight import BucketsInFlight
 from ddp.autograd.observation.checks import GradientChecks
 from ddp.autograd.observation.iteration_times import IterationTimes
@@ -73,6 +75,7 @@ class ReadyGradients:
         self._num_passes = num_passes
         self._num_local_passes_left = num_passes - 1
         self._has_reached_any = False
+        self._bytes_since = 0  # of gradients taken one by one since what is in flight was advanced
 
     def report_to(self, reduction: Reduction) -> None:
         """Tell *reduction*, which is not kept alive if it is a weak proxy."""
@@ -173,12 +176,15 @@ class ReadyGradients:
             if self._checks is not None:
                 self._checks.taken(index)
             self._buckets.take(index, divisor)
+            self._bytes_since += self._buckets.parameters[index].nbytes
             if self._note(index):
                 has_told = True
             if self._deferred is not None:
                 self._deferred.put(index)
 
-        if has_told or not self._moves_by_itself:
+        polls = not self._moves_by_itself and self._bytes_since >= GROUP_BYTES
+        if has_told or polls:
+            self._bytes_since = 0
             self._reduction.advance()
 
     def _are_a_bucket(self, ready: Sequence[int]) -> bool:
