@@ -12,18 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collectives.errors import AlgorithmFileError
+from collectives.formats.lowering import COLLECTIVE_NAMES
 
 MAX_FILE_BYTES = 64 << 20
 MAX_STEPS = 200_000
 MAX_CHUNKS = 1 << 20
 MAX_CHUNKS_OF_ALL_RANKS = 1 << 22
 
-COLLECTIVES = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "reduce_scatter": "reduce_scatter",
-    "alltoall": "all_to_all",
+COLLECTIVES = {theirs: ours for ours, theirs in COLLECTIVE_NAMES.items()} | {
+    "reduce_scatter": "reduce_scatter"
 }
 """What the runtimes and msccl-tools call the collectives that a file can be for."""
 

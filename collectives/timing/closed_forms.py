@@ -236,14 +236,12 @@ def in_the_switches(job: Job, scenario: Scenario) -> Run:
         NotSupportedError: the model does not know the collective or the network, or a condition holds.
     """
     topology, hosts = scenario.base, places(job.placement, scenario.base)
-    _refuse_conditions(scenario, NVLS)
-    _refuse_sharing(scenario, NVLS)
     if job.software.has_overheads:
         raise NotSupportedError("nvls is a closed form without overhead and reduction; leave them out")
 
     launch_ps = job.software.rank_overhead().step_ps  # of the one kernel
     time_ps = in_network_ps(job.collective, job.nbytes, topology, hosts) + launch_ps
-    _refuse_other_transports(job, NVLS)
+    _refuse_what_nccl_ignores(job, scenario, NVLS)
     floor = floor_ps(job.collective, job.nbytes, topology, 0, hosts, in_network=True)
     return Run.by_formula(job, topology, time_ps=time_ps, floor_ps=floor, algorithm=NVLS, model="links")
 
@@ -251,11 +249,11 @@ def in_the_switches(job: Job, scenario: Scenario) -> Run:
 def _refuse_what_nccl_ignores(job: Job, scenario: Scenario, what: str) -> None:
     """Refuse whatever a model of NCCL's knows nothing of."""
     _refuse_conditions(scenario, what)
-    _refuse_sharing(scenario, what)
-    _refuse_other_transports(job, what)
-
-
-def _refuse_other_transports(job: Job, what: str) -> None:
+    if scenario.base.sharing is not None:
+        raise NotSupportedError(
+            f"{what} is a closed form that knows no sharing tables; {scenario.base.name} has some: "
+            'leave them out, or take model="links"'
+        )
     asked = job.software.transport
     if asked.name not in ("ideal", "nccl"):
         raise NotSupportedError(
@@ -268,11 +266,3 @@ def _refuse_conditions(scenario: Scenario, what: str) -> None:
     if scenario.conditions:
         held = ", ".join(map(str, scenario.conditions))
         raise NotSupportedError(f"{what} is a closed form that knows no conditions; leave out {held}")
-
-
-def _refuse_sharing(scenario: Scenario, what: str) -> None:
-    if scenario.base.sharing is not None:
-        raise NotSupportedError(
-            f"{what} is a closed form that knows no sharing tables; {scenario.base.name} has some: "
-            'leave them out, or take model="links"'
-        )

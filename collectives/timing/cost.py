@@ -225,7 +225,6 @@ def linear_cost(
     topology: Topology,
     hosts: Sequence[int] | None = None,
     rank_overhead: RankOverhead | None = None,
-    max_row_messages: int = MAX_MESSAGES,
 ) -> LinearCost:
     """Return what *algorithm* costs on *topology*.
 
@@ -234,14 +233,13 @@ def linear_cost(
         topology: the network.
         hosts: the place of each rank of the group in the topology; by default rank r is at r.
         rank_overhead: what ranks add to the time of the network: overhead and reduction count.
-        max_row_messages: that one step of all ranks may have.
 
     Raises:
         NotExactError: it sends more than `MAX_MESSAGES` messages, has no array form and is too
             long to be stacked, or its sends and receives do not match row by row.
         NotSupportedError: the program refuses this number of ranks.
     """
-    reckoning = _Reckoning(algorithm, topology, hosts, rank_overhead or RankOverhead(), max_row_messages)
+    reckoning = _Reckoning(algorithm, topology, hosts, rank_overhead or RankOverhead(), MAX_MESSAGES)
     while not reckoning.is_whole:
         reckoning.take_row()
     return reckoning.line

@@ -144,7 +144,9 @@ class MakespanQueue:
         """
         now = int(self._env.now)
         start = np.maximum(self._free_ps, now + self._delays_ps)
-        self._free_ps = self._makespan.run(algorithm, nbytes, start, self._itemsize)
+        count = nbytes // self._itemsize
+        chunking = Chunking.of(algorithm, len(self._free_ps), count, self._itemsize)
+        self._free_ps = self._makespan.run(algorithm, chunking, start)
         span = CallSpan(int(start.min()), int(self._free_ps.max()))
         return self._env.timeout(span.end_ps - now, value=span)
 

@@ -68,19 +68,7 @@ class Makespan:
         self._busy_until = np.zeros(topology.num_links + 1, dtype=np.int64)  # the last stands for no link
         self._num_run = 0
 
-    def run(self, algorithm: Algorithm, nbytes: int, start_ps: Int64Array, itemsize: int = 1) -> Int64Array:
-        """Return when each rank is done, in picoseconds.
-
-        They start at *start_ps*, shape (num_ranks,); *nbytes*, of the buffer, are a multiple of *itemsize*.
-
-        Raises:
-            NotExactError: messages meet in a way that this engine does not solve, or do not match row by
-                row, or a time does not fit into 62 bits.
-        """
-        chunking = Chunking.of(algorithm, len(self.hosts), nbytes // itemsize, itemsize)
-        return self.run_chunked(algorithm, chunking, start_ps)
-
-    def run_chunked(
+    def run(
         self,
         algorithm: Algorithm,
         chunking: Chunking,
@@ -88,12 +76,13 @@ class Makespan:
         num_groups: int = 1,
         watch: Watch | None = None,
     ) -> Int64Array:
-        """Return when each rank is done, of one group or of several of one size that call alike.
+        """Return when each rank is done, in picoseconds: those of a group, or of several alike.
 
         They start at *start_ps*, shape (num_ranks,), the first group first; *watch* is told of all rows.
 
         Raises:
-            NotExactError: as `run`.
+            NotExactError: messages meet in a way that this engine does not solve, or do not match row by
+                row, or a time does not fit into 62 bits.
         """
         num_ranks, group_size = len(self.hosts), len(self.hosts) // num_groups
         overheads = StepOverheads.of(self.rank_overhead, num_ranks, self._num_run)

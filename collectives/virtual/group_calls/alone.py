@@ -115,7 +115,7 @@ class CallsAlone:
             raise NotExactError("not row by row")
         topology = self.scenario.topology
         makespan, counter = Makespan(topology, hosts, overhead), Traffic(topology, hosts)
-        ends = makespan.run_chunked(facts.algorithm, facts.chunking, offsets_ps, num_groups, counter.add)
+        ends = makespan.run(facts.algorithm, facts.chunking, offsets_ps, num_groups, counter.add)
         return ends, counter.link_bytes
 
     def _by_events(

@@ -21,7 +21,7 @@ from collectives.execution.call import Call
 from collectives.execution.execute import execute
 from collectives.execution.transport_model import TRANSPORT_MODELS
 from collectives.program.channels import in_channels
-from collectives.program.chunking import Buffer
+from collectives.program.chunking import Buffer, Chunking
 from collectives.program.contracts import CONTRACTS
 from collectives.timing.ranks.sends_under_way import SendsUnderWay
 from collectives.timing.ranks.simulated_port import SimulatedPort
@@ -182,7 +182,8 @@ def _outcome(topology: Topology, algorithm: Algorithm, nbytes: int, start: Int64
     """Return when ranks are through and links free, or why that is not known."""
     makespan = Makespan(topology)
     try:
-        return makespan.run(algorithm, nbytes, start).tolist(), makespan._busy_until.tolist()
+        chunking = Chunking.of(algorithm, len(start), nbytes, 1)
+        return makespan.run(algorithm, chunking, start).tolist(), makespan._busy_until.tolist()
     except NotExactError as error:
         return str(error)
 

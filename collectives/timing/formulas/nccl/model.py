@@ -36,7 +36,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from collectives.errors import NotSupportedError
-from collectives.timing.formulas.bandwidth import algbw, busbw
+from collectives.timing.formulas.bandwidth import busbw
 from collectives.timing.formulas.nccl.constants import (
     NCCL_2_30,
     Constants,
@@ -98,11 +98,6 @@ class Prediction:
     def rank(self) -> tuple[bool, float]:
         """By what NCCL chooses; the least is taken."""
         return (self.is_last_resort, self.seconds)
-
-    @property
-    def algbw(self) -> float:
-        """Algorithm bandwidth in bytes/s, as nccl-tests defines it."""
-        return algbw(self.nbytes, self.seconds)
 
     @property
     def busbw(self) -> float:
