@@ -70,7 +70,6 @@ def to_tuner_csv(
     *,
     protocol: str = "simple",
     channels: int = -1,
-    num_nodes: int = -1,
 ) -> str:
     """Return the table.
 
@@ -79,7 +78,6 @@ def to_tuner_csv(
         num_ranks: that took part; the table is for as many.
         protocol: ``simple``, ``ll`` or ``ll128``; times of ours do not tell them apart.
         channels: NCCL is to use; -1 for what the plugin makes of that (see ``docs/exchange.md``).
-        num_nodes: that the table is for; -1 for any.
 
     Raises:
         NotSupportedError: nothing that was timed is an algorithm of NCCL's.
@@ -92,7 +90,7 @@ def to_tuner_csv(
         by_collective[timing.collective].append(timing)
     winners = {collective: list(_winners(rows)) for collective, rows in by_collective.items()}
     lines = [
-        f"{NCCL_COLLECTIVES[collective]},{low},{high},{algorithm},{protocol},{channels},{num_nodes},{num_ranks},-1,-1"
+        f"{NCCL_COLLECTIVES[collective]},{low},{high},{algorithm},{protocol},{channels},-1,{num_ranks},-1,-1"
         for collective, found in winners.items()
         for low, high, algorithm in _ranges(found)
     ]
