@@ -29,11 +29,15 @@ from engines import REPEATS, every_case
 
 from collectives import simulate
 from collectives.program.rank_array import Deferred
-from collectives.timing.rows import repeated_rows
+from collectives.timing.rows import repeated_rows, row_execution
 from collectives.timing.rows.coflow_times import CoflowTimes
+from collectives.timing.rows.row_messages import ActiveRow
 from sim import Jitter, Topology
 from sim.network.coflow.coflow import Coflow
 from testbed.output.table import seconds
+
+Weight = Callable[..., int]
+"""How much work a call is, from its arguments."""
 
 WORTH = 3
 """How many times as much work is done without a fast path, at least."""
@@ -41,6 +45,10 @@ WORTH = 3
 _ROWS = "collectives.timing.rows.pattern"
 _ENGINES = "collectives.timing.rows"
 _COFLOW = "sim.network.coflow.coflow"
+
+
+def _one(*_: Any, **__: Any) -> int:
+    return 1
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,7 @@ class FastPath:
         off: what takes the place of what, by full name, to switch it off.
         work: full name of a function whose calls are what it saves.
         small: a small case of the same kind; returns picoseconds.
+        weight: of each call of *work*.
     """
 
     name: str
@@ -60,6 +69,7 @@ class FastPath:
     off: dict[str, Any]
     work: str
     small: Callable[[], int]
+    weight: Weight = _one
 
     @contextmanager
     def switched(self, off: bool) -> Iterator[None]:
@@ -77,7 +87,7 @@ class FastPath:
 
         def counting(*arguments: Any, **options: Any) -> Any:
             nonlocal done
-            done += 1
+            done += self.weight(*arguments, **options)
             return function(*arguments, **options)
 
         with self.switched(off), patch(self.work, counting):
@@ -137,6 +147,12 @@ def _one_by_one(times: Any, ready: Any, sizes: Any, busy_until: Any, count: int)
     for _ in range(count):
         ready = times.advance(ready, sizes, busy_until)
     return ready
+
+
+def _listed(_: Any, row: ActiveRow) -> int:
+    """Return how many ranks of *row* are noted one by one."""
+    is_listed = row.takes_part is not None and len(row.ranks) <= row_execution.MANY
+    return len(row.ranks) if is_listed else 0
 
 
 def _nothing(*_: Any) -> None:
@@ -200,6 +216,14 @@ FAST_PATHS = [
         {"collectives.timing.simulation.goes_out_of_step": _no},
         "sim.network.network.Network._start",
         _ring("events", 32, MIB, conditions=[Jitter("1us")]),
+    ),
+    FastPath(
+        "many ranks of a row are a mask",
+        "events: sw, N = 1024, 43109 bytes",
+        {f"{_ENGINES}.row_execution.MANY": 2**62},
+        f"{_ENGINES}.row_execution._RowsByRank.add",
+        _ring("events", 128, 128 * 3 - 20),
+        _listed,
     ),
     FastPath(
         "rotations are formulas (RankArray)",

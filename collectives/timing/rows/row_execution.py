@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import simpy
@@ -23,7 +24,7 @@ from collectives.execution.transport_model import TransportModel
 from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.program.render import spell_message
-from collectives.timing.rows.row_messages import ActiveRow, RowMessages, moving_rows
+from collectives.timing.rows.row_messages import MANY, ActiveRow, RowMessages, moving_rows
 from collectives.timing.rows.sizes import MostlyEqual, of_each
 from sim.network import Network
 from sim.network.coflow import Attempts, CoflowLaunch
@@ -163,6 +164,7 @@ class RowExecution:
         row.num_to_come -= num_ranks
         if not row.num_to_come:
             del self._rows[row.number]
+            self._rows_of.forget(row)
 
     def _after(
         self, delays: Int64Array | None, ranks: Int64Array, then: Callable[[Int64Array], None]
@@ -218,24 +220,44 @@ def call_after(
 
 
 class _RowsByRank:
-    """The rows in which each rank takes part, so that it need not walk through the others."""
+    """The rows in which each rank takes part, so that it need not walk through the others.
+
+    A row of more than `MANY` ranks is kept as a mask, in which a rank is looked up.
+    """
 
     def __init__(self) -> None:
         self._of_all: list[int] = []
+        self._of_many: list[int] = []
+        self._takes_part: dict[int, Any] = {}
         self._of_rank: defaultdict[int, list[int]] = defaultdict(list)
 
     def add(self, row: ActiveRow) -> None:
         """Note who takes part in *row*, which comes after those noted before."""
         if row.takes_part is None:
             self._of_all.append(row.number)
-            return
-        for rank in row.ranks.tolist():
-            self._of_rank[rank].append(row.number)
+        elif len(row.ranks) > MANY:
+            self._of_many.append(row.number)
+            self._takes_part[row.number] = row.takes_part
+        else:
+            for rank in row.ranks.tolist():
+                self._of_rank[rank].append(row.number)
 
     def next_of(self, rank: int, number: int) -> int | None:
         """Return the first row from *number* on in which *rank* takes part, of those noted."""
         found = [_first_from(rows, number) for rows in (self._of_all, self._of_rank[rank])]
-        return min((row for row in found if row is not None), default=None)
+        first = min((row for row in found if row is not None), default=None)
+        for row in self._of_many[bisect_left(self._of_many, number) :]:
+            if first is not None and row > first:
+                break
+            if self._takes_part[row][rank]:
+                return row
+        return first
+
+    def forget(self, row: ActiveRow) -> None:
+        """Drop what was noted of *row*, to which nobody comes any more."""
+        self._takes_part.pop(row.number, None)
+        if self._of_many and self._of_many[0] == row.number:
+            del self._of_many[0]
 
 
 def _first_from(rows: list[int], number: int) -> int | None:

@@ -18,6 +18,9 @@ from sim.scenario.step_overheads import StepOverheads
 from sim.topology import Topology
 from sim.units import Int64Array
 
+MANY = 64
+"""Ranks from which on those that take part in a row are not listed one by one."""
+
 
 class Messages(Protocol):
     """Messages between the same ranks, row after row: *per_rank* is how many each rank sends and receives."""
