@@ -8,14 +8,17 @@ about to say.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 _LEAST_PAUSE = 0.0002
 _MOST_PAUSE = 0.01
 
 
-def word(store: Any, key: str, seconds: float) -> str:
+def word(store: Any, key: str, seconds: float, look: Callable[[], None] = lambda: None) -> str:
     """Return what stands at *key* in *store* as soon as it does.
+
+    As long as nothing does, *look* is called again and again, and may raise.
 
     Raises:
         TimeoutError: nothing does after so many *seconds*.
@@ -26,6 +29,7 @@ def word(store: Any, key: str, seconds: float) -> str:
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError(f"nothing at {key} after {seconds:.3g} s")
+        look()
         time.sleep(min(pause, left))
         pause = min(2 * pause, _MOST_PAUSE)
     said: str = store.get(key).decode()

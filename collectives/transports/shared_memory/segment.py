@@ -126,7 +126,7 @@ class Segment:
         self._ended = select.poll()
         self._rank_of: dict[int, int] = {}
         with ExitStack() as open_files:
-            agreed = partial(_agreed, store, rank, world_size, timeout)
+            agreed = partial(_agreed, store, rank, world_size, timeout, self.ended)
             made = agreed(f"{prefix}/made", lambda: _make(rank, open_files))
             agreed(f"{prefix}/mapped", lambda: self._map(made))
 
@@ -144,8 +144,13 @@ class Segment:
                 process = _watch(peer, there.process)
                 self._rank_of[process] = peer
                 self._ended.register(process, select.POLLIN)
-            with _opened(peer, there) as descriptor:
-                self.parts[peer] = Part(descriptor)
+            try:
+                with _opened(peer, there) as descriptor:
+                    self.parts[peer] = Part(descriptor)
+            except NoSharedMemoryError:
+                if peer in self.ended():
+                    raise _has_ended(peer) from None
+                raise
 
     @property
     def ranks_per_host(self) -> int | None:
@@ -182,49 +187,57 @@ class _Made(NamedTuple):
 
 
 def _agreed(
-    store: Any, rank: int, world_size: int, timeout: float, key: str, act: Callable[[], _Made | None]
+    store: Any,
+    rank: int,
+    world_size: int,
+    timeout: float,
+    ended: Callable[[], set[int]],
+    key: str,
+    act: Callable[[], _Made | None],
 ) -> list[_Made]:
-    """Return what *act* returns on all ranks.
+    """Return what *act* returns on all ranks; *ended* says which processes have ended, as far as is known.
 
     Raises:
-        NoSharedMemoryError: a rank could not do so; it is raised on all.
+        NoSharedMemoryError: a rank could not do so, or has ended; it is raised on all.
         CollectiveTimeoutError: a rank did not come within *timeout* seconds.
     """
-    deadline = time.monotonic() + timeout
+    deadline, refused = time.monotonic() + timeout, f"{key}/refused"
+
+    def refuse(error: NoSharedMemoryError) -> NoSharedMemoryError:
+        """Say that this rank refuses, unless another has, which may be why; return what to raise."""
+        own = json.dumps([rank, str(error)])
+        who, why = json.loads(store.compare_set(refused, "", own).decode())
+        return error if who == rank else _refused(who, why)
+
+    def look(peer: int) -> None:
+        """Raise where *peer* need not be waited for."""
+        if store.check([refused]):
+            raise _refused(*json.loads(store.get(refused).decode()))
+        if peer in ended() and not store.check([f"{key}/{peer}"]):
+            raise refuse(_has_ended(peer))
+
     try:
         done = act()
     except NoSharedMemoryError as error:
-        who, why = _refusal(store, key, world_size) or (rank, str(error))
-        store.set(f"{key}/{rank}", json.dumps([None, [who, why]]))
-        if who == rank:
-            raise
-        raise _refused(who, why) from error
-    store.set(f"{key}/{rank}", json.dumps([done, None]))
+        raise refuse(error) from error.__cause__
+    store.set(f"{key}/{rank}", json.dumps(done))
     of_all = []
     for peer in range(world_size):
         try:
-            theirs, refusal = json.loads(word(store, f"{key}/{peer}", deadline - time.monotonic()))
+            theirs = word(store, f"{key}/{peer}", deadline - time.monotonic(), partial(look, peer))
+        except NoSharedMemoryError:
+            raise
         except (TimeoutError, RuntimeError) as error:
             raise CollectiveTimeoutError(
                 f"rank {rank}: rank {peer} did not come to share memory in {timeout:g} s: killed, stalled, "
                 f"or never called it ({str(error).splitlines()[0]})"
             ) from error
-        if refusal is not None:
-            raise _refused(*refusal)
-        of_all.append(_Made(*theirs or ("", 0, 0, 0)))
+        of_all.append(_Made(*json.loads(theirs) or ("", 0, 0, 0)))
     return of_all
 
 
-def _refusal(store: Any, key: str, world_size: int) -> tuple[int, str] | None:
-    """Return which rank has refused and why, if one has said so.
-
-    It has closed its files, which then is why another cannot open them.
-    """
-    for said in (f"{key}/{peer}" for peer in range(world_size)):
-        refusal = json.loads(store.get(said).decode())[1] if store.check([said]) else None
-        if refusal is not None:
-            return refusal[0], refusal[1]
-    return None
+def _has_ended(peer: int) -> NoSharedMemoryError:
+    return NoSharedMemoryError(f"transport shm: the process of rank {peer} has ended before it shared memory")
 
 
 def _refused(rank: int, why: str) -> NoSharedMemoryError:
@@ -281,7 +294,7 @@ def _opened(peer: int, there: _Made) -> Iterator[int]:
     except OSError as error:
         raise NoSharedMemoryError(
             f"transport shm: the memory of rank {peer}, process {there.process}, cannot be opened "
-            f"({error.strerror}): ranks must run as one user in one container; use gloo"
+            f"({error.strerror}): it is ending, or ranks are of several users or containers; use gloo"
         ) from error
     try:
         if os.fstat(opened).st_ino != there.file:

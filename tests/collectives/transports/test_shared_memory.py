@@ -1,18 +1,23 @@
 """Shared memory: more messages than there is room for, in any order, and what it refuses."""
 
+import json
 import os
 import platform
 import random
+import subprocess
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed import HashStore
 
 from collectives import NotSupportedError, Recv, Send, connect
 from collectives.program.chunking import Buffer, Chunking
 from collectives.transports.shared_memory import segment
 from tests.distributed.hosts import as_if_on_host
+from tests.processes import not_outliving
 
 pytestmark = pytest.mark.distributed
 
@@ -197,3 +202,34 @@ def _alone_on_hosts(rank: int, world_size: int) -> str:
     with as_if_on_host(rank), pytest.raises(NotSupportedError) as refusal:
         connect(transport="shm")
     return str(refusal.value)
+
+
+def end(process):
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize("opens", [False, True])
+def test_a_process_that_ends_before_it_shares_memory_is_named_and_nobody_waits_for_it(monkeypatch, opens):
+    """Whether it ends before its memory has been opened or after."""
+    store, descriptor, real = HashStore(), os.memfd_create("of rank 1"), segment._opened
+    os.ftruncate(descriptor, segment.SIZE)
+    with not_outliving(subprocess.Popen(["sleep", "60"], pass_fds=[descriptor], text=True)) as process:
+        made = [segment._host(), process.pid, descriptor, os.fstat(descriptor).st_ino]
+        store.set("segment/made/1", json.dumps(made))
+
+        @contextmanager
+        def opened_as_it_ends(peer, there):
+            if peer == 1 and not opens:
+                end(process)
+            with real(peer, there) as opened:
+                if peer == 1:
+                    end(process)
+                yield opened
+
+        monkeypatch.setattr(segment, "_opened", opened_as_it_ends)
+        with pytest.raises(NotSupportedError, match="the process of rank 1 has ended"):
+            segment.Segment(store, "segment", 0, 2, timeout=5.0)
+    os.close(descriptor)
+
+    assert json.loads(store.get("segment/mapped/refused"))[0] == 0
