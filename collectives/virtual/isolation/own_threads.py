@@ -17,6 +17,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
@@ -46,7 +47,7 @@ def _replacements() -> Iterator[Replacement]:
     start, join, alive = threading.Thread.start, threading.Thread.join, threading.Thread.is_alive
     wait, simple_queue = threading.Condition.wait, queue.SimpleQueue
     enter, leave = threading.Condition.__enter__, threading.Condition.__exit__
-    pass_ = threading.Barrier.wait
+    pass_, submit = threading.Barrier.wait, ThreadPoolExecutor.submit
     process = os.getpid()
 
     def start_own(thread: threading.Thread) -> None:
@@ -106,6 +107,12 @@ def _replacements() -> Iterator[Replacement]:
             threads.left(barrier._cond._lock)  # who waits there tells, too, how far it is
         return pass_(barrier, timeout)
 
+    def submit_own(pool: ThreadPoolExecutor, /, *args: Any, **kwargs: Any) -> Any:
+        future, threads = submit(pool, *args, **kwargs), threads_here()
+        if threads is not None:
+            threads.pools.add(pool)
+        return future
+
     def make_lock(kind: Callable[[], Any], own: Callable[[], Any]) -> Callable[[], Any]:
         def make() -> Any:
             caller = str(sys._getframe(1).f_globals.get("__name__"))
@@ -122,6 +129,7 @@ def _replacements() -> Iterator[Replacement]:
     yield threading.Condition, "__enter__", enter_own
     yield threading.Condition, "__exit__", leave_own
     yield threading.Barrier, "wait", pass_barrier
+    yield ThreadPoolExecutor, "submit", submit_own
     yield queue, "SimpleQueue", on_ranks(simple_queue, lambda *_: queue._PySimpleQueue())  # type: ignore[attr-defined]
 
 
@@ -129,22 +137,27 @@ def _replacements() -> Iterator[Replacement]:
 def own_threads(rank_thread: RankThread) -> Iterator[None]:
     """Let the threads that a rank starts while the body runs end with it; if it fails, at once.
 
+    As at the end of a process, pools that nobody has shut down are, and threads that are no daemons are waited
+    for.
+
     Raises:
         CollectiveError: a thread that is no daemon waits for what will never come.
     """
     threading.current_thread()._daemonic = False  # type: ignore[attr-defined]  # threads inherit it
     try:
         yield
-    except BaseException:
-        _end(rank_thread, succeeded=False)
-        raise
-    _end(rank_thread, succeeded=True)
+        threads = _threads_of(rank_thread)
+        if threads is not None:
+            threads.join_all()
+    finally:
+        threads = _threads_of(rank_thread)
+        if threads is not None:
+            threads.end()
 
 
-def _end(rank_thread: RankThread, succeeded: bool) -> None:
-    threads = rank_thread.cluster.shared.get(OwnThreads, {}).get(rank_thread.rank)
-    if threads is not None:
-        threads.end(succeeded)
+def _threads_of(rank_thread: RankThread) -> OwnThreads | None:
+    of_rank: dict[int, OwnThreads] = rank_thread.cluster.shared.get(OwnThreads, {})
+    return of_rank.get(rank_thread.rank)
 
 
 def _wait(condition: Any, threads: OwnThreads, timeout: float | None) -> bool:

@@ -30,9 +30,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from collectives.errors import CollectiveError
 from collectives.virtual.isolation.own_thread import OwnThread
@@ -54,6 +55,7 @@ class OwnThreads:
         process: that of the rank; in one forked off it, such as a loader's worker, threads are what they are.
         running: the one that runs; None while all wait, and what one outside of Python brings can end that.
         is_starting: whether it starts another, for which it really waits.
+        pools: whose threads wait for work until somebody shuts them down, or the process does at its end.
     """
 
     def __init__(self, rank_thread: RankThread) -> None:
@@ -64,6 +66,7 @@ class OwnThreads:
         self.process = os.getpid()
         self.running: OwnThread | None = OwnThread()
         self.is_starting = False
+        self.pools: WeakSet[ThreadPoolExecutor] = WeakSet()
         self._all = [self.running]
         self._is_ending = False
         self._told: WeakKeyDictionary[Any, dict[OwnThread, int]] = WeakKeyDictionary()
@@ -205,14 +208,23 @@ class OwnThreads:
         here = self._here()
         self._switch(here, self._after(here))
 
-    def end(self, succeeded: bool) -> None:
-        """End all threads but the first, which this is; if the rank *succeeded*, daemons alone at once.
+    def join_all(self) -> None:
+        """Let the threads that are no daemons come to their end, as a process does at its own.
+
+        Raises:
+            CollectiveError: one of them waits for what will never come.
+        """
+        for pool in self.pools:
+            pool.shutdown(wait=False)
+        others = self._all[1:]
+        self.wait_until(lambda: all(own.is_over or own.is_daemon for own in others))
+
+    def end(self) -> None:
+        """End all threads but the first, which this is.
 
         Those outside of Python are left there, and end when they come back.
         """
         here, others = self._all[0], self._all[1:]
-        if succeeded:
-            self.wait_until(lambda: all(own.is_over or own.is_daemon for own in others))
         self._is_ending = True
         for own in others:
             while not own.is_over and not own.is_outside:

@@ -102,6 +102,34 @@ def test_a_rank_ends_when_its_threads_have_but_for_daemons():
     assert threading.active_count() == before
 
 
+def test_a_pool_that_nobody_shuts_down_ends_with_its_rank_when_its_work_is_done():
+    kept, done = [], []
+
+    def work(rank):
+        pool = ThreadPoolExecutor(2)
+        kept.append(pool)
+        assert pool.submit(dist.get_rank).result() == rank
+        pool.submit(done.append, rank)
+
+    in_group(work, 2)
+
+    assert sorted(done) == [0, 1]
+    assert not any(thread.is_alive() for pool in kept for thread in pool._threads)
+
+
+def test_threads_end_with_a_rank_whose_own_thread_waits_in_vain():
+    threads = []
+
+    def work(rank):
+        threads.append(threading.Thread(target=threading.Event().wait))
+        threads[0].start()
+
+    with pytest.raises(RankError, match="every thread of this rank waits for another"):
+        run(work, network=switch(1))
+
+    threads[0].join()  # ends: its rank is over
+
+
 def test_a_wait_that_only_time_could_end_takes_that_virtual_time():
     def work(rank):
         never = threading.Event()
