@@ -8,6 +8,7 @@ from functools import partial
 from torch._C._distributed_c10d import Store
 from torch.distributed import DistStoreError
 
+from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import RankThread, Thing, Touch
 from sim.errors import WaitTimeoutError
@@ -20,7 +21,8 @@ class VirtualStore(Store):
     """The key-value store of the rank threads; waiting for a key is waiting in virtual time.
 
     It stands for the rendezvous of a launcher: only waiting takes time, messages to it do not.  Who is
-    first of those that come at the same time is a choice of the run's order.
+    first of those that come at the same time is a choice of the run's order.  On a GPU it is the host that
+    comes and waits.
     """
 
     def __init__(self, rank_thread: RankThread) -> None:
@@ -72,23 +74,26 @@ class VirtualStore(Store):
         """Return when all *keys* are set.
 
         Raises:
-            DistStoreError: they are not within *timeout*; None: a deadlock is found instead.
+            DistStoreError: they are not within *timeout*; None: within that of the store, if they ever come,
+                and else a deadlock is found instead.
         """
         self._catch_up()
-        clock, limit_ps = self._rank_thread, None
-        if timeout is not None:
-            limit_ps = clock.now_ps() + round(timeout.total_seconds() * SECOND)
+        clock, began_ps = self._rank_thread, self._now_ps()
+        limit_ps = began_ps + round((self.timeout if timeout is None else timeout).total_seconds() * SECOND)
         for key in keys:
             self._touch(key, Touch.READ)
             while key not in self._world.values:
                 event = self._world.awaited.setdefault(key, clock.cluster.env.event())
-                left_ps = None if limit_ps is None else max(0, limit_ps - clock.now_ps())
+                left_ps = None if timeout is None else max(0, limit_ps - clock.now_ps())
                 try:
                     clock.wait(event, partial("key {!r} of the store".format, key), left_ps)
-                except WaitTimeoutError as error:
-                    assert timeout is not None
-                    limit = f"{round(timeout.total_seconds() * 1000)}ms of virtual time"
-                    raise DistStoreError(f"wait timeout after {limit}, keys: {', '.join(keys)}") from error
+                except WaitTimeoutError:
+                    break
+            since_ps = self._world.values_since_ps.get(key)
+            self._stay_until(limit_ps if since_ps is None else min(since_ps, limit_ps))
+            if since_ps is None or since_ps > limit_ps:
+                limit = f"{(limit_ps - began_ps) * 1000 // SECOND}ms of virtual time"
+                raise DistStoreError(f"wait timeout after {limit}, keys: {', '.join(keys)}")
 
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
         """Set *key* to *desired* if it holds *expected*, or is not set and that is empty."""
@@ -104,6 +109,7 @@ class VirtualStore(Store):
         """Remove *key*; return whether it was set."""
         self._catch_up()
         self._touch(key, Touch.WRITE)
+        self._world.values_since_ps.pop(key, None)
         return self._world.values.pop(key, None) is not None
 
     def num_keys(self) -> int:
@@ -120,6 +126,7 @@ class VirtualStore(Store):
     def _put(self, key: str, value: bytes) -> None:
         """Set *key* at once: between what it depends on and this no other rank may run."""
         self._world.values[key] = value
+        self._world.values_since_ps.setdefault(key, self._now_ps())
         if key in self._world.awaited:
             self._world.awaited.pop(key).succeed()
 
@@ -130,10 +137,21 @@ class VirtualStore(Store):
             if how is Touch.WRITE:
                 self._choices.touch(_KEYS, Touch.CONTRIBUTE)
 
+    def _now_ps(self) -> int:
+        gpu = current_gpu()
+        return self._rank_thread.now_ps() if gpu is None else gpu.now_ps()
+
+    def _stay_until(self, time_ps: int) -> None:
+        """Let the host of a GPU wait until then, as a rank without one has done."""
+        gpu = current_gpu()
+        if gpu is not None and time_ps > gpu.now_ps():
+            gpu.host_work("wait for the store", time_ps - gpu.now_ps())
+
     def _catch_up(self) -> None:
         """Let all that happens earlier happen first, so that keys appear in the order of time."""
         if self._world.store_delay_ps is not None:
-            self._rank_thread.stand_at(
-                self._rank_thread.now_ps() + self._world.store_delay_ps(self._rank_thread.rank)
-            )
+            delay_ps = self._world.store_delay_ps(self._rank_thread.rank)
+            self._rank_thread.stand_at(self._now_ps() + delay_ps)
+            self._stay_until(self._now_ps() + delay_ps)
+        self._rank_thread.stand_at(self._now_ps())
         self._rank_thread.poll(self._rank_thread.cluster.env.event())

@@ -94,6 +94,7 @@ class VirtualWorld(OfCluster):
         time_outs: of the groups, how late a rank may come to a call.
         created: how often each rank has made the group or communicator of a name.
         values: the contents of the rank threads' stores.
+        values_since_ps: when each key of them was set first.
         awaited: the events that fire when a key of the stores is set.
         trace: where every collective is recorded, if anywhere.
         stores: the store of each rank; torch keeps only the half of it that is in C++.
@@ -118,6 +119,7 @@ class VirtualWorld(OfCluster):
     time_outs: dict[Hashable, TimeOut] = field(default_factory=dict)
     created: Counter[Hashable] = field(default_factory=Counter)
     values: dict[str, bytes] = field(default_factory=dict)
+    values_since_ps: dict[str, int] = field(default_factory=dict)
     awaited: dict[str, simpy.Event] = field(default_factory=dict)
     trace: Trace | None = None
     stores: dict[int, Store] = field(default_factory=dict)

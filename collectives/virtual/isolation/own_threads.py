@@ -137,8 +137,8 @@ def _replacements() -> Iterator[Replacement]:
 def own_threads(rank_thread: RankThread) -> Iterator[None]:
     """Let the threads that a rank starts while the body runs end with it; if it fails, at once.
 
-    As at the end of a process, pools that nobody has shut down are, and threads that are no daemons are waited
-    for.
+    As at the end of a process, pools that nobody has shut down are, and threads that are no daemons are
+    waited for.
 
     Raises:
         CollectiveError: a thread that is no daemon waits for what will never come.

@@ -1,14 +1,17 @@
 """The key-value store of the rank threads is one for all; waits for keys and calls end in virtual time."""
 
+import time
 from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from collectives.errors import CollectiveTimeoutError
-from collectives.virtual import run
+from collectives.virtual import Roofline, run
 from sim.errors import DeadlockError
 from sim.units import SECOND
 from tests.collectives.virtual.clusters import in_group, rank_thread
@@ -68,6 +71,30 @@ def test_waiting_for_a_key_of_the_store_takes_until_it_is_set():
         return store.get("key"), rank_thread().now_ps(), store.check(["key"]), store.check(["other"])
 
     assert in_group(work, 2).results == [(1, 3), (b"value", 12_345, True, False)]
+
+
+@pytest.mark.parametrize("compute", [None, Roofline("h100")])
+@given(late=st.integers(0, 700), limit=st.integers(1, 700), sets=st.booleans())
+@settings(max_examples=settings.default.max_examples // 4)
+def test_a_clock_that_a_rank_reads_after_a_key_is_not_before_its_setters(compute, late, limit, sets):
+    def work(rank):
+        dist.init_process_group("gloo", timeout=timedelta(seconds=limit))
+        store = c10d._get_default_store()
+        began = time.perf_counter()
+        if rank == 0:
+            time.sleep(late)
+            _ = store.set("key", "") if sets else store.add("key", 1)
+        elif late <= limit:
+            store.get("key")
+        else:
+            with pytest.raises(dist.DistStoreError, match=f"wait timeout after {limit * 1000}ms"):
+                store.wait(["key"])
+            return None
+        return round(time.perf_counter() - began)
+
+    came = run(work, 2, network=switch(2), compute=compute).results[1]
+
+    assert came == (late if late <= limit else None)
 
 
 def test_ranks_that_add_to_a_number_of_the_store_at_one_time_lose_nothing():
