@@ -15,6 +15,30 @@ Place = tuple[CodeType, int] | None
 """Code of the user's, and the line in it."""
 
 
+class Region(NamedTuple):
+    """The bytes of a tensor: blocks that are equally long, in rows of equal distances.
+
+    Attributes:
+        begin: the first byte.
+        end: the byte after the last.
+        rows: by falling distance, the distance in bytes and how many there are; none: it is one block.
+    """
+
+    begin: int
+    end: int
+    rows: tuple[tuple[int, int], ...] = ()
+
+    def moved(self, distance: int) -> Region:
+        """Return it further on by *distance* bytes."""
+        return Region(self.begin + distance, self.end + distance, self.rows)
+
+    @property
+    def first_row(self) -> Region:
+        """What lies in the first of its outermost rows."""
+        distance, number = self.rows[0]
+        return Region(self.begin, self.end - distance * (number - 1), self.rows[1:])
+
+
 class Access(NamedTuple):
     """An operation that reads or writes a storage.
 
@@ -25,9 +49,7 @@ class Access(NamedTuple):
         place: of the user's code that issues it.
         writes: whether it writes.
         is_call: whether it is a collective or a message.
-        begin: first byte.
-        end: the byte after the last.
-        is_dense: whether all bytes between are its.
+        region: of the storage.
     """
 
     stream: int
@@ -36,33 +58,42 @@ class Access(NamedTuple):
     place: Place
     writes: bool
     is_call: bool
-    begin: int
-    end: int
-    is_dense: bool
+    region: Region
 
 
-def bytes_of(tensor: Tensor, nbytes: int) -> tuple[int, int, bool]:
-    """Return the first byte of *tensor* in its storage, the one after the last, and whether all are its."""
-    size = tensor.element_size()
-    own = tensor.numel() * size
-    if own == nbytes:
-        return 0, nbytes, True
-    begin = int(tensor.storage_offset()) * size
-    last = sum(
-        int((length - 1) * stride) for length, stride in zip(tensor.shape, tensor.stride(), strict=True)
+def region_of(tensor: Tensor, begin: int) -> Region:
+    """Return the bytes of *tensor*, whose first element is at the byte *begin*."""
+    block = tensor.element_size()
+    rows: list[tuple[int, int]] = []
+    for stride, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        distance = int(stride) * tensor.element_size()
+        if length == 1 or not distance:
+            continue
+        if distance == block and not rows:
+            block *= int(length)
+        else:
+            rows.insert(0, (distance, int(length)))
+    return Region(
+        begin, begin + block + sum(distance * (number - 1) for distance, number in rows), tuple(rows)
     )
-    end = begin + (last + 1) * size
-    return begin, end, own == end - begin
 
 
-def overlap(one: Access, other: Access) -> bool:
-    """Return whether two accesses to a storage share bytes; of two with gaps, whether they are equal."""
-    if one.is_dense and other.is_dense:
-        return one.begin < other.end and other.begin < one.end
-    if one.is_dense or other.is_dense:
-        dense, gaps = (one, other) if one.is_dense else (other, one)
-        return dense.begin <= gaps.begin < dense.end or dense.begin < gaps.end <= dense.end
-    return (one.begin, one.end) == (other.begin, other.end)
+def overlap(one: Region, other: Region) -> bool:
+    """Return whether two regions share bytes."""
+    if one.end <= other.begin or other.end <= one.begin:
+        return False
+    if not one.rows and not other.rows:
+        return True
+    if not one.rows or (other.rows and other.rows[0] > one.rows[0]):
+        one, other = other, one
+    row = one.first_row
+    distance, number = one.rows[0]
+    least, most, against = 0, number - 1, other
+    if other.rows and other.rows[0][0] == distance:  # only how far apart two rows are makes a difference
+        least, against = 1 - other.rows[0][1], other.first_row
+    least = max(least, (against.begin - row.end) // distance + 1)
+    most = min(most, (against.end - row.begin - 1) // distance)
+    return any(overlap(row.moved(distance * place), against) for place in range(least, most + 1))
 
 
 def place_here() -> Place:

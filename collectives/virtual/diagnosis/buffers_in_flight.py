@@ -25,6 +25,7 @@ from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
 from collectives.torch_backend.work import CollectiveWork
 from collectives.virtual.computation.operations import tensors_in
+from collectives.virtual.diagnosis.accesses import overlap, region_of
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
 from collectives.virtual.notices import Findings
@@ -196,19 +197,13 @@ def _clash(one: tuple[torch.Tensor, bool], two: tuple[torch.Tensor, bool]) -> bo
 
 
 def _overlap(one: torch.Tensor, two: torch.Tensor) -> bool:
-    """Return whether two tensors share memory; of those with gaps, from their first to their last byte."""
-    first, second = _bytes_of(one), _bytes_of(two)
-    return first[0] < second[1] and second[0] < first[1]
+    """Return whether two tensors share memory."""
+    return overlap(region_of(one, one.data_ptr()), region_of(two, two.data_ptr()))
 
 
 def _is_within(one: torch.Tensor, two: torch.Tensor) -> bool:
-    inner, outer = _bytes_of(one), _bytes_of(two)
-    return outer[0] <= inner[0] and inner[1] <= outer[1]
-
-
-def _bytes_of(tensor: torch.Tensor) -> tuple[int, int]:
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
+    inner, outer = region_of(one, one.data_ptr()), region_of(two, two.data_ptr())
+    return outer.begin <= inner.begin and inner.end <= outer.end
 
 
 def _reads(name: str, tensors: Sequence[torch.Tensor], result: Any, flight: _Flight) -> bool:
@@ -224,6 +219,8 @@ def _reads(name: str, tensors: Sequence[torch.Tensor], result: Any, flight: _Fli
     ]
     if not touched or name in _MAKE_ALIKE:
         return False
+    if any(one.device.type not in ("cpu", "meta") for one in tensors_in(result)):
+        return True  # a copy to a device
     made = [one for one in tensors_in(result) if _is_followed(one)]
     if not made:
         return name in _LOOK or name in ("backward", *_STEPS)

@@ -7,10 +7,8 @@ given out again is such a race, too, unless ``record_stream`` was called; what a
 keeps.
 
 Tensors of CUDA devices are followed, and pinned memory of the host while a copy that the host does not await
-is under way.  Two tensors overlap by their bytes from the first to the last; of those with gaps only equal
-ones count, so columns that interleave give no false alarm, and no finding.  What DistributedDataParallel
-writes into a model that it wraps is taken to be there when it has: Lightning wraps on a stream of its own,
-for which nobody waits.
+is under way.  What DistributedDataParallel writes into a model that it wraps is taken to be there when it
+has: Lightning wraps on a stream of its own, for which nobody waits.
 """
 
 from __future__ import annotations
@@ -28,10 +26,11 @@ from torch.nn.parallel import DistributedDataParallel
 from collectives.virtual.diagnosis.accesses import (
     Access,
     Place,
-    bytes_of,
+    Region,
     described,
     overlap,
     place_here,
+    region_of,
     spell_place,
 )
 from collectives.virtual.diagnosis.watched_calls import CallListeners, WatchedCall, calls_watched
@@ -43,6 +42,8 @@ from collectives.virtual.streams.gpu import Gpu, current_gpu
 from collectives.virtual.streams.happens_before import HOST, Clock, HappensBefore
 from sim.cluster import RankThread
 
+_READ_ON_HOST = {"tolist": "tolist", "numpy": "numpy", "__dlpack__": "dlpack", "__reduce_ex__": "pickle"}
+"""Methods of tensors that look at memory without an operation of torch, and what they are known as."""
 _SLOT = "_uses"
 _SEVERAL = -2
 """In place of a stream: a storage was used on more than one."""
@@ -56,7 +57,7 @@ class _Uses:
     __slots__ = ("accesses", "freed", "held", "rank", "region", "stream")
 
     def __init__(self, rank: RankAccesses, held: HeldStorage | None, stream: int) -> None:
-        self.accesses: dict[tuple[int, bool, int, int], Access] = {}
+        self.accesses: dict[tuple[int, bool, Region], Access] = {}
         self.freed: list[Access] = []
         self.rank = rank
         self.held = held
@@ -107,9 +108,9 @@ class Races:
             (
                 Tensor,
                 name,
-                observed(getattr(Tensor, name), before=partial(self._read_on_host, name)),
+                observed(getattr(Tensor, name), before=partial(self._read_on_host, known_as)),
             )
-            for name in ("tolist", "numpy")
+            for name, known_as in _READ_ON_HOST.items()
         ]
         wrap = observed(DistributedDataParallel.__init__, after=self._wrapped)
         wraps = DistributedDataParallel, "__init__", wrap
@@ -209,6 +210,8 @@ class RankAccesses:
             for tensor in tensors:
                 if isinstance(tensor, FakeTensor) and tensor.fake_device.type == "cuda":
                     self._note(tensor, writes, stream, clock[stream], clock, operation, place, True)
+                elif self.has_pinned:
+                    self.on_host(operation, [(tensor, writes)])
 
     def _note(
         self,
@@ -228,8 +231,10 @@ class RankAccesses:
         uses: _Uses | None = getattr(storage, _SLOT, None)
         if uses is None or (uses.held is not None and uses.held.block is None):
             uses = self._follow(storage)
-        begin, end, is_dense = bytes_of(tensor, nbytes)
-        access = Access(stream, epoch, operation, place, writes, is_call, begin, end, is_dense)
+        size = tensor.element_size()
+        is_whole = tensor.numel() * size == nbytes
+        region = Region(0, nbytes) if is_whole else region_of(tensor, int(tensor.storage_offset()) * size)
+        access = Access(stream, epoch, operation, place, writes, is_call, region)
         if uses.freed:
             self._compare(access, uses.freed, clock, tensor, True)
             uses.freed = []
@@ -239,11 +244,11 @@ class RankAccesses:
                 self._compare(access, uses.accesses.values(), clock, tensor, False)
             else:
                 uses.stream = stream
-        if writes and end - begin == nbytes:
+        if writes and region == Region(0, nbytes):
             uses.accesses.clear()
             uses.stream = stream
         if stream != HOST:
-            uses.accesses[stream, writes, begin, end] = access
+            uses.accesses[stream, writes, region] = access
 
     def _compare(self, access: Access, others: Any, clock: Clock, tensor: Tensor, are_freed: bool) -> None:
         for other in others:
@@ -251,7 +256,7 @@ class RankAccesses:
                 other.epoch > clock.get(other.stream, 0)
                 and other.stream != access.stream
                 and (other.writes or access.writes)
-                and (are_freed or overlap(access, other))
+                and (are_freed or overlap(access.region, other.region))
             ):
                 what = self._of_freed(access, other) if are_freed else self._of_race(access, other, tensor)
                 self._races.note(self._gpu.rank_thread.rank, spell_place(access.place), what)

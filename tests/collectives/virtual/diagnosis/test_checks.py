@@ -24,6 +24,7 @@ NOTHING = "^$"
     ("use", "said"),
     [
         (lambda own: own * 2, READS), (lambda own: own[:2].sum(), READS), (lambda own: own.tolist(), READS),
+        (lambda own: own.to("cuda"), READS),
         (lambda own: torch.cat([own, own]), READS), (lambda own: own.zero_(), CHANGES),
         (lambda own: own[2:].mul_(2), CHANGES), (lambda own: own.add_(1), CHANGES),
         (lambda own: own.shape, NOTHING), (lambda own: own.view(2, 2), NOTHING),

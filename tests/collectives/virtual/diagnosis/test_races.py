@@ -1,6 +1,7 @@
 """Races of streams, as pairs: what is wrong is found with its line, and what is right says nothing."""
 
 import inspect
+import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -302,6 +303,79 @@ def changed_on_another_stream_before_a_model_is_wrapped(rank: int) -> None:
         total.mul_(2)
     DistributedDataParallel(torch.nn.Linear(64, 64).cuda())
     total.sum()  # race: let the stream wait first
+
+
+def beside_a_side_stream(write: Script, read: Script) -> None:
+    """Let *write* change a matrix on another stream, and *read* look at it on the default one."""
+    side, matrix = torch.cuda.Stream(), torch.zeros(64, 64, device="cuda")
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        write(matrix)
+    read(matrix)
+    torch.cuda.synchronize()
+
+
+@wrong
+def columns_in_common(rank: int) -> None:
+    beside_a_side_stream(
+        lambda matrix: matrix[:, :8].fill_(1),
+        lambda matrix: matrix[:, 4:12].sum(),  # race: let the stream wait first
+    )
+
+
+@wrong
+def a_row_and_a_column(rank: int) -> None:
+    beside_a_side_stream(
+        lambda matrix: matrix[3].fill_(1),
+        lambda matrix: matrix[:, 5].sum(),  # race: let the stream wait first
+    )
+
+
+@right
+def columns_side_by_side(rank: int) -> None:
+    beside_a_side_stream(lambda matrix: matrix[:, :8].fill_(1), lambda matrix: matrix[:, 8:].sum())
+
+
+def copied_to_pinned() -> torch.Tensor:
+    return torch.empty(1024, pin_memory=True).copy_(ones(), non_blocking=True)
+
+
+@wrong
+def saved_while_it_is_copied(rank: int) -> None:
+    host = copied_to_pinned()
+    torch.save(host, io.BytesIO())  # race: let the host wait first
+
+
+@right
+def saved_once_it_is_copied(rank: int) -> None:
+    host = copied_to_pinned()
+    torch.cuda.synchronize()
+    torch.save(host, io.BytesIO())
+
+
+@wrong
+def reduced_over_gloo_while_it_is_copied(rank: int) -> None:
+    dist.init_process_group("gloo")
+    host = copied_to_pinned()
+    dist.all_reduce(host)  # race: let the host wait first
+
+
+@wrong
+def reduced_over_gloo_while_it_is_copied_away(rank: int) -> None:
+    dist.init_process_group("gloo")
+    host = torch.ones(1024, pin_memory=True)
+    device = host.to("cuda", non_blocking=True)
+    dist.all_reduce(host)  # race: let the host wait first
+    device.sum()
+
+
+@right
+def reduced_over_gloo_once_it_is_copied(rank: int) -> None:
+    dist.init_process_group("gloo")
+    host = copied_to_pinned()
+    torch.cuda.current_stream().synchronize()
+    dist.all_reduce(host)
+    host.to("cuda", non_blocking=True).sum()
 
 
 def found(script: Script, fake: bool) -> tuple[str, ...]:
