@@ -12,6 +12,8 @@ that results are wrong; elsewhere both look at strides or copy.
     lists of tensors that are gathered    right                              right
     messages                              refused unless contiguous          in the order of memory
 
+Gloo wants the tensors of a list to be of one shape, and a long tensor to have the rows of its parts.
+
 Source: torch 2.11 to 2.13, torch/csrc/distributed/c10d: ProcessGroupGloo.cpp (``GENERATE_ALL_TYPES``,
 ``checkSingleTensor``; a test carries the calls out over Gloo), ProcessGroupNCCL.cpp
 (``check_gpu_single_tensor``, ``getNcclReduceOp``), NCCLUtils.cpp (``ncclDataType``).
@@ -38,6 +40,8 @@ PREMUL_SUM = "premul_sum"
 
 LISTS = ("all_gather", "gather", "all_to_all")
 """Collectives on lists of tensors, whose elements both backends copy."""
+_OF_ONE_SHAPE = (*LISTS, "scatter", "reduce_scatter")
+_OF_ROWS = ("all_gather_single", "reduce_scatter_single")
 
 
 def _is_contiguous(tensor: torch.Tensor) -> bool:
@@ -97,6 +101,10 @@ def refusal(backend: str, collective: str, tensors: Sequence[torch.Tensor], op: 
         return "gloo has no PREMUL_SUM: multiply the tensor before the sum"
     if op == "avg" and tensors[0].dtype == torch.bool:
         return f"{backend} has no average of torch.bool"
+    if backend == "gloo" and not _have_shapes(collective, tensors):
+        shapes = " and ".join(dict.fromkeys(str(tuple(tensor.shape)) for tensor in tensors))
+        wants = "rows of one shape" if collective in _OF_ROWS else "one shape for all tensors"
+        return f"gloo refuses {collective} of tensors of shapes {shapes}: it wants {wants}"
     wrong = next((tensor for tensor in tensors if not _has_layout(backend, collective, tensor)), None)
     if wrong is None and backend == "gloo" and collective in ("scatter", "reduce_scatter"):
         wrong = next((tensor for tensor in tensors if tensor.stride() != tensors[0].stride()), None)
@@ -113,6 +121,13 @@ def refusal(backend: str, collective: str, tensors: Sequence[torch.Tensor], op: 
 def moves_in_memory_order(backend: str, collective: str, tensor: torch.Tensor) -> bool:
     """Return whether elements of a message come in the order of the sender's memory, not of its strides."""
     return backend == "nccl" and collective == MESSAGE and not _is_contiguous(tensor)
+
+
+def _have_shapes(collective: str, tensors: Sequence[torch.Tensor]) -> bool:
+    if collective in _OF_ROWS:
+        long, part = tensors if collective == "all_gather_single" else reversed(tensors)
+        return part.dim() > 0 and long.shape[1:] == part.shape[1:]
+    return collective not in _OF_ONE_SHAPE or all(tensor.shape == tensors[0].shape for tensor in tensors)
 
 
 def _has_layout(backend: str, collective: str, tensor: torch.Tensor) -> bool:

@@ -28,6 +28,7 @@ from collectives.catalogue.selectors import Choice
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.dispatch_modes import calls_hidden_from_modes
 from collectives.communicators.reduction import ReduceOp, factor_of, op_of
+from collectives.errors import NotSupportedError
 from collectives.execution.work import OnStream, Waitable, Work
 from collectives.torch_backend import uneven
 from collectives.torch_backend.backend_rules import MESSAGE, PREMUL_SUM
@@ -312,7 +313,12 @@ class TestbedProcessGroup(NamedProcessGroup):
         Raises:
             CollectiveTimeoutError: one did not within *timeout*; see
                 `collectives.torch_backend.monitored_barrier`.
+            NotSupportedError: the script has named NCCL, which has none.
         """
+        if self.members.stands_for(self.backend_asked_for, "cpu") == "nccl":
+            raise NotSupportedError(
+                "nccl has no monitored_barrier: call it of a group of gloo; --lenient (lenient=True) has it"
+            )
         clock = self.communicator(torch.device("cpu")).clock
         with self._connecting:
             if self._monitored_barrier is None:

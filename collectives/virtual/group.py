@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.constants import default_pg_timeout
 
 from collectives.catalogue.native import by_itself, native_over
@@ -20,7 +23,7 @@ from collectives.torch_backend.backend_rules import PREMUL_SUM, backend_of, move
 from collectives.torch_backend.door import Door
 from collectives.torch_backend.names import NamedProcessGroup
 from collectives.virtual.batched_execution import BatchedExecutions
-from collectives.virtual.diagnosis.places import current_place
+from collectives.virtual.diagnosis.places import current_place, frames_from
 from collectives.virtual.gpu.door import OnValues, ValueDoor
 from collectives.virtual.group_calls.exchange import Exchanges
 from collectives.virtual.group_calls.launcher import Group, StreamLauncher
@@ -38,6 +41,14 @@ _OF_MESH = "mesh_"
 _BLOCKING = ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
 
 
+_OF_OBJECTS = {
+    inspect.unwrap(function).__code__
+    for function in (
+        *(dist.all_gather_object, dist.gather_object, dist.scatter_object_list),
+        *(dist.broadcast_object_list, dist.send_object_list, dist.recv_object_list),
+    )
+}
+"""Functions that pass objects, by the memory of the host here, and of the device over NCCL."""
 ON_CPU = "nccl refuses tensors of the CPU, which it was given here: move them, or name cpu:gloo,cuda:nccl"
 IN_MEMORY_ORDER = (
     "nccl passes the elements of a message in the order of the sender's memory, here by value: give "
@@ -152,7 +163,7 @@ class RankThreads:
                 f"{collective} with {op} in a CUDA graph is not modelled: multiply before it"
             )
         if backend == "nccl" and device_type == "cpu" and gpu is not None and gpu.in_use:
-            notice = ON_CPU
+            notice = "" if _is_of_objects() else ON_CPU
         elif refused := refusal(backend, collective, tensors, op):
             raise NotSupportedError(f"{refused}; --lenient (lenient=True) computes it by value")
         elif moves_in_memory_order(backend, collective, tensors[0]):
@@ -233,3 +244,8 @@ class RankThreads:
 
     def shutdown(self) -> None:
         """Do nothing: a cluster gives back everything at its end."""
+
+
+def _is_of_objects() -> bool:
+    """Return whether torch passes objects for whoever makes the call that is checked."""
+    return any(frame.f_code in _OF_OBJECTS for frame in frames_from(sys._getframe(1)))

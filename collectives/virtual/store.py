@@ -79,7 +79,8 @@ class VirtualStore(Store):
         """
         self._catch_up()
         clock, began_ps = self._rank_thread, self._now_ps()
-        limit_ps = began_ps + round((self.timeout if timeout is None else timeout).total_seconds() * SECOND)
+        limit: timedelta = self.timeout if timeout is None else timeout  # type: ignore[attr-defined]  # no stub
+        limit_ps = began_ps + round(limit.total_seconds() * SECOND)
         for key in keys:
             self._touch(key, Touch.READ)
             while key not in self._world.values:
@@ -92,8 +93,8 @@ class VirtualStore(Store):
             since_ps = self._world.values_since_ps.get(key)
             self._stay_until(limit_ps if since_ps is None else min(since_ps, limit_ps))
             if since_ps is None or since_ps > limit_ps:
-                limit = f"{(limit_ps - began_ps) * 1000 // SECOND}ms of virtual time"
-                raise DistStoreError(f"wait timeout after {limit}, keys: {', '.join(keys)}")
+                after = f"{(limit_ps - began_ps) * 1000 // SECOND}ms of virtual time"
+                raise DistStoreError(f"wait timeout after {after}, keys: {', '.join(keys)}")
 
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
         """Set *key* to *desired* if it holds *expected*, or is not set and that is empty."""

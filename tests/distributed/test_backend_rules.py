@@ -131,3 +131,34 @@ def test_what_gloo_refuses_or_gets_wrong_is_what_the_rules_say(pool, collective)
         if dtype is torch.float32:
             is_right = [shown for shown, _ in found] == [shown for shown, _ in right]
         assert is_right == all(said is None for _, said in found), (layout, dtype, found)
+
+
+SHAPES = [(2, 2), (4,), (1, 2, 2)]
+WITH_SHAPES = {
+    "all_gather": lambda part, other: dist.all_gather([other, other.clone()], part),
+    "reduce_scatter": lambda part, other: dist.reduce_scatter(other, [part, part]),
+    "all_to_all": lambda part, other: dist.all_to_all([other, other.clone()], [part, part]),
+    "all_gather_single": lambda part, other: dist.all_gather_single(torch.cat([other, other]), part),
+    "reduce_scatter_single": lambda part, other: dist.reduce_scatter_single(part, torch.cat([other, other])),
+}
+
+
+def taken(rank: int, world_size: int, collective: str, shape: tuple[int, ...]) -> tuple[bool, bool]:
+    """Return whether Gloo takes a part of two rows beside tensors of *shape*, and whether the rules do."""
+    part, other = torch.zeros(SHAPES[0]), torch.zeros(shape)
+    tensors = [part, other]
+    if collective in ("all_gather_single", "reduce_scatter_single"):
+        tensors = [torch.cat([other, other]), part]
+        tensors = tensors if collective == "all_gather_single" else tensors[::-1]
+    try:
+        WITH_SHAPES[collective](part, other)
+    except (RuntimeError, ValueError):
+        return False, refusal("gloo", collective, tensors) is None
+    return True, refusal("gloo", collective, tensors) is None
+
+
+@pytest.mark.parametrize("collective", WITH_SHAPES)
+def test_shapes_that_gloo_takes_are_those_that_the_rules_do(pool, collective):
+    for shape in SHAPES:
+        for gloo, rules in pool.run(taken, 2, collective, shape):
+            assert gloo == rules, shape

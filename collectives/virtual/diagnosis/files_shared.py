@@ -28,13 +28,14 @@ from collectives.torch_backend.group import TestbedProcessGroup
 from collectives.torch_backend.work import CollectiveWork
 from collectives.virtual.diagnosis.places import current_place, frames_from, is_users
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
+from collectives.virtual.gpu import persistence
 from collectives.virtual.isolation.patching import observed, replaced
 from collectives.virtual.store import VirtualStore
 from collectives.virtual.streams.happens_before import Clock, join
 from sim.cluster import RankThread, current_rank_thread
 
 _serialization: Any = torch.serialization
-_ON_THE_WAY = (pathlib.__file__, _serialization.__file__)
+_ON_THE_WAY = (pathlib.__file__, _serialization.__file__, persistence.__file__)
 _MAX_BROUGHT = 4096
 """Of how many calls it is kept what they bring; of older ones ranks have long taken it."""
 _NO_FILES = ("/dev/", "/proc/")

@@ -31,6 +31,12 @@ REFUSED = {
         lambda: dist.all_reduce(torch.ones(3, dtype=torch.int32), dist.ReduceOp.BOR),
         "nccl has no reduction by BOR",
     ),
+    "a part of another shape": (
+        "gloo",
+        lambda: dist.all_gather_single(torch.ones(2, 3), torch.ones(3)),
+        "gloo refuses all_gather_single of tensors of shapes",
+    ),
+    "a monitored barrier": ("nccl", lambda: dist.monitored_barrier(), "nccl has no monitored_barrier"),
     "strides on a GPU": (
         "cpu:gloo,cuda:nccl",
         lambda: dist.broadcast(torch.ones(4, 6, device="cuda").t(), 0),
@@ -84,3 +90,14 @@ def test_what_nccl_moves_otherwise_or_does_not_know_is_named():
 
     assert "in the order of the sender's memory" in notices
     assert "nccl refuses tensors of the CPU" in notices
+
+
+def test_objects_over_nccl_are_not_taken_for_tensors_of_the_cpu():
+    def call():
+        torch.cuda.set_device(0)
+        objects = [None, None]
+        dist.all_gather_object(objects, {"rank": dist.get_rank()})
+        dist.broadcast_object_list(objects)
+        assert [own["rank"] for own in objects] == [0, 1]
+
+    assert "nccl refuses" not in "\n".join(on_two_ranks("nccl", call).report.notices)

@@ -22,7 +22,7 @@ def to_cpu(value):
 
 
 def test_results_of_virtual_cuda_tensors_are_to_the_bit_those_of_the_cpu():
-    on_the_cpu = in_group(every_collective, 3).results
+    on_the_cpu = in_group(every_collective, 3, lenient=True).results
 
     assert same(on_the_cpu, in_group(on_the_device, 3, "nccl", compute=Roofline("h100")).results)
 

@@ -50,7 +50,7 @@ def test_communicators_on_gpus_keep_the_contract_of_messages(scenario, num_ranks
 
 @pytest.mark.parametrize(("algorithm", "num_ranks"), [("ring", 3), ("halving_doubling", 3), ("auto", 4)])
 def test_results_on_gpus_are_to_the_bit_those_without(algorithm, num_ranks):
-    without = in_group(every_collective, num_ranks, algorithm=algorithm).results
+    without = in_group(every_collective, num_ranks, algorithm=algorithm, lenient=True).results
     with_gpus = grouped(every_collective, num_ranks, algorithm=algorithm).results
 
     assert same(without, with_gpus)
