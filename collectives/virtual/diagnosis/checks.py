@@ -17,12 +17,13 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from collectives.virtual.diagnosis.buffers_in_flight import BuffersInFlight
+from collectives.virtual.diagnosis.calling_models import CallingModels
 from collectives.virtual.diagnosis.data_seen import DataSeen
 from collectives.virtual.diagnosis.files_shared import FilesShared
 from collectives.virtual.diagnosis.groups_made import GroupsMade, ThreadsOfGroups
 from collectives.virtual.diagnosis.issue_order import IssueOrder
 from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
-from collectives.virtual.diagnosis.unlike_calls import ModelsInBackward, UnlikeCalls
+from collectives.virtual.diagnosis.unlike_calls import UnlikeCalls
 from collectives.virtual.diagnosis.wasted_reductions import WastedReductions
 from collectives.virtual.diagnosis.watched_calls import CallListeners, WatchedCall, calls_watched
 from collectives.virtual.iterations import Iterations
@@ -34,7 +35,7 @@ from sim.cluster import Cluster
 def mistakes_noticed(cluster: Cluster) -> Iterator[None]:
     """Look for mistakes of the ranks of *cluster* while the body runs, and let its notices tell them."""
     topology = cluster.topology
-    models = ModelsInBackward()
+    models = CallingModels()
     buffers, unlike, wasted = BuffersInFlight(), UnlikeCalls(models), WastedReductions()
     files = FilesShared(topology.ranks_per_node, topology.num_ranks)
     groups, data = GroupsMade(), DataSeen(lambda rank: Iterations.of(cluster).finished[rank])

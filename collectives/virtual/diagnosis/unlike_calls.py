@@ -2,86 +2,23 @@
 
 Torch matches calls by their order, size and type.  Two calls of one size that a rank makes in the opposite
 order exchange their values in silence, and so does a matrix that a rank holds transposed.  Here the lines
-from which the script calls are compared, and the shapes; of gradients that DDP reduces the models.  Lines
+from which the script calls are compared, and the shapes; of what DDP and FSDP call, the models.  Lines
 under a condition on ranks are left alone, as ranks may well call one collective from different lines, and so
 are those that make torch call, such as a backward pass of a loss that is dropped on some ranks; so are shapes
 of fewer than two dimensions, as a tensor may well be flat on a rank.
-
-Torch's reducer calls its process group from within the autograd engine, where no frame tells the model.  The
-outputs of a rank's models do: when a backward pass comes to one, it is in that model.  Only ranks that make
-two models are followed, and a pass through several of them tells none.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-from weakref import WeakKeyDictionary
-
-import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from collectives.execution.blame import ranks_by, spell_ranks
-from collectives.virtual.computation.operations import tensors_in
+from collectives.virtual.diagnosis.calling_models import CallingModels
 from collectives.virtual.diagnosis.places import is_under_rank_condition
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
-from collectives.virtual.isolation.patching import observed, replaced
-from sim.cluster import RankThread
-
-_core: Any = torch._C
-
-
-class ModelsInBackward:
-    """The DDP models of the ranks of one run, numbered from 1 as each rank makes them."""
-
-    def __init__(self) -> None:
-        self._made: Counter[int] = Counter()
-        self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self._entered: dict[int, tuple[int, set[int]]] = {}
-
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Watch meanwhile."""
-        made, forward = DistributedDataParallel.__init__, DistributedDataParallel.forward
-        with replaced(
-            [
-                (DistributedDataParallel, "__init__", observed(made, after=self._note_made)),
-                (DistributedDataParallel, "forward", observed(forward, after=self._note_forward)),
-            ]
-        ):
-            yield
-
-    def _note_made(self, rank_thread: RankThread, _: None, model: Any, *args: Any, **kwargs: Any) -> None:
-        self._made[rank_thread.rank] += 1
-        self._numbers[model] = self._made[rank_thread.rank]
-
-    def _note_forward(
-        self, rank_thread: RankThread, output: Any, model: Any, *args: Any, **kwargs: Any
-    ) -> None:
-        if self._made[rank_thread.rank] > 1 and torch.is_grad_enabled():
-            self._follow(rank_thread.rank, self._numbers.get(model, 0), output)
-
-    def number(self, rank: int) -> int | None:
-        """Return which model the backward pass that runs on *rank* is in; None if that is not known."""
-        task, numbers = self._entered.get(rank, (-1, set()))
-        is_one = task == _core._current_graph_task_id() and len(numbers) == 1
-        return next(iter(numbers)) if is_one else None
-
-    def _follow(self, rank: int, number: int, output: Any) -> None:
-        def enter(_: torch.Tensor) -> None:
-            task = _core._current_graph_task_id()
-            if self._entered.get(rank, (-1, set()))[0] != task:
-                self._entered[rank] = task, set()
-            self._entered[rank][1].add(number)
-
-        for tensor in tensors_in(output):
-            if tensor.requires_grad:
-                tensor.register_hook(enter)
-
 
 _COMPARED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
 _WITHOUT_ROOT = _COMPARED[:4]
@@ -90,31 +27,29 @@ _MAX_PENDING = 64
 
 @dataclass(frozen=True)
 class _Seen:
-    """A call as one rank makes it: its operation, its line, the shape of what it passes, the DDP model."""
+    """A call as one rank makes it: its operation, its line, the shape of what it passes, the model."""
 
     operation: str
     place: str
     shape: tuple[int, ...]
     is_conditional: bool
-    model: int | None
+    model: str
 
     @property
-    def source(self) -> int | str:
+    def source(self) -> str:
         """What is compared of it: the model, or else the line."""
-        return self.place if self.model is None else self.model
+        return self.model or self.place
 
     @property
     def says(self) -> str:
         """What it does, in words."""
-        if self.model is None:
-            return f"calls {self.operation}"
-        return f"reduces the gradients of its DDP model {self.model}"
+        return f"calls {self.operation} for its {self.model}" if self.model else f"calls {self.operation}"
 
 
 class UnlikeCalls:
     """Compares the calls of the ranks of each group of one run."""
 
-    def __init__(self, models: ModelsInBackward) -> None:
+    def __init__(self, models: CallingModels) -> None:
         self._models = models
         self._counts: Counter[tuple[Hashable, int]] = Counter()
         self._pending: defaultdict[Hashable, dict[int, dict[int, _Seen]]] = defaultdict(dict)
@@ -137,8 +72,8 @@ class UnlikeCalls:
         pending = self._pending[key]
         seen = pending.setdefault(number, {})
         shape = tuple(size for size in tensors[0].shape if size > 1)
-        model = self._models.number(rank) if call.is_of_backward else None
-        is_conditional = model is None and (not call.is_users or is_under_rank_condition(call.caller))
+        model = self._models.of(call)
+        is_conditional = not model and (not call.is_users or is_under_rank_condition(call.caller))
         seen[rank] = _Seen(call.operation, call.place, shape, is_conditional, model)
         if len(seen) == call.group.size():
             del pending[number]
@@ -171,10 +106,11 @@ class UnlikeCalls:
 
     def _compare_order(self, before: dict[int, _Seen], now: dict[int, _Seen]) -> None:
         """Find ranks that come from line A to line B where others come from B to A."""
-        ways: defaultdict[tuple[int | str, int | str], list[int]] = defaultdict(list)
+        ways: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         for rank in now:
             first, second = before[rank], now[rank]
-            if not (first.is_conditional or second.is_conditional or first.operation != second.operation):
+            are_alike = first.operation == second.operation or bool(first.model and second.model)
+            if are_alike and not (first.is_conditional or second.is_conditional):
                 ways[first.source, second.source].append(rank)
         for way, ranks in ways.items():
             others = ways.get((way[1], way[0]), [])
@@ -183,7 +119,7 @@ class UnlikeCalls:
                 self._found.setdefault(
                     frozenset(way),
                     f"{first.place}: {spell_ranks(ranks)} {first.says} here and then "
-                    f"{'' if second.model is None else f'those of model {second.model} '}at {second.place}, "
+                    f"{f'for its {second.model} ' if second.model else ''}at {second.place}, "
                     f"{spell_ranks(others)} in the opposite order; calls are matched by their order, so each "
                     "gets what is meant for the other",
                 )
