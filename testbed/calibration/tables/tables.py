@@ -37,7 +37,9 @@ _TEST = re.compile(r"\b(\w+)_perf\b")
 _OTHERS = frozenset(("alltoallv", "bisection", "hypercube", "sendrecv"))
 """Tests of nccl-tests that are no collective of ours."""
 _START = re.compile(r"#\s*nThread\s")
-_TAG = re.compile(r"\[[^\[\]\s]*\](?:<std(?:out|err)>:)?")
+_TAG = re.compile(r"\x1b\[[\d;]*[A-Za-z]|\[[^\[\]\s]*\](?:<std(?:out|err)>:)?")
+_LEFT_EMPTY = 2
+"""So many columns, redop and root, old versions leave empty; a row that lacks more is torn."""
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device")
 _HEAD = re.compile(r"#\s+(size\s+count\s+.*\b(?:cpu)?time\b.*)$")
 _ROW = re.compile(r"(?:^|[\s:>|])(\d+\s+\d+\s+[a-z]\w*(?:\s+[-+.\w/:]+){3,})\s*$")
@@ -107,8 +109,17 @@ def log_rows(table: Table, text: str) -> Iterator[MeasuredRow]:
             )
         if not head.hosts and table.said.nodes is None:
             raise UsageError(f"{where}: nothing says on how many nodes: give --nodes")
-        # Old versions leave redop or root empty: the figures are counted from the right then.
-        column = head.columns.index("time") - max(0, len(head.columns) - len(cells))
+        missing = max(0, len(head.columns) - len(cells))  # the figures are counted from the right then
+        if missing > _LEFT_EMPTY:
+            continue
+        if "#wrong" in head.columns:
+            num_wrong = cells[head.columns.index("#wrong") - missing]
+            if num_wrong.isdecimal() and int(num_wrong) > 0:
+                raise UsageError(
+                    f"{where}: {num_wrong} elements came out wrong, so this is no measurement of a "
+                    "collective; expected 0 under #wrong"
+                )
+        column = head.columns.index("time") - missing
         time = cells[column] if column < len(cells) else found[1]
         where_they_ran = _hosts(where, list(head.hosts.values()), len(head.groups))
         yield table.row(

@@ -65,6 +65,7 @@ LAUNCHERS = {
     "kubectl logs --prefix": ("[pod/nccl-launcher-x7/launcher] ", ""),
     "docker compose": ("worker-1  | ", ""),
     "torchrun": ("[default0]:", ""),
+    "a terminal in colour": ("\x1b[1;32m", "\x1b[0m"),
 }
 
 
@@ -136,6 +137,32 @@ def test_a_measurement_is_read_as_it_was_taken(file, form, measured):
 
 ONE = Measured("all_reduce", 1, 2, {1024: 10.0})
 LOG = as_log(ONE, "plain")
+
+
+@given(MEASURED, st.data())
+def test_a_row_that_was_cut_off_gives_no_other_time(file, measured, data):
+    text = as_log(measured, "plain")
+    *_, row, _ = text.splitlines()
+    kept = data.draw(st.integers(0, len(row)))
+    cut = text[: text.rindex(row) + kept]
+    file.write_text(cut)
+
+    try:
+        rows = read_table(file)
+    except UsageError:
+        return  # no row is left, or a figure is no time
+
+    times = {row.nbytes: row.seconds for row in measured.rows()}
+    assert all(row.seconds == times[row.nbytes] for row in rows)
+
+
+def test_wrong_results_are_no_measurement(file):
+    file.write_text(
+        as_log(Measured("all_reduce", 1, 2, {64: 3.5}), "plain").replace("2.00      0", "2.00     17")
+    )
+
+    with pytest.raises(UsageError, match="line 8: 17 elements came out wrong"):
+        read_table(file, TableOptions())
 
 
 def test_what_a_log_does_not_say_options_do(file):
