@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -222,7 +223,7 @@ class Setting:
 
         try:
             with devices.on_rank(rank_thread), attempt.on_rank(self.fn_or_script), own_threads(rank_thread):
-                result = task.run(rank)
+                result = _finished(task.run(rank))
                 if self.parameters is not None:
                     self.parameters.end(rank_thread)
                 left = plain_results(result)
@@ -249,6 +250,23 @@ class Setting:
         for text in (*VirtualWorld.of(cluster).group_calls.notices(), *routed):
             Notices.of(cluster).add(text)
         return VirtualReport.of(cluster, self.algorithm, self.model, self.conditions, has_ended)
+
+
+def _finished(result: Any) -> Any:
+    """Return what a function has returned, unless that is itself, of which nothing has run.
+
+    Raises:
+        TypeError: it is a coroutine or a generator.
+    """
+    if inspect.iscoroutine(result) or inspect.isasyncgen(result) or inspect.isgenerator(result):
+        kind = "coroutine" if inspect.iscoroutine(result) else "generator"
+        if inspect.iscoroutine(result):
+            result.close()  # or Python warns that nobody has awaited it
+        raise TypeError(
+            f"{result.__qualname__} is a {kind}, of which nothing has run; expected a plain function, which "
+            "may call asyncio.run"
+        )
+    return result
 
 
 def _watched_by(watch: Callable[[int, int], None]) -> Callable[[RankThread, int], None]:

@@ -115,3 +115,18 @@ def test_a_script_can_be_named_as_a_module(tmp_path, monkeypatch):
         run(Module("trainerr"), network=switch(1))
     with pytest.raises(RankError, match=r"trainer\.missing"):
         run(Module("trainer.missing"), network=switch(1))
+
+
+def test_a_function_of_which_nothing_runs_is_refused_by_name():
+    async def coroutine(rank):
+        raise AssertionError
+
+    def generator(rank):
+        yield rank
+
+    async def both(rank):
+        yield rank
+
+    for function in (coroutine, generator, both):
+        with pytest.raises(RankError, match=f"{function.__name__} is a .*, of which nothing has run"):
+            run(function, network=switch(2))
