@@ -36,6 +36,7 @@ T = TypeVar("T")
 HEAD_BYTES = 1 << 16
 """So much of a file is looked at."""
 _NOT_READ = "nothing here reads it"
+_AS_TABLE = "say the same in CSV with the columns size_bytes and time_us (docs/files.md)"
 _AS_NETWORK = "say the same in a network file (TOML, docs/networks.md)"
 
 
@@ -123,7 +124,11 @@ KINDS = (
         _NOT_READ,
     ),
     Foreign("a Chrome trace", (rb'"traceEvents"\s*:',), "open it at ui.perfetto.dev"),
-    Foreign("a flight-recorder dump of torch (pickle)", (rb"\A\x80", rb"pg_config|pg_status"), _NOT_READ),
+    Foreign(
+        "a flight-recorder dump of torch (pickle)",
+        (rb"\A\x80", rb"pg_config|pg_status|profiling_name"),
+        _NOT_READ,
+    ),
     Foreign("a flight-recorder dump of torch (JSON)", (rb'"pg_config"\s*:',), _NOT_READ),
     Foreign("a Chakra execution trace (protobuf)", (rb"\A.{1,2}\n.\d+\.\d+\.\d+",), _NOT_READ),
     Foreign(
@@ -132,6 +137,11 @@ KINDS = (
     Foreign("an ASTRA-sim network (YAML)", (rb"^\s*npus_count\s*:",), _AS_NETWORK),
     Foreign("an ASTRA-sim system (JSON)", (rb'"all-reduce-implementation"\s*:',), _NOT_READ),
     Foreign("an ns-3 topology", (rb"\A\d+ \d+ \d+", rb"^\d+ \d+ [\d.]+[GM]bps "), _AS_NETWORK),
+    Foreign("a matrix of nvidia-smi topo -m", (rb"^\s*GPU0\s+GPU1\s",), _AS_NETWORK),
+    Foreign("a report of the OSU micro-benchmarks", (rb"^# OSU ",), _AS_TABLE),
+    Foreign("a report of perftest (ib_write_bw)", (rb"#bytes\s+#iterations\s",), _AS_NETWORK),
+    Foreign("an SQLite database (nsys export)", (rb"\ASQLite format 3",), _NOT_READ),
+    Foreign("a file compressed by gzip", (rb"\A\x1f\x8b",), "unpack it first"),
     Foreign(
         "a log of nccl-tests",
         (rb"#\s+size\s+count\s",),

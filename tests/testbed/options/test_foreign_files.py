@@ -24,6 +24,11 @@ HEADS = {
     "an ASTRA-sim network (YAML)": b"topology: [ Ring, Switch ]\nnpus_count: [ 8, 4 ]\n",
     "an ASTRA-sim system (JSON)": b'{"scheduling-policy": "LIFO", "all-reduce-implementation": ["ring"]}',
     "an ns-3 topology": b"6 2 5\n4 5\n0 4 400Gbps 0.0005ms 0\n",
+    "a matrix of nvidia-smi topo -m": b"\tGPU0\tGPU1\tNIC0\nGPU0\t X \tNV18\tPIX\n",
+    "a report of the OSU micro-benchmarks": b"# OSU MPI-CUDA Allreduce Latency Test v7.3\n1024 12.3\n",
+    "a report of perftest (ib_write_bw)": b" #bytes     #iterations    BW peak[Gb/sec]\n 65536 5000 392.1\n",
+    "an SQLite database (nsys export)": b"SQLite format 3\x00",
+    "a file compressed by gzip": b"\x1f\x8b\x08\x00",
     "a log of nccl-tests": b"#   size   count  type   redop  root  time\n 8 2 float sum -1 1.0\n",
 }  # fmt: skip
 COMMANDS = {
