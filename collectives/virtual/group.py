@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from types import CodeType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed.constants import default_pg_timeout
+from torch.nn.modules._functions import SyncBatchNorm
 
 from collectives.catalogue.native import by_itself, native_over
 from collectives.catalogue.selectors import NATIVE, NCCL, Choice, Selector, is_one_kernel
@@ -49,6 +51,8 @@ _OF_OBJECTS = {
     )
 }
 """Functions that pass objects, by the memory of the host here, and of the device over NCCL."""
+_OF_NORMS = {inspect.unwrap(SyncBatchNorm.forward).__code__}
+"""What gives a group other shapes where that is called Gloo, which no group is here."""
 ON_CPU = "nccl refuses tensors of the CPU, which it was given here: move them, or name cpu:gloo,cuda:nccl"
 IN_MEMORY_ORDER = (
     "nccl passes the elements of a message in the order of the sender's memory, here by value: give "
@@ -163,8 +167,8 @@ class RankThreads:
                 f"{collective} with {op} in a CUDA graph is not modelled: multiply before it"
             )
         if backend == "nccl" and device_type == "cpu" and gpu is not None and gpu.in_use:
-            notice = "" if _is_of_objects() else ON_CPU
-        elif refused := refusal(backend, collective, tensors, op):
+            notice = "" if _is_called_by(_OF_OBJECTS) else ON_CPU
+        elif (refused := refusal(backend, collective, tensors, op)) and not _is_called_by(_OF_NORMS):
             raise NotSupportedError(f"{refused}; --lenient (lenient=True) computes it by value")
         elif moves_in_memory_order(backend, collective, tensors[0]):
             notice = IN_MEMORY_ORDER
@@ -246,6 +250,6 @@ class RankThreads:
         """Do nothing: a cluster gives back everything at its end."""
 
 
-def _is_of_objects() -> bool:
-    """Return whether torch passes objects for whoever makes the call that is checked."""
-    return any(frame.f_code in _OF_OBJECTS for frame in frames_from(sys._getframe(1)))
+def _is_called_by(functions: Collection[CodeType]) -> bool:
+    """Return whether one of torch's *functions* makes the call that is checked."""
+    return any(frame.f_code in functions for frame in frames_from(sys._getframe(1)))
