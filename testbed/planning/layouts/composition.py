@@ -26,6 +26,7 @@ from typing import TypeAlias
 
 from sim import load_network
 from sim.errors import SimulationError
+from testbed.planning.layouts.extrapolation import extrapolated
 from testbed.planning.layouts.pipeline import Pipeline
 from testbed.planning.layouts.script import FEW_STAGES, MORE_STAGES, Part, Recorded, Step, in_full, record
 from testbed.planning.layouts.script_layout import ScriptLayout
@@ -153,7 +154,7 @@ def composed(layout: ScriptLayout, parts: Parts, found: Mapping[Part, Found]) ->
         return step
     own, few, most = (1 / one.dp for one in (layout, parts.near.layout, parts.far.layout))
     in_stage = depth * layout.order.stages / parts.near.layout.order.stages
-    return step.plus((own - few) / (most - few), near.at(in_stage), far.at(in_stage))
+    return extrapolated(step, (own - few) / (most - few), near.at(in_stage), far.at(in_stage))
 
 
 def _extended(layout: ScriptLayout, least: Step, wider: Step, deeper: Step | None) -> Step:
@@ -161,8 +162,8 @@ def _extended(layout: ScriptLayout, least: Step, wider: Step, deeper: Step | Non
     order, ranks = layout.order, layout.pp - FEW_STAGES
     few, more = (order.steady_batch(number) for number in (FEW_STAGES, MORE_STAGES))
     rounds = (layout.batch - few - ranks * (more - few)) / order.round_of(FEW_STAGES)
-    step = least.plus(rounds, least, wider)
-    return step if deeper is None else step.plus(ranks, least, deeper)
+    step = extrapolated(least, rounds, least, wider)
+    return step if deeper is None else extrapolated(step, ranks, least, deeper)
 
 
 def confirm(part: Part) -> tuple[ScriptLayout, Step | str]:
@@ -184,4 +185,4 @@ def _whole(part: Part) -> Step:
         recorded = record(replace(part, layout=replace(layout, batch=number)))
         assert recorded is not None
         steps.append(recorded.at(-(-recorded.total // (layout.pp * order.stages))))
-    return steps[0].plus((batch - batches[0]) / each, steps[0], steps[-1])
+    return extrapolated(steps[0], (batch - batches[0]) / each, steps[0], steps[-1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from testbed.planning.layouts.extrapolation import extrapolated
 from testbed.planning.layouts.passes import Passes
 from testbed.planning.layouts.schedule import Pass, Replayed, order_of, replay
 from testbed.planning.layouts.script import FEW_STAGES, ONE, TWO, Recorded, Step
@@ -32,10 +33,6 @@ class Rest(NamedTuple):
     first_outside: float
     last_outside: float
 
-    def plus(self, times: float, before: Rest, after: Rest) -> Rest:
-        """Return this with so many times what *after* has more than *before*."""
-        return Rest(*(own + times * (b - a) for own, a, b in zip(self, before, after, strict=True)))
-
 
 @dataclass(frozen=True)
 class Pipeline:
@@ -53,7 +50,8 @@ class Pipeline:
         """Return a step of *layout*, so many layers in each stage, with the data parallelism of this one."""
         recorded = self.recorded
         few, more = map(self._rest, (recorded.few, recorded.more), recorded.passes)
-        rest, replayed = few.plus((depth - ONE) / (TWO - ONE), few, more), self._replayed(layout, depth)
+        rest = extrapolated(few, (depth - ONE) / (TWO - ONE), few, more)
+        replayed = self._replayed(layout, depth)
         first, last = (layout.batch * recorded.passes[0].buffer_bytes[stage] for stage in (0, FEW_STAGES - 1))
         return Step(
             replayed.seconds + rest.seconds,
@@ -72,10 +70,10 @@ class Pipeline:
         (few, more), last = (own.takes for own in self.recorded.passes), layout.pp - 1
         takes = dict[tuple[str, int, bool], Pass]()
         for (kind, stage, is_first), own in few.items():
-            layers = more[kind, stage, is_first].plus(-1, own)
-            takes[kind, last if stage else 0, is_first] = own.plus((depth - ONE) / (TWO - ONE), layers)
+            layers = extrapolated(Pass(), 1 / (TWO - ONE), own, more[kind, stage, is_first])
+            takes[kind, last if stage else 0, is_first] = extrapolated(own, depth - ONE, Pass(), layers)
             for between in range(1, last):
-                takes[kind, between, is_first] = Pass().plus(depth / (TWO - ONE), layers)
+                takes[kind, between, is_first] = extrapolated(Pass(), depth, Pass(), layers)
         enough = 2 * layout.order.steady_batch(layout.pp)
         message = self.recorded.passes[0].message_seconds
 
@@ -84,7 +82,9 @@ class Pipeline:
 
         rounds = max(0, (layout.batch - enough) // layout.pp)
         found = of(layout.batch - rounds * layout.pp)
-        return found if not rounds else found.plus(rounds, found, of(layout.batch - (rounds - 1) * layout.pp))
+        if not rounds:
+            return found
+        return extrapolated(found, rounds, found, of(layout.batch - (rounds - 1) * layout.pp))
 
     def _rest(self, step: Step, passes: Passes) -> Rest:
         """Return what a step takes, and ranks hold, besides what the replayed schedule says."""

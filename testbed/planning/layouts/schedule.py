@@ -91,10 +91,6 @@ class Pass(NamedTuple):
     kept_bytes: float = 0.0
     most_bytes: float = 0.0
 
-    def plus(self, times: float, other: Pass) -> Pass:
-        """Return this with so many times *other*."""
-        return Pass(*(own + times * more for own, more in zip(self, other, strict=True)))
-
 
 Order: TypeAlias = Sequence[Sequence[Action]]
 """Of each rank, what it computes one after another."""
@@ -127,8 +123,7 @@ def _numbered(actions: Sequence[Any]) -> Iterator[Action]:
                 count.update((own, stage) for own in passed)
 
 
-@dataclass(frozen=True)
-class Replayed:
+class Replayed(NamedTuple):
     """What a replayed order takes.
 
     Attributes:
@@ -142,18 +137,6 @@ class Replayed:
     compute_seconds: float
     waited_seconds: float
     most_bytes: tuple[float, ...]
-
-    def plus(self, times: float, before: Replayed, after: Replayed) -> Replayed:
-        """Return this with so many times what *after* takes more than *before*."""
-        return Replayed(
-            self.seconds + times * (after.seconds - before.seconds),
-            self.compute_seconds + times * (after.compute_seconds - before.compute_seconds),
-            self.waited_seconds + times * (after.waited_seconds - before.waited_seconds),
-            tuple(
-                own + times * (more - less)
-                for own, less, more in zip(self.most_bytes, before.most_bytes, after.most_bytes, strict=True)
-            ),
-        )
 
 
 def replay(order: Order, takes: Mapping[tuple[str, int, bool], Pass], message: float = 0.0) -> Replayed:

@@ -11,13 +11,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from collectives.timing import Assumptions
 from collectives.virtual.isolation.patching import replaced
 from sim import load_network
 from sim.cluster import current_rank_thread
 from testbed.errors import UsageError
+from testbed.planning.layouts.extrapolation import extrapolated
 from testbed.planning.layouts.passes import Passes, passes_watched
 from testbed.planning.layouts.script_layout import ScriptLayout
 from testbed.planning.scripts import ENDED_EARLY, run_unheard
@@ -35,8 +36,7 @@ FEW_STAGES, MORE_STAGES = 2, 3
 """Ranks of pipelines that stand for others: the ends, and the ends with one between them."""
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """What a step of a script takes.
 
     Attributes:
@@ -63,15 +63,6 @@ class Step:
     def fits(self, memory: int | None) -> bool:
         """Return whether so many bytes of a GPU are enough; None: nobody says how many it has."""
         return memory is None or self.peak_bytes <= memory
-
-    def plus(self, times: float, before: Step, after: Step) -> Step:
-        """Return this with so many times what *after* takes more than *before*."""
-
-        def at(name: str) -> float:
-            own, one, other = (getattr(step, name) for step in (self, before, after))
-            return float(own + times * (other - one))
-
-        return Step(*map(at, Step.__dataclass_fields__))
 
 
 @dataclass(frozen=True)
@@ -121,7 +112,9 @@ class Recorded:
     def at(self, layers: float) -> Step:
         """Return a step with so many *layers* in each stage: each more takes what the last one took."""
         few, more = self.layers
-        return self.few if more == few else self.few.plus((layers - few) / (more - few), self.few, self.more)
+        if more == few:
+            return self.few
+        return extrapolated(self.few, (layers - few) / (more - few), self.few, self.more)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,7 +94,7 @@ def test_what_goes_by_one_over_data_parallelism_is_composed_exactly(fixed: int, 
         recorded = {own: Recorded(*[took(own.layout.dp)] * 2, (ONE, TWO), 80) for own in wanted}
         step = composed(layout, parts[layout], recorded)
         assert isinstance(step, Step)
-        assert astuple(step) == pytest.approx(astuple(took(layout.dp)))
+        assert tuple(step) == pytest.approx(tuple(took(layout.dp)))
 
 
 @given(
@@ -124,7 +124,7 @@ def test_a_pipeline_whose_passes_are_linear_in_layers_is_replayed_exactly(
 
     step = Pipeline(least, recorded).step(layout, depth)
 
-    assert astuple(step) == pytest.approx(astuple(took(depth, layout)[0]))
+    assert tuple(step) == pytest.approx(tuple(took(depth, layout)[0]))
 
 
 def _pass(law: tuple[int, ...], kind: str, layers: int, is_end: bool, is_first: bool) -> Pass:
