@@ -31,6 +31,7 @@ from testbed.report import (
 )
 from testbed.result import Column
 from testbed.scripts import every_order
+from testbed.studies import carriers
 
 ROWS: dict[str, Sequence[Column]] = {
     "bench": bench.COLUMNS,
@@ -85,7 +86,12 @@ FRAME: dict[str, Any] = {
 }
 """Fields of every result; a command has further ones."""
 
-TABLES: dict[str, Sequence[Column]] = {"lost_to": virtual.TABLES["lost_to"]}
+TABLES: dict[str, Sequence[Column]] = {
+    "lost_to": virtual.TABLES["lost_to"],
+    "not_possible": scaling.NOT_POSSIBLE,
+    "profiles": scaling.OF_PROFILES,
+    "carriers": carriers.COLUMNS,
+}
 """Columns of further tables, by their fields."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from testbed.options.assumptions import NONE, assumptions_json
-from testbed.output.table import counted, grouped, percent, seconds, spell_size
+from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.planning.answers.answer import MAX_WORKS, Answer
 from testbed.planning.answers.causes import Cause, Gain, LostTime
 from testbed.planning.answers.figures import (
@@ -15,17 +15,14 @@ from testbed.planning.answers.figures import (
     Crossing,
     Target,
     input_of,
-    label,
     seconds_of,
-    varying,
-    work_of,
 )
 from testbed.planning.evaluation import AUTO, assumed_at, topology_at
 from testbed.planning.plan import Plan
 from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
 from testbed.report.designs import designs_plots
-from testbed.report.scaling import interval_lines
+from testbed.report.scaling import interval_lines, problem_lines
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, found_by, quiet
 
 COLUMNS = (
@@ -138,17 +135,6 @@ def _of_work(answer: Answer) -> Iterator[Part]:
         yield gains_table(answer)
     if lines := [*crossing_lines(answer.crossings), *break_even_lines(answer)]:
         yield Text(lines, wrap=True)
-
-
-def problem_lines(rows: Sequence[Row]) -> list[str]:
-    """Return which points have no figures, and why, a line for each reason."""
-    why = grouped((row for row in rows if row.problem), lambda row: row.problem)
-    names = varying(rows)
-    return [
-        f"Not possible, {counted(len(own), 'point')} such as {work_of(own[0])}, "
-        f"{label(own[0], names)}: {reason}"
-        for reason, own in why.items()
-    ]
 
 
 def works_table(answers: Sequence[Answer]) -> Grid:

@@ -14,7 +14,7 @@ from testbed.options import evidence
 from testbed.options.assumptions import assumptions_json
 from testbed.output.figure import COLOURS, DASHES
 from testbed.output.table import counted, grouped, percent, seconds, spans
-from testbed.planning.answers.figures import seconds_of
+from testbed.planning.answers.figures import label, seconds_of, varying, work_of
 from testbed.planning.evaluation import topology_at
 from testbed.planning.plan import algorithm_in, assumed_on, carriers_in, in_words
 from testbed.planning.question import DEFAULT
@@ -73,7 +73,7 @@ def scaling_result(rows: Sequence[Row], networks: Sequence[str], wanted: Mapping
             "not_possible": Rows(NOT_POSSIBLE, [_as_refused(row) for row in refused]),
         },
         body=evidence.as_json(proved),
-        parts=[*_parts(rows, model, carriers, profiles, proved), Text(refused_lines(refused), wrap=True)],
+        parts=[*_parts(rows, model, carriers, profiles, proved), Text(problem_lines(refused), wrap=True)],
     )
 
 
@@ -126,12 +126,14 @@ def _parts(
     )
 
 
-def refused_lines(rows: Sequence[Row]) -> list[str]:
-    """Return on how many ranks a step is not possible, a line for each network, with the first reason."""
-    lines = []
-    for network, own in grouped(rows, lambda row: row.point.label).items():
-        sizes = spans(sorted({row.point.ranks for row in own}))
-        lines.append(f"Not possible on {network}, on {', '.join(sizes)} ranks: {own[0].problem}")
+def problem_lines(rows: Sequence[Row]) -> list[str]:
+    """Return where *rows* have no figures: a line for each design, with its first reason."""
+    names = [name for name in varying(rows) if name != "ranks"]
+    several, lines = len({work_of(row) for row in rows}) > 1, []
+    for design, own in grouped((row for row in rows if row.problem), lambda row: label(row, names)).items():
+        sizes = ", ".join(spans(sorted({row.point.ranks for row in own})))
+        such = f", such as {work_of(own[0])}" if several else ""
+        lines.append(f"Not possible on {design}, on {sizes} ranks{such}: {own[0].problem}")
     return lines
 
 
