@@ -2,7 +2,8 @@
 
 ``from accelerate import Accelerator`` in a shared module binds the class of the rank that happened to
 import it.  Such a name of the module has to be each rank's own, too.  Where more than a name was taken, as
-by a class that derives from one of these, the module *builds* on them, and cannot be shared at all.
+by a class that derives from one of these, the module *builds* on them, and cannot be shared at all; nor can
+one of which a rank's own module has replaced a function or class, as each rank replaces the first one.
 
 After a rank has imported modules, those that are shared are looked at.  Every other rank then imports, before
 it goes on, what they have borrowed, and finds its own objects in their places.  So it may import more than it
@@ -11,13 +12,14 @@ asked for, as if the module that borrows had been imported by this rank, too.
 
 from __future__ import annotations
 
+import dis
 import functools
 import importlib
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 from collectives.virtual.isolation.items import ItemsPerRank
@@ -114,11 +116,12 @@ class _Lender:
                 yield name, source
 
     def builds(self, module: ModuleType) -> bool:
-        """Return whether *module* holds what is lent in another way than by a name."""
-        return any(
-            self._is_inside(value, module)
-            for name, value in list(vars(module).items())
-            if id(value) not in self._sources and not _is_special(name)
+        """Return whether *module* holds what is lent in another way than by a name that it has imported."""
+        names = [(name, value) for name, value in list(vars(module).items()) if not _is_special(name)]
+        if any(id(value) not in self._sources and self._is_inside(value, module) for name, value in names):
+            return True
+        return not _has_defined(module).isdisjoint(
+            name for name, value in names if id(value) in self._sources
         )
 
     def _is_inside(self, value: Any, module: ModuleType) -> bool:
@@ -155,6 +158,18 @@ class _Lender:
         if issubclass(kind, type):
             return any(_module_of(base) in self._own for base in type.mro(value))
         return _module_of(kind) in self._own
+
+
+def _has_defined(module: ModuleType) -> set[str]:
+    """Return of which names *module*, as it is written, defines functions or classes and imports none."""
+    read = getattr(getattr(module.__spec__, "loader", None), "get_code", None)
+    code = read and read(module.__name__)
+    if code is None:
+        return set()
+    defined = {const.co_name for const in code.co_consts if isinstance(const, CodeType)}
+    return defined.difference(
+        step.argval for step in dis.get_instructions(code) if step.opname == "IMPORT_FROM"
+    )
 
 
 def _top(module: ModuleType) -> str:

@@ -268,6 +268,30 @@ def test_names_that_a_shared_module_took_from_an_owned_one_are_each_ranks(folder
     assert sys.modules["borrows.deep"].State is sys.modules["keeps_state.state"].State  # of this process
 
 
+def test_each_rank_replaces_a_function_of_a_shared_module_for_itself(folder, installed):
+    replacing = """
+import library
+first = library.opened
+library.opened = lambda: [*first(), rank()]
+"""
+    installed(
+        {
+            "library.py": "def opened():\n    return []\n",
+            "uses_library.py": "import library\nboth = lambda: library.opened() * 2\n",
+            "keeps_state.py": STATE + replacing,
+        }
+    )
+    text = """
+        import keeps_state
+        dist.barrier()
+        import library, uses_library
+        dist.barrier()
+        seen = library.opened(), uses_library.both()
+        """
+
+    assert seen(folder, text) == [([rank], [rank] * 2) for rank in range(3)]
+
+
 @pytest.mark.parametrize("is_taken_back", [False, True])
 @pytest.mark.parametrize("module", ["keeps_state.py", "keeps_state/__init__.py", "keeps_state/inner.py"])
 def test_names_are_each_ranks_where_the_script_adds_the_folder_of_the_module(
