@@ -28,8 +28,9 @@ _NOTHING = (
 )  # fmt: skip
 _REFUSED = (
     "MemPool", "use_mem_pool", "cudart", "CUDAPluggableAllocator", "change_current_allocator",
-    "ExternalStream",
+    "ExternalStream", "current_blas_handle", "current_solver_handle",
 )  # fmt: skip
+_OF_THE_DRIVER = "utilization", "memory_usage", "temperature", "power_draw", "clock_rate"
 _TENSORS = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Byte", "Char", "Bool")
 
 
@@ -56,9 +57,12 @@ CUDA: Functions = {
     **dict.fromkeys(("stream", "StreamContext"), StreamContext),
     **dict.fromkeys(("device", "device_of", "_DeviceGuard"), DeviceContext),
     **dict.fromkeys(("is_available", "_is_compiled"), lambda own: True),
+    "get_sync_debug_mode": lambda own: 0,
     "is_initialized": lambda own: own.gpu.in_use,
     **{name: _of_memory(function) for name, function in memory.CUDA.items()},
-    **dict.fromkeys(("utilization", "memory_usage", "temperature", "power_draw"), CudaDevices.not_known),
+    **dict.fromkeys(
+        ("utilization", "memory_usage", "temperature", "power_draw", "clock_rate"), CudaDevices.not_known
+    ),
     "current_stream": lambda own, device=None: own.gpu.current,
     "default_stream": lambda own, device=None: own.gpu.default,
     "synchronize": CudaDevices.synchronize,

@@ -70,6 +70,11 @@ def _set_fraction(memory: Memory, fraction: float, device: Any = None) -> None:
         memory.allocator.limit = int(memory.capacity * fraction)
 
 
+def _fraction(memory: Memory) -> float:
+    limit, capacity = memory.allocator.limit, memory.capacity
+    return limit / capacity if limit is not None and capacity else 1.0
+
+
 _RESET_PEAKS = _of(lambda memory: memory.allocator.statistics.reset_peaks())
 
 COMMON: MemoryFunctions = {
@@ -97,6 +102,13 @@ CUDA: MemoryFunctions = {
     "mem_get_info": _of(_info),
     "device_memory_used": _current("reserved_bytes"),
     "set_per_process_memory_fraction": _set_fraction,
+    "get_per_process_memory_fraction": _of(_fraction),
+    "get_allocator_backend": lambda memory: "native",
+    "caching_allocator_enable": lambda memory, value=True: None,
+    **dict.fromkeys(("host_memory_stats", "host_memory_stats_as_nested_dict"), lambda memory: {}),
+    **dict.fromkeys(
+        ("reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats"), lambda memory: None
+    ),
     "_record_memory_history": lambda memory, *args, **options: None,  # nobody would read it
     **refusals(
         ("memory_snapshot", "_snapshot", "_dump_snapshot", "caching_allocator_alloc"),

@@ -1,5 +1,6 @@
 """Answers to a script about its CUDA devices, with and without a GPU as the model of computation."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -240,6 +241,29 @@ def test_what_a_script_asks_is_answered_as_on_a_gpu(work, expected, model):
 
     assert run_with(model, work).results == expected
     assert torch.version is before
+
+
+@pytest.mark.parametrize("model", [None, H100])
+def test_every_function_of_cuda_without_arguments_answers_or_is_refused_by_name(model):
+    def work(rank):
+        torch.ones(1, device="cuda")
+        failed = {}
+        for name, function in inspect.getmembers(torch.cuda, inspect.isroutine):
+            required = [
+                parameter
+                for parameter in inspect.signature(function).parameters.values()
+                if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            ]
+            if name.startswith("_") or required:
+                continue
+            try:
+                function()
+            except Exception as error:
+                if not (isinstance(error, NotSupportedError) and f"torch.cuda.{name}" in str(error)):
+                    failed[name] = repr(error)
+        return failed
+
+    assert run_with(model, work).results == [{}] * RANKS
 
 
 @pytest.mark.parametrize("fake", [False, True])
