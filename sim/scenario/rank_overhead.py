@@ -3,11 +3,10 @@
 A rank that comes to a step first *pauses*: ``step_overhead``, ``overhead`` for each message of the step that
 it sends or receives, ``posting`` for each that it sends to another node, all before any of them starts (as
 NCCL launches what is between ``ncclGroupStart`` and ``ncclGroupEnd`` together), and what `Jitter` draws for
-it.  It knows of a message that it receives
-``arrival_overhead`` after the last byte of it; messages do not wait for each other in this.  When it knows
-of all that it awaits, it *reduces* all that it is to reduce, at ``reduction_bandwidth``; then the step is
-complete.  What is awaited, and when reducing begins, is the transport's rule, not the rank's
-(`collectives.execution.transport_model`).
+it.  It knows of a message that it receives ``arrival_overhead`` after the last byte of it; messages do not
+wait for each other in this.  When it knows of all that it awaits, it *reduces* all that it is to reduce, at
+``reduction_bandwidth``; then the step is complete.  What is awaited, and when reducing begins, is the
+transport's rule, not the rank's (`collectives.execution.transport_model`).
 A step without messages takes no time but that of its reductions.  A slow rank takes ``factor`` times
 as long for all of this.
 
