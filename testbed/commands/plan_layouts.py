@@ -45,7 +45,7 @@ class LayoutOptions:
         measured: Measured steps as CSV: columns of axes (others as by default), and seconds or
             tokens_per_second_per_gpu; all figures are corrected by them.
         imbalance: Experts: tokens of the busiest rank over the mean, or the law that shares are drawn from
-            (a script's: the law, or several with commas).
+            (a script's: the law); several with commas.
         confirm: Of a script: the best N in full, too.
     """
 
@@ -58,7 +58,7 @@ class LayoutOptions:
     framework: FrameworkName = FrameworkName.NANOTRON
     only: Annotated[list[str] | None, typer.Option(metavar="AXIS=VALUE,…")] = None
     measured: Annotated[Path | None, typer.Option(metavar="FILE")] = None
-    imbalance: Annotated[str | None, typer.Option(metavar="X|power-law:A")] = None
+    imbalance: Annotated[str | None, typer.Option(metavar="X|power-law:A,…")] = None
     confirm: Annotated[int, typer.Option(min=0, max=100, metavar="N")] = 0
 
     def place(self, asked: QuestionOptions) -> dict[str, Any]:
@@ -214,12 +214,13 @@ def _search(model: Path, asked: QuestionOptions, options: LayoutOptions) -> Sear
 
     where = options.place(asked)
     name, transformer = read_model(model)
+    given = [EVEN] if options.imbalance is None else split_names(options.imbalance, "--imbalance")
     search = Search(
         transformer,
         **where,
         framework=options.framework.value,
         only=tuple(_held(options.only or ()).items()),
-        imbalance=EVEN if options.imbalance is None else Imbalance.parse(options.imbalance),
+        imbalances=tuple(dict.fromkeys(str(Imbalance.parse(own)) for own in given)),
         name=name,
     )
     if options.imbalance is not None and not transformer.experts:
@@ -239,8 +240,9 @@ def _held(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     held: dict[str, tuple[str, ...]] = {}
     for text in texts:
         axis, equals, said = text.partition("=")
-        if axis not in AXES or not equals:
-            raise UsageError(f"--only {text}: expected AXIS=VALUE,… with an axis of {', '.join(AXES)}")
+        if axis not in AXES or axis == "imbalance" or not equals:
+            axes = ", ".join(own for own in AXES if own != "imbalance")
+            raise UsageError(f"--only {text}: expected AXIS=VALUE,… with an axis of {axes}")
         values, words = tuple(own.strip() for own in said.split(",")), WORDS.get(axis, ())
         if not all(own in words if words else own.isdecimal() for own in values):
             raise UsageError(f"--only {text}: expected {axis} of {', '.join(words) or 'numbers, as in 1,2'}")

@@ -68,8 +68,10 @@ def layouts_result(
     rows = [_row(search, one, belief, measured) for one in ordered]
     best: dict[str, Mapping[str, Any]] = {}
     for row in rows:
-        best.setdefault(row["family"], row)
-    unknown = [one for one in ordered if one.layout not in measured]
+        uneven = f", imbalance {row['imbalance']}" if len(search.imbalances) > 1 else ""
+        best.setdefault(f"{row['family']}{uneven}", row)
+    same = ordered[0].layout.imbalance
+    unknown = [one for one in ordered if one.layout not in measured and one.layout.imbalance == same]
     first = worth_measuring(unknown[:1000], belief) if unknown else []
     to_measure = [
         {
@@ -82,10 +84,11 @@ def layouts_result(
     ]
     of_families = [
         {
-            **{name: row[name] for name in ("family", *AXES, "seconds")},
+            **{name: row[name] for name in (*AXES, "seconds")},
+            "family": family,
             "times_the_best": row["seconds"] / rows[0]["seconds"],
         }
-        for row in best.values()
+        for family, row in best.items()
     ]
     answer = _answer(ordered[0], rows[0], of_families)
     return Result(
@@ -99,7 +102,7 @@ def layouts_result(
             "memory_bytes": search.limit_bytes,
             "seq": search.seq,
             "sequences": search.sequences,
-            **({"imbalance": str(search.imbalance)} if search.model.experts else {}),
+            **({"imbalance": ", ".join(search.imbalances)} if search.model.experts else {}),
         },
         rows=Rows(COLUMNS, rows),
         tables={"families": Rows(OF_FAMILIES, of_families), "measure": Rows(OF_MEASURING, to_measure)},
@@ -148,9 +151,13 @@ def _answer(best: Found, row: Mapping[str, Any], families: Sequence[Mapping[str,
         f"{best.layout}: {seconds(took)} a step, {rate:,.0f} tokens/s/GPU, MFU {percent(row['mfu'])}; most "
         f"is lost to {_words(most)}, {percent(lost[most] / took)} of the step."
     )
-    if len(families) > 1:
-        family, times = families[1]["family"], families[1]["times_the_best"]
+    alike = [own for own in families if own["imbalance"] == row["imbalance"]]
+    if len(alike) > 1:
+        family, times = alike[1]["family"], alike[1]["times_the_best"]
         said += f" The best of another family, {family}, takes {times:.2f} times as long."
+    others = {own["imbalance"]: own for own in reversed(families) if own["imbalance"] != row["imbalance"]}
+    for own in sorted(others.values(), key=lambda one: one["times_the_best"]):
+        said += f" {_layout(own)}: {seconds(own['seconds'])}."
     return said
 
 
@@ -158,6 +165,10 @@ _HEADS = {
     BUBBLE: "bubble", UNEQUAL: "unequal", HOST: "host", TENSOR: "tensor", CONTEXT: "context",
     EXPERT: "expert", TRANSFERS: "transfers", DATA: "data", OPTIMIZER: "optimizer", RECOMPUTE: "recompute",
 }  # fmt: skip
+
+
+def _layout(row: Mapping[str, Any]) -> Layout:
+    return Layout(**{axis: row[axis] for axis in AXES})
 
 
 def _words(cause: str) -> str:
@@ -177,7 +188,7 @@ def _parts(
     note = "The best layout of each family. Thin lines: within these nine of ten measurements are expected."
     yield Plot(partial(_of_families, best), "Where a step goes", note)
     figures: Cells = {
-        "layout": lambda row: str(Layout(**{axis: row[axis] for axis in AXES})),
+        "layout": lambda row: str(_layout(row)),
         "step": lambda row: seconds(row["seconds"]),
         "tokens/s/GPU": lambda row: f"{row['tokens_per_second_per_gpu']:,.0f}",
         "MFU": lambda row: percent(row["mfu"]),
@@ -212,12 +223,11 @@ def _parts(
         yield Facts(
             {reason: f"{count:,}" for reason, count in excluded.items()}, title="Left out for", width=30
         )
-    uneven = f"experts' imbalance {search.imbalance}, " if search.model.experts else ""
+    uneven = f"experts' imbalance {', '.join(search.imbalances)}, " if search.model.experts else ""
     yield quiet(
         f"Figures: {MODEL}. Software: {search.framework}, {search.device_name} in bfloat16, {uneven}layers "
         "cut at equal cost; MFU counts products and attention to all tokens, without recomputing. Not "
-        "modelled: selective recomputing, float8, offloading, zero-bubble schedules, sequences of "
-        "unequal lengths.",
+        "modelled: selective recomputing, float8, offloading, sequences of unequal lengths.",
     )
 
 

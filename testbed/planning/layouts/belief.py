@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from testbed.calibration.confidence import Interval, interval
 from testbed.errors import UsageError
-from testbed.planning.layouts.layout import PLACEMENTS, WORDS, Layout
+from testbed.planning.layouts.layout import PLACEMENTS, WORDS, ZERO_BUBBLE, Imbalance, Layout
 from testbed.planning.layouts.search import AXES, Found, Search
 from testbed.planning.layouts.step import (
     BUBBLE,
@@ -58,7 +58,8 @@ OWN = 0.04
 """Standard deviation of what is a layout's own, as a part of its step: an assumption."""
 UNMEASURED: Mapping[str, Callable[[Layout], bool]] = {
     "ZeRO 2 and 3": lambda own: own.zero >= 2,
-    "interleaved": lambda own: own.schedule != "1f1b",
+    "interleaved": lambda own: own.schedule == "interleaved",
+    "zero bubble": lambda own: own.schedule == ZERO_BUBBLE,
     "recompute": lambda own: own.recompute != "none",
     "cp": lambda own: own.cp > 1,
     "ep": lambda own: own.ep > 1,
@@ -174,11 +175,15 @@ def read_measured(path: Path, search: Search) -> Measured:
 
 def _step(row: Mapping[str, str], where: str, search: Search) -> tuple[Layout, float]:
     given = {axis: row[axis] for axis in AXES if row.get(axis)}
+    if "imbalance" not in given and len(search.imbalances) > 1:
+        raise UsageError(f"{where}: no imbalance: expected one of {', '.join(search.imbalances)}")
+    imbalance = str(Imbalance.parse(given.pop("imbalance", search.imbalances[0])))
     for axis, words in WORDS.items():
         if given.get(axis, words[0]) not in words:
             raise UsageError(f"{where}: {axis} {given[axis]}: expected one of {', '.join(words)}")
     try:
-        layout = Layout(**{name: own if name in WORDS else int(own) for name, own in given.items()})  # type: ignore[arg-type]
+        axes = {name: own if name in WORDS else int(own) for name, own in given.items()}
+        layout = Layout(**axes, imbalance=imbalance)  # type: ignore[arg-type]
         rate = float(row.get(_RATE) or 0)
         took = float(row.get("seconds") or 0) or search.seq * search.sequences / search.ranks / rate
     except (ValueError, ZeroDivisionError):

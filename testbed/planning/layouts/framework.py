@@ -7,17 +7,17 @@ quarters of the steps of 1B and 8B on 8, 32 and 128 GPUs in Hugging Face's Ultra
 ``ideal`` has a host that is never waited for, and networks of several nodes that lose
 nothing beside what their model says.
 
-Memory is that of parameters, gradients and activations.  Of a parameter: 2 bytes of weight, 4 of gradient, 12
-of master copy and Adam's moments (divided with ZeRO 1), 2 of DDP's buckets without.  ZeRO 2 divides
+Memory is that of parameters, gradients and activations.  Of a parameter: 2 bytes of weight, 4 of gradient,
+12 of master copy and Adam's moments (divided with ZeRO 1), 2 of DDP's buckets without.  ZeRO 2 divides
 gradients, ZeRO 3 weights, too; a layer's gradients, and two layers' weights, are then whole for a while.  Of
 a layer and token, what backward passes need: of the gated layer both halves, the activated one and their
 product, 8 bytes for each of its width; of the token's width inputs and results of norms, queries, keys and
-values, results of attention; of a layer that is computed again its input, and one layer's all.  Micro-batches
-in flight are as many as stages follow.  Of a logit, on the last stage: copies in both types, and gradients.
-Where no message between stages holds the host up, it frees tensors that ranks of tensor parallelism have
-gathered before their messages are over, and their memory waits.  What is not counted by its name (`Memory`)
-was fitted to peaks of steps that calibrate (``python -m benchmarks.lab.fit ultrascale``); blocks that lie
-unused are in it.
+values, results of attention; of a layer that is computed again its input, and one layer's all.
+Micro-batches in flight are as many as stages follow; with zero bubble on each stage as many as on the first.
+Of a logit, on the last stage: copies in both types, and gradients.  Where no message between stages holds the
+host up, it frees tensors that ranks of tensor parallelism have gathered before their messages are over, and
+their memory waits.  What is not counted by its name (`Memory`) was fitted to peaks of steps that calibrate
+(``python -m benchmarks.lab.fit ultrascale``); blocks that lie unused are in it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sim.hardware import NOTHING, Issued
-from testbed.planning.layouts.layout import CHUNKS, Training
+from testbed.planning.layouts.layout import CHUNKS, ZERO_BUBBLE, Training
 
 _LAYER, _PARALLEL_LAYER = Issued(47, 20), Issued(61, 28, 10)
 """What ``benchmarks/twins/nanotron_layers.py`` issues for a layer, without tensor parallelism and with it."""
@@ -153,7 +153,8 @@ def _states(training: Training, memory: Memory, position: int) -> float:
 def _activations(training: Training, memory: Memory, position: int) -> float:
     """Return the bytes that forward passes leave to backward passes."""
     model, layout, rows = training.model, training.layout, training.rows
-    chunks, behind = CHUNKS[layout.schedule], layout.pp - position
+    chunks = CHUNKS[layout.schedule]
+    behind = layout.pp - (0 if layout.schedule == ZERO_BUBBLE else position)
     in_flight = min(behind + (layout.pp - 1) * (chunks - 1) / chunks, training.micro_batches)
     inner = (8 if model.gated else 6) * model.ffn * max(1, model.experts_per_token) * training.busiest
     of_layer = rows * (memory.hidden * model.hidden + inner) / layout.tp

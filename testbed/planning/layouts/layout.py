@@ -72,13 +72,15 @@ class Imbalance:
         return min(factor, float(ranks))
 
 
-EVEN = Imbalance()
+EVEN = str(Imbalance())
 """All ranks have equally many."""
 
 
 PLACEMENTS = ("tp-cp-dp-pp", "tp-cp-pp-dp", "dp-cp-tp-pp", "pp-tp-cp-dp")
 """Orders in which ranks are numbered: those of the first axis are neighbours, and share a node first."""
-CHUNKS = {"1f1b": 1, "interleaved": 2}
+ZERO_BUBBLE = "zb-h1"
+"""1F1B whose backward passes are split: ranks compute gradients of weights while they would wait."""
+CHUNKS = {"1f1b": 1, "interleaved": 2, ZERO_BUBBLE: 1}
 """Schedules of pipelines, by the pieces of the model that a stage has."""
 RECOMPUTING = ("none", "full")
 """Of a layer, what backward passes compute again."""
@@ -101,6 +103,7 @@ class Layout:
         schedule: of the pipeline; one of `CHUNKS`.
         recompute: one of `RECOMPUTING`; ``full``: backward passes compute a layer again from its input.
         placement: one of `PLACEMENTS`.
+        imbalance: of experts, as `Imbalance` is spelled; nobody chooses it.
     """
 
     dp: int = 1
@@ -113,6 +116,7 @@ class Layout:
     schedule: str = "1f1b"
     recompute: str = "none"
     placement: str = PLACEMENTS[0]
+    imbalance: str = EVEN
 
     @property
     def ranks(self) -> int:
@@ -141,6 +145,7 @@ class Layout:
         if self.placement != PLACEMENTS[0]:
             order = [axis for axis in self.placement.split("-") if getattr(self, axis) > 1]
             more.append(f"placed {'-'.join(order)}")
+        more += [f"imbalance {self.imbalance}"] if self.imbalance != EVEN else []
         return f"{sizes or 'one rank'}, {', '.join(more)}"
 
 
@@ -164,14 +169,12 @@ class Training:
         layout: over the ranks.
         seq: tokens of a sequence.
         sequences: of a step, of all ranks.
-        imbalance: of experts.
     """
 
     model: Transformer
     layout: Layout
     seq: int
     sequences: int
-    imbalance: Imbalance = EVEN
 
     @property
     def micro_batches(self) -> int:
@@ -187,7 +190,9 @@ class Training:
     def busiest(self) -> float:
         """What the busiest of the ranks that divide experts has of their rows, over the mean."""
         model, ep = self.model, self.layout.ep
-        return self.imbalance.among(ep, self.rows, model.experts, model.experts_per_token)
+        return Imbalance.parse(self.layout.imbalance).among(
+            ep, self.rows, model.experts, model.experts_per_token
+        )
 
     @property
     def tokens(self) -> int:
@@ -201,7 +206,7 @@ class Training:
         The layer that fills a stage's part is its last; the head is on the last stage.
         """
         model, pp = self.model, self.layout.pp
-        if self.layout.schedule != "1f1b":
+        if CHUNKS[self.layout.schedule] > 1:
             return (model.layers // pp,) * pp
         layer = 4 * model.hidden**2 + model.ffn_params * max(1, model.experts_per_token)
         whole = model.layers * layer + model.vocabulary * model.hidden
@@ -218,7 +223,8 @@ class Training:
 
         Behind the last layer the final norm can have a stage, and the head has one.
         """
-        return 0 in self.stages[:-2] or self.micro_batches < self.layout.pp - 1
+        fewest = self.layout.pp - (0 if self.layout.schedule == ZERO_BUBBLE else 1)
+        return 0 in self.stages[:-2] or self.micro_batches < fewest
 
     def stage_params(self, position: int) -> int:
         """Return the parameters of a stage, experts left out, of all ranks that divide its layers."""

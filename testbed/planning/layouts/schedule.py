@@ -97,17 +97,22 @@ Order: TypeAlias = Sequence[Sequence[Action]]
 
 
 @lru_cache(maxsize=64)
-def order_of(schedule: str, ranks: int, micro_batches: int) -> Order:
-    """Return in which order torch lets *ranks* compute; without a schedule by 1F1B."""
+def order_of(schedule: str, ranks: int, micro_batches: int, stages: int = 0) -> Order:
+    """Return in which order torch lets *ranks* compute, of so many *stages* each, or as many as is usual.
+
+    Without a schedule by 1F1B.
+    """
     from torch.distributed.pipelining.schedules import get_schedule_class
 
     schedule = schedule or "1f1b"
-    chunks = SCHEDULES[schedule].stages
+    chunks = stages or SCHEDULES[schedule].stages
     shared = {"group_size": ranks, "group_rank": 0, "submod": None, "is_last": False}
     own: list[Any] = [
         SimpleNamespace(**shared, num_stages=ranks * chunks, stage_index=stage) for stage in range(chunks)
     ]
-    order = get_schedule_class(schedule)(own if chunks > 1 else own[0], micro_batches).pipeline_order
+    order = get_schedule_class(schedule)(
+        own if SCHEDULES[schedule].stages > 1 else own[0], micro_batches
+    ).pipeline_order
     return tuple(tuple(_numbered(order[rank])) for rank in range(ranks))
 
 

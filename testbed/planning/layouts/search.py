@@ -16,13 +16,22 @@ from sim.topology.description import load_network
 from testbed.errors import UsageError
 from testbed.output.table import Advance, seconds
 from testbed.planning.layouts.framework import FRAMEWORKS, fullest_bytes
-from testbed.planning.layouts.layout import CHUNKS, EVEN, PLACEMENTS, RECOMPUTING, Imbalance, Layout, Training
+from testbed.planning.layouts.layout import (
+    CHUNKS,
+    EVEN,
+    PLACEMENTS,
+    RECOMPUTING,
+    ZERO_BUBBLE,
+    Layout,
+    Training,
+)
 from testbed.planning.layouts.machine import DTYPE, Kernels, Machine, Messages
 from testbed.planning.layouts.step import lost
 from testbed.planning.layouts.transformer import Transformer
 from testbed.tasks.spread import cores, results
 
 AXES = tuple(own.name for own in fields(Layout))
+"""Of a layout, and the imbalance of experts that it meets."""
 MICRO_BATCHES = (1, 2, 4, 8, 16)
 LEAST_TOKENS = 2048
 """Of a sequence that context parallelism leaves to a rank."""
@@ -56,7 +65,7 @@ class Search:
         memory_bytes: of a GPU; 0: what its device has.
         framework: one of `FRAMEWORKS`.
         only: axes with the values to which they are held.
-        imbalance: of experts.
+        imbalances: of experts; each is met by every layout.
         name: of the model.
     """
 
@@ -69,7 +78,7 @@ class Search:
     memory_bytes: int = 0
     framework: str = "nanotron"
     only: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    imbalance: Imbalance = EVEN
+    imbalances: tuple[str, ...] = (EVEN,)
     name: str = ""
 
     @cached_property
@@ -107,7 +116,7 @@ class Search:
 
     def training(self, layout: Layout) -> Training:
         """Return the step in *layout*."""
-        return Training(self.model, layout, self.seq, self.sequences, self.imbalance)
+        return Training(self.model, layout, self.seq, self.sequences)
 
     def layouts(self, excluded: Counter[str]) -> Iterator[Layout]:
         """Yield the layouts that divide and fit; *excluded* counts the others by what is against them."""
@@ -122,6 +131,8 @@ class Search:
                 excluded["groups with unequal parts on nodes"] += 1
             elif training.leaves_stages_empty:
                 excluded["stages left empty"] += 1
+            elif layout.schedule == ZERO_BUBBLE and (layout.zero >= 2 or layout.recompute != "none"):
+                excluded["zero bubble with ZeRO 2 or 3, or recomputing"] += 1
             elif fullest_bytes(training, memory) > usable:
                 excluded["memory"] += 1
             else:
@@ -150,7 +161,8 @@ class Search:
                 for ep, zero, recompute in product(self._expert_axes(dp * cp), range(4), RECOMPUTING):
                     if not zero or dp * cp > 1:
                         axes = dp, tp, pp, cp, ep, zero, micro_batch, schedule, recompute
-                        yield from self._placed(Layout(*axes))
+                        for placed in self._placed(Layout(*axes)):
+                            yield from (replace(placed, imbalance=own) for own in self.imbalances)
 
     def _expert_axes(self, shards: int) -> list[int]:
         experts = self.model.experts
@@ -171,7 +183,7 @@ class Search:
 
 def _groups_alone(layout: Layout) -> Layout:
     """Return the layout that stands for all with the same groups."""
-    return replace(layout, zero=0, micro_batch=1, schedule="1f1b", recompute="none")
+    return replace(layout, zero=0, micro_batch=1, schedule="1f1b", recompute="none", imbalance=EVEN)
 
 
 @lru_cache(maxsize=100_000)
@@ -189,6 +201,8 @@ def _divisors(number: int) -> list[int]:
 def _schedulable(schedule: str, pp: int, micro_batches: int, layers: int) -> bool:
     """Return whether a schedule is one, and another than 1F1B."""
     chunks = CHUNKS[schedule]
+    if schedule == ZERO_BUBBLE:
+        return pp > 1
     return chunks == 1 or (pp > 1 and micro_batches % pp == 0 and layers % (pp * chunks) == 0)
 
 

@@ -21,9 +21,10 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from sim.units import to_seconds
-from testbed.planning.layouts.layout import CHUNKS, Training
+from testbed.planning.layouts.layout import CHUNKS, EVEN, ZERO_BUBBLE, Training
 from testbed.planning.layouts.machine import Machine
 
 TENSOR, CONTEXT, EXPERT = "tensor_parallel", "context_parallel", "expert_parallel"
@@ -31,8 +32,22 @@ OF_LAYERS = frozenset({TENSOR, CONTEXT, EXPERT})
 """Causes for which a layer takes longer than its kernels."""
 
 
-def layer_seconds(training: Training, machine: Machine, without: AbstractSet[str]) -> tuple[float, float]:
-    """Return a layer's forward and backward pass, if the host is fast enough, *without* some causes."""
+class Passes(NamedTuple):
+    """Of a layer or a stage, and one micro-batch, in seconds.
+
+    Attributes:
+        forward: its forward pass.
+        backward: its backward pass.
+        weights: of that, what can wait: products of gradients of layers' weights.
+    """
+
+    forward: float
+    backward: float
+    weights: float
+
+
+def layer_seconds(training: Training, machine: Machine, without: AbstractSet[str]) -> Passes:
+    """Return a layer's passes, if the host is fast enough, *without* some causes."""
     return _layer_seconds(_alike(training), machine, frozenset(without & OF_LAYERS))
 
 
@@ -43,7 +58,7 @@ def _alike(training: Training) -> Training:
 
 
 @lru_cache(maxsize=100_000)
-def _layer_seconds(training: Training, machine: Machine, without: frozenset[str]) -> tuple[float, float]:
+def _layer_seconds(training: Training, machine: Machine, without: frozenset[str]) -> Passes:
     model, layout, kernels = training.model, training.layout, machine.kernels
     rows, hidden, tp = training.rows, model.hidden, layout.tp
     own = rows // tp
@@ -54,32 +69,37 @@ def _layer_seconds(training: Training, machine: Machine, without: frozenset[str]
     inner, gates = model.ffn // tp, 2 if model.gated else 1
     product, moved, together = kernels.product, kernels.moved, machine.framework.host.together
 
-    forward = backward = 0.0
+    forward = backward = weights = 0.0
     columns_of = (both,) if model.experts else (both, gates * inner)
     for columns in columns_of:  # inputs are gathered under the product of the rank's own part
         forward += together(gather, product(own, columns, hidden)) + (
             product(rows - own, columns, hidden) if tp > 1 else 0.0
         )
         backward += together(gather, product(rows, hidden, columns))
-        backward += together(scatter, product(columns, hidden, rows))
+        of_weights = together(scatter, product(columns, hidden, rows))
+        backward += of_weights
+        weights += of_weights - scatter
     for depth in (queries,) if model.experts else (queries, inner):
         forward += product(rows, hidden, depth) + scatter
         backward += together(gather, product(own, depth, hidden))
-        backward += (product(rows - own, depth, hidden) if tp > 1 else 0.0) + product(hidden, depth, rows)
+        of_weights = product(hidden, depth, rows)
+        backward += (product(rows - own, depth, hidden) if tp > 1 else 0.0) + of_weights
+        weights += of_weights
 
     seen, went_back = _attention(training, machine, without)
     norms, sums = 2 * moved(4 * own * hidden), 2 * moved(6 * own * hidden)
     rotary = moved(4 * rows * both) + moved(2 * rows * both)
     activated = moved(4 * rows * inner) + (moved(6 * rows * inner) if model.gated else 0.0)
     if model.experts:
-        forward_experts, backward_experts = _experts(training, machine, gather, scatter, without)
-        return (
-            forward + seen + norms + sums + rotary + forward_experts,
-            backward + went_back + 2 * norms + sums + 2 * rotary + backward_experts,
+        experts = _experts(training, machine, gather, scatter, without)
+        return Passes(
+            forward + seen + norms + sums + rotary + experts.forward,
+            backward + went_back + 2 * norms + sums + 2 * rotary + experts.backward,
+            weights + experts.weights,
         )
     forward += seen + norms + sums + rotary + activated
     backward += went_back + 2 * norms + sums + 2 * rotary + 2.5 * activated
-    return forward, backward
+    return Passes(forward, backward, weights)
 
 
 def tensor_message(training: Training, machine: Machine, collective: str, without: AbstractSet[str]) -> float:
@@ -124,7 +144,7 @@ def _attention(training: Training, machine: Machine, without: AbstractSet[str]) 
 
 def _experts(
     training: Training, machine: Machine, gather: float, scatter: float, without: AbstractSet[str]
-) -> tuple[float, float]:
+) -> Passes:
     """Return the passes of routed experts: tokens to them, their products, and results back."""
     model, layout = training.model, training.layout
     routed = round(training.rows * model.experts_per_token * training.busiest)
@@ -138,7 +158,7 @@ def _experts(
             "all_to_all", nbytes, layout, "cp", "dp", within=slice(layout.ep)
         )
     around = model.experts_per_token * (gather + scatter) + exchanged
-    return each + around, 2 * each + around
+    return Passes(each + around, 2 * each + around, each)
 
 
 BUBBLE, UNEQUAL, HOST, TRANSFERS = "bubble", "unequal_stages", "host", "transfers"
@@ -168,7 +188,7 @@ def step_seconds(training: Training, machine: Machine, without: AbstractSet[str]
     alike = {(layers[own], own == 0, own == pp - 1): own for own in range(pp)}
     of_alike = {key: stage_seconds(training, machine, own, without) for key, own in alike.items()}
     stages = [of_alike[layers[own], own == 0, own == pp - 1] for own in range(pp)]
-    passes = [forward + backward for forward, backward in stages]
+    passes = [own.forward + own.backward for own in stages]
     if pp > 1 and TRANSFERS not in without:
         # a middle stage receives and sends in both passes, and waits for each
         nbytes = 2 * training.rows * training.model.hidden / training.layout.tp
@@ -178,19 +198,38 @@ def step_seconds(training: Training, machine: Machine, without: AbstractSet[str]
         ]
     busiest = sum(passes) / pp if UNEQUAL in without else max(passes)
     filled = 0.0 if BUBBLE in without else (sum(passes) - busiest) / CHUNKS[training.layout.schedule]
+    if training.layout.schedule == ZERO_BUBBLE:
+        filled = max(0.0, filled - filled_by_weights(passes, stages))
     whole = training.micro_batches * busiest + filled
     if DATA not in without:
         whole += _gradients_seconds(training, machine, stages, without)
     return whole if OPTIMIZER in without else whole + _optimizer_seconds(training, machine, without)
 
 
-def stage_seconds(
-    training: Training, machine: Machine, position: int, without: AbstractSet[str]
-) -> tuple[float, float]:
-    """Return the forward and the backward pass of one micro-batch on a stage."""
+def filled_by_weights(passes: Sequence[float], stages: Sequence[Passes]) -> float:
+    """Return how much less is waited for where gradients of weights are computed meanwhile.
+
+    They are left out of the chain of stages through which a pipeline drains, and the busiest stage computes
+    its own while it would wait: equal stages wait (p - 1)(F + B - W), by 1F1B (p - 1)(F + B + W).
+
+    Source: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, schedule ZB-H1.
+    """
+    busiest = max(range(len(passes)), key=lambda position: passes[position])
+    own = stages[busiest].weights
+    return sum(stage.weights for stage in stages) - own + (len(stages) - 1) * own
+
+
+def stage_seconds(training: Training, machine: Machine, position: int, without: AbstractSet[str]) -> Passes:
+    """Return the passes of one micro-batch on a stage.
+
+    What of them can wait is taken as the device needs it, where the host does not hold it up, and where
+    experts are taken equally often: of a pass that takes longer, no more of it is computed meanwhile.
+    """
     layout, kernels, host = training.layout, machine.kernels, machine.framework.host
     layers = training.stages[position]
-    forward, backward = (layers * own for own in layer_seconds(training, machine, without))
+    forward, backward, _ = (layers * own for own in layer_seconds(training, machine, without))
+    even = replace(training, layout=replace(layout, imbalance=EVEN))
+    weights = layers * layer_seconds(even, machine, without).weights
     again = layout.recompute == "full" and RECOMPUTE not in without
     backward += forward if again else 0.0
     backward += kernels.moved(10 * sum(own for own, _ in training.held(position)))
@@ -203,10 +242,10 @@ def stage_seconds(
     if layout.zero >= 2 and DATA not in without:
         forward, backward = _with_shards(training, machine, position, forward, backward)
     if HOST in without:
-        return forward, backward
+        return Passes(forward, backward, weights)
     python = layers * host_seconds(training, machine) * (1.5 if again else 1.0)
     part = max(1.0, python / (forward + backward))
-    return forward * part, backward * part
+    return Passes(forward * part, backward * part, weights)
 
 
 # ------------------------------------------------------------------------------ data parallelism
@@ -247,9 +286,11 @@ def _over_data(
 
 
 def _gradients_seconds(
-    training: Training, machine: Machine, stages: Sequence[tuple[float, float]], without: AbstractSet[str]
+    training: Training, machine: Machine, stages: Sequence[Passes], without: AbstractSet[str]
 ) -> float:
     """Return what data parallelism adds in the end: DDP hides it behind the last backward pass.
+
+    Of a split one that is the part which computes gradients of weights.
 
     It goes on while the device waits for other messages and for the host, and in part beside kernels.
     """
@@ -264,8 +305,10 @@ def _gradients_seconds(
         return reduced + _over_data(training, machine, "all_gather", largest, 2)
     parameters = sum(own for own, _ in training.held(largest))
     buckets = max(1, round(4 * parameters / _BUCKET))  # several are under way at once: bytes decide
-    position = max(range(layout.pp), key=lambda own: stages[own][1])
-    backward, alone = stages[position][1], stage_seconds(training, machine, position, {*without, *WAITS})[1]
+    position = max(range(layout.pp), key=lambda own: stages[own].backward)
+    both = stages[position], stage_seconds(training, machine, position, {*without, *WAITS})
+    is_split = layout.schedule == ZERO_BUBBLE
+    backward, alone = (own.weights if is_split else own.backward for own in both)
     behind = (buckets - 1) / buckets
     left = max(0.0, reduced - behind * (backward - alone))
     exposed = machine.framework.host.together(left, behind * alone) - behind * alone

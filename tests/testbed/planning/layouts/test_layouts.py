@@ -13,7 +13,7 @@ from sim import load_network
 from sim.files.device_file import load_device
 from testbed.errors import UsageError
 from testbed.planning.layouts.framework import FRAMEWORKS, fullest_bytes, peak_bytes
-from testbed.planning.layouts.layout import EVEN, PLACEMENTS, Imbalance, Layout, Training
+from testbed.planning.layouts.layout import EVEN, PLACEMENTS, ZERO_BUBBLE, Imbalance, Layout, Training
 from testbed.planning.layouts.machine import Kernels, Messages
 from testbed.planning.layouts.step import (
     BUBBLE,
@@ -30,6 +30,7 @@ from testbed.planning.layouts.step import (
 from testbed.planning.layouts.transformer import Transformer, model_names, read_model
 
 MODEL = Transformer(layers=8, hidden=1024, heads=16, kv_heads=4, ffn=4096, vocabulary=32768)
+MIXTURE = replace(MODEL, experts=8, experts_per_token=2)
 MEMORY = FRAMEWORKS["nanotron"].memory
 POWERS = st.sampled_from([1, 2, 4])
 LAYOUTS = st.builds(
@@ -84,6 +85,50 @@ def test_equal_stages_wait_as_the_closed_form_of_a_pipeline_says(pp: int, micro_
     assert whole / full - 1 == pytest.approx((pp - 1) / (chunks * micro_batches))
 
 
+@given(
+    layout=LAYOUTS.filter(lambda own: own.pp > 1 and own.zero < 2 and own.recompute == "none"),
+    framework=st.sampled_from([NANOTRON, IDEAL]),
+    layers=st.integers(4, 12),
+)
+def test_zero_bubble_waits_less_than_1f1b_of_the_same_passes_and_holds_no_less(
+    layout: Layout, framework: Machine, layers: int
+) -> None:
+    model = replace(MODEL, layers=layers)
+    one, split = (Training(model, replace(layout, schedule=own), 4096, 64) for own in ("1f1b", ZERO_BUBBLE))
+
+    first, other = (step_seconds(own, framework, {DATA}) for own in (one, split))
+
+    assert other < first
+    if layout.zero:  # which reduces gradients behind all passes
+        assert step_seconds(split, framework) < step_seconds(one, framework)
+    assert 0 <= lost(split, framework)[BUBBLE] < lost(one, framework)[BUBBLE]
+    assert fullest_bytes(split, MEMORY) >= fullest_bytes(one, MEMORY)
+
+
+@given(
+    layout=st.builds(
+        Layout,
+        *(st.just(8), POWERS, POWERS),
+        ep=st.sampled_from([2, 4, 8]),
+        zero=st.integers(0, 3),
+        schedule=st.sampled_from(["1f1b", ZERO_BUBBLE]),
+    ),
+    width=st.sampled_from([1024, 4096]),
+    framework=st.sampled_from([NANOTRON, IDEAL]),
+    imbalances=st.lists(st.floats(1, 8), min_size=2, max_size=2).map(sorted),
+)
+def test_a_larger_imbalance_is_never_faster_and_never_holds_less(
+    layout: Layout, width: int, framework: Machine, imbalances: list[float]
+) -> None:
+    model = replace(MIXTURE, hidden=width, ffn=4 * width)
+    less, more = (
+        Training(model, replace(layout, imbalance=str(Imbalance(own))), 4096, 32) for own in imbalances
+    )
+
+    assert step_seconds(less, framework) <= step_seconds(more, framework) * (1 + 1e-12)
+    assert fullest_bytes(less, MEMORY) <= fullest_bytes(more, MEMORY)
+
+
 @given(layout=LAYOUTS)
 def test_what_is_divided_or_computed_again_is_not_held(layout: Layout) -> None:
     def held(**changes: object) -> float:
@@ -118,27 +163,25 @@ def test_groups_that_share_a_card_are_slower_by_as_many() -> None:
 
 
 def test_experts_are_exchanged_and_shared_and_a_model_without_has_none() -> None:
-    mixture = replace(MODEL, experts=8, experts_per_token=2)
-    alone, shared = (lost(Training(mixture, Layout(dp=8, ep=ep, zero=1), 4096, 64), IDEAL) for ep in (1, 8))
+    alone, shared = (lost(Training(MIXTURE, Layout(dp=8, ep=ep, zero=1), 4096, 64), IDEAL) for ep in (1, 8))
 
     assert alone["expert_parallel"] == 0 < shared["expert_parallel"]
-    held = [Training(mixture, Layout(dp=8, ep=ep), 4096, 64).held(0)[1] for ep in (1, 8)]
+    held = [Training(MIXTURE, Layout(dp=8, ep=ep), 4096, 64).held(0)[1] for ep in (1, 8)]
     assert [copies for _, copies in held] == [8, 1]
     assert held[0][0] == 8 * held[1][0]
 
 
 @pytest.mark.parametrize("text", ["1.5", "power-law:1.2"])
 def test_the_busier_a_rank_of_experts_the_longer_a_layer_and_the_more_it_holds(text: str) -> None:
-    mixture, place = replace(MODEL, experts=8, experts_per_token=2), machine("nanotron", 8)
-    uneven = Imbalance.parse(text)
+    place = machine("nanotron", 8)
 
-    def taken(ep: int, imbalance: Imbalance) -> tuple[float, float]:
-        training = Training(mixture, Layout(dp=8, ep=ep), 4096, 8, imbalance)
+    def taken(ep: int, imbalance: str) -> tuple[float, float]:
+        training = Training(MIXTURE, Layout(dp=8, ep=ep, imbalance=imbalance), 4096, 8)
         return layer_seconds(training, place, frozenset())[0], fullest_bytes(training, MEMORY)
 
-    assert str(uneven) == text
-    assert taken(1, uneven) == taken(1, EVEN)
-    assert all(more > even for more, even in zip(taken(8, uneven), taken(8, EVEN), strict=True))
+    assert str(Imbalance.parse(text)) == text
+    assert taken(1, text) == taken(1, EVEN)
+    assert all(more > even for more, even in zip(taken(8, text), taken(8, EVEN), strict=True))
     with pytest.raises(UsageError, match="--imbalance half: expected the busiest rank's tokens"):
         Imbalance.parse("half")
 

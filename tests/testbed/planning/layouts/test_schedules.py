@@ -18,6 +18,7 @@ from testbed.planning.layouts.schedule import (
     order_of,
     replay,
 )
+from testbed.planning.layouts.step import Passes, filled_by_weights
 
 PASSES = st.tuples(st.integers(8, 12), st.integers(8, 16), st.integers(6, 8))
 """Of a micro-batch on one rank: forward, backward to inputs, and to weights."""
@@ -76,6 +77,31 @@ def test_bubbles_are_those_of_the_papers(ranks: int, passes: tuple[int, int, int
         (ranks - 1) * (forward + to_inputs - to_weights) / 2
     )
     assert max(found["zbvzerobubble"], found["dualpipev"]) < found["interleaved1f1b"]
+
+
+@given(ranks=RANKS, passes=PASSES, rounds=st.integers(0, 3), of_stages_times=st.data())
+def test_zero_bubble_of_one_stage_a_rank_waits_as_composed_steps_say_and_holds_as_the_first(
+    ranks: int, passes: tuple[int, int, int], rounds: int, of_stages_times: st.DataObject
+) -> None:
+    """Stages of unequal times, as the layers of a model leave them: the closed form is a bit longer."""
+    times = of_stages_times.draw(st.lists(st.floats(1, 1.3), min_size=ranks, max_size=ranks))
+    stages = [Passes(own * passes[0], own * (passes[1] + passes[2]), own * passes[2]) for own in times]
+    takes = dict[tuple[str, int, bool], Pass]()
+    for stage, own in enumerate(stages):
+        for is_first in (True, False):
+            takes[FORWARD, stage, is_first] = Pass(own.forward, kept_bytes=1, most_bytes=1)
+            takes[BACKWARD, stage, is_first] = Pass(own.backward, kept_bytes=-1)
+            takes[INPUT, stage, is_first] = Pass(own.backward - own.weights)
+            takes[WEIGHT, stage, is_first] = Pass(own.weights, kept_bytes=-1)
+    batch, both = (1 + rounds) * ranks, [own.forward + own.backward for own in stages]
+
+    found = replay(order_of("interleavedzerobubble", ranks, batch, stages=1), takes)
+
+    composed = batch * max(both) + sum(both) - max(both) - filled_by_weights(both, stages)
+    assert found.seconds <= composed * 1.0001 <= found.seconds * 1.05
+    assert max(found.most_bytes) <= ranks
+    if max(times) == min(times):
+        assert found.seconds == pytest.approx(composed)
 
 
 @given(ranks=RANKS, passes=PASSES, rounds=st.integers(0, 3))

@@ -97,6 +97,36 @@ def test_the_command_gives_rows_by_time_families_and_three_to_measure_and_takes_
     assert next(iter(corrected.rows))["measured_seconds"] is None
 
 
+MIXTURE: dict[str, object] = {
+    "ranks": "32", "only": ["ep=8", "pp=1,2", "schedule=1f1b,zb-h1", "zero=1,3", "micro_batch=1"],
+    "seq": 4096, "tokens_per_step": "1M", "imbalance": "1,2.5,power-law:1.2",
+}  # fmt: skip
+
+
+def test_imbalances_of_a_mixture_are_rows_and_the_best_of_each_is_said() -> None:
+    said = testbed.plan(Path("mixtral-8x7b.toml"), layouts=True, network=["dgx-h100"], workers=1, **MIXTURE)  # type: ignore[arg-type]
+
+    seconds = dict[tuple[object, ...], dict[str, float]]()
+    for row in said.rows:
+        seconds.setdefault(tuple(row[axis] for axis in AXES[:-1]), {})[row["imbalance"]] = row["seconds"]
+    times = {name: [own[name] for own in seconds.values() if name in own] for name in ("1", "2.5")}
+    assert all(own["1"] <= own["2.5"] * (1 + 1e-9) for own in seconds.values() if "2.5" in own)
+    assert min(times["1"]) < min(times["2.5"])
+    assert "imbalance 2.5: " in said.answer
+    assert "imbalance power-law:1.2: " in said.answer
+    assert {row["imbalance"] for row in said.tables["measure"]} == {"1"}
+    assert {row["schedule"] for row in said.rows if row["zero"] == 3} == {"1f1b"}
+
+
+def test_measured_steps_of_several_imbalances_say_which(tmp_path: Path) -> None:
+    file = tmp_path / "measured.csv"
+    model, network = Path("mixtral-8x7b.toml"), ["dgx-h100"]
+    file.write_text("dp,pp,ep,zero,seconds\n32,1,8,1,9\n")
+
+    with pytest.raises(UsageError, match=r"row 1: no imbalance: expected one of 1, 2.5, power-law:1.2"):
+        testbed.plan(model, layouts=True, network=network, measured=file, **MIXTURE)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -106,7 +136,10 @@ def test_the_command_gives_rows_by_time_families_and_three_to_measure_and_takes_
         ({"only": ["width=3"]}, "expected AXIS=VALUE"),
         ({"only": ["dp=7"]}, "no layout that --only leaves fits"),
         ({"only": ["tp=two"]}, "--only tp=two: expected tp of numbers"),
-        ({"only": ["schedule=zb"]}, "expected schedule of 1f1b, interleaved"),
+        ({"only": ["schedule=zb"]}, "expected schedule of 1f1b, interleaved, zb-h1"),
+        ({"only": ["schedule=zb-h1", "recompute=full"]}, "zero bubble with ZeRO 2 or 3, or recomputing"),
+        ({"only": ["imbalance=2"]}, "expected AXIS=VALUE,… with an axis of .*, placement$"),
+        ({"imbalance": "1,2"}, "--imbalance is of experts, and gpt2-xl has none"),
         ({"memory": "0"}, "--memory 0: expected what a GPU has"),
         ({"ideal": True}, "--ideal and --layouts .* --framework ideal"),
         ({"price_per_gpu_hour": ["2"]}, "--price-per-gpu-hour and --layouts"),
@@ -127,7 +160,10 @@ def test_what_cannot_be_planned_says_why(options: dict[str, object], said: str) 
     [
         ("a,b\n1,2", "expected columns of axes"),
         ("dp,seconds\n16,fast", "row 1: expected numbers above 0"),
-        ("dp,schedule,seconds\n16,gpipe,1", "row 1: schedule gpipe: expected one of 1f1b, interleaved"),
+        (
+            "dp,schedule,seconds\n16,gpipe,1",
+            "row 1: schedule gpipe: expected one of 1f1b, interleaved, zb-h1",
+        ),
         ("dp,seconds\n8,1", "row 1: expected dp × tp × pp × cp = 16 ranks"),
     ],
 )
