@@ -79,29 +79,41 @@ def test_bubbles_are_those_of_the_papers(ranks: int, passes: tuple[int, int, int
     assert max(found["zbvzerobubble"], found["dualpipev"]) < found["interleaved1f1b"]
 
 
-@given(ranks=RANKS, passes=PASSES, rounds=st.integers(0, 3), of_stages_times=st.data())
-def test_zero_bubble_of_one_stage_a_rank_waits_as_composed_steps_say_and_holds_as_the_first(
-    ranks: int, passes: tuple[int, int, int], rounds: int, of_stages_times: st.DataObject
+def by_zero_bubble(times: list[float], batch: int, passes: tuple[int, int, int]) -> tuple[Replayed, float]:
+    """Return a step of ZB-H1, replayed and composed: a stage for each of *times*, so many times *passes*."""
+    forward, to_inputs, to_weights = passes
+    stages = [Passes(own * forward, own * (to_inputs + to_weights), own * to_weights) for own in times]
+    takes = {
+        (kind, stage, is_first): own
+        for stage, (forth, back, weights) in enumerate(stages)
+        for kind, own in (
+            (FORWARD, Pass(forth, kept_bytes=1, most_bytes=1)),
+            (BACKWARD, Pass(back, kept_bytes=-1)),
+            (INPUT, Pass(back - weights)),
+            (WEIGHT, Pass(weights, kept_bytes=-1)),
+        )
+        for is_first in (True, False)
+    }
+    both = [own.forward + own.backward for own in stages]
+    found = replay(order_of("interleavedzerobubble", len(times), batch, stages=1), takes)
+    return found, batch * max(both) + sum(both) - max(both) - filled_by_weights(both, stages)
+
+
+@given(times=st.lists(st.floats(1, 1.3), min_size=2, max_size=6), passes=PASSES, rounds=st.integers(1, 4))
+def test_zero_bubble_of_one_stage_a_rank_takes_and_holds_what_composed_steps_say(
+    times: list[float], passes: tuple[int, int, int], rounds: int
 ) -> None:
-    """Stages of unequal times, as the layers of a model leave them: the closed form is a bit longer."""
-    times = of_stages_times.draw(st.lists(st.floats(1, 1.3), min_size=ranks, max_size=ranks))
-    stages = [Passes(own * passes[0], own * (passes[1] + passes[2]), own * passes[2]) for own in times]
-    takes = dict[tuple[str, int, bool], Pass]()
-    for stage, own in enumerate(stages):
-        for is_first in (True, False):
-            takes[FORWARD, stage, is_first] = Pass(own.forward, kept_bytes=1, most_bytes=1)
-            takes[BACKWARD, stage, is_first] = Pass(own.backward, kept_bytes=-1)
-            takes[INPUT, stage, is_first] = Pass(own.backward - own.weights)
-            takes[WEIGHT, stage, is_first] = Pass(own.weights, kept_bytes=-1)
-    batch, both = (1 + rounds) * ranks, [own.forward + own.backward for own in stages]
+    """Exactly of equal stages; of unequal ones between what the fastest and the slowest would take."""
+    ranks = len(times)
+    equal, composed = by_zero_bubble([1.0] * ranks, rounds * ranks, passes)
 
-    found = replay(order_of("interleavedzerobubble", ranks, batch, stages=1), takes)
+    unequal = by_zero_bubble(times, rounds * ranks, passes)
 
-    composed = batch * max(both) + sum(both) - max(both) - filled_by_weights(both, stages)
-    assert found.seconds <= composed * 1.0001 <= found.seconds * 1.05
-    assert max(found.most_bytes) <= ranks
-    if max(times) == min(times):
-        assert found.seconds == pytest.approx(composed)
+    assert equal.seconds == pytest.approx(composed)
+    assert max(equal.most_bytes) == ranks
+    for seconds in (unequal[0].seconds, unequal[1]):
+        assert min(times) * composed <= seconds * (1 + 1e-9)
+        assert seconds <= max(times) * composed * (1 + 1e-9)
 
 
 @given(ranks=RANKS, passes=PASSES, rounds=st.integers(0, 3))
