@@ -24,9 +24,10 @@ from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.timing.job import PlannedJob
 from collectives.timing.observation import Observation
+from collectives.timing.ranks.attention import Attention
 from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.timing.ranks.rank_by_rank import RankByRank
-from collectives.timing.rows.makespan import Makespan
+from collectives.timing.rows.makespan import Evaluated, Makespan
 from collectives.timing.rows.out_of_step import OutOfStep, run_out_of_step
 from collectives.timing.rows.repeated_rows import sized_rows
 from collectives.timing.rows.row_execution import RowExecution, call_after, rows_follow
@@ -57,24 +58,29 @@ def collective_queue(
     hosts: Sequence[int] | Int64Array | None = None,
     rank_overhead: RankOverhead | None = None,
     transport_model: TransportModel = IDEAL,
+    attention: Attention | None = None,
     network: Network | None = None,
     observer: Observation | None = None,
+    earlier: list[Evaluated] | None = None,
     lasting: bool = True,
 ) -> CollectiveQueue:
     """Return a queue of collectives among ranks at *hosts*; by default rank r is at place r of *topology*.
 
-    The time of *env* is in picoseconds.  For *events* and *ranks*, *network* is that of *topology* which
-    other queues use too, by default one of its own, and *observer* is told of every step and message, rank by
-    rank; *lasting*, for *events*: see `RowExecution`.
+    The time of *env* is in picoseconds.  *attention* says when ranks notice that a step is complete, by
+    default at once; *earlier*, for *makespan*: see `collectives.timing.rows.makespan.Makespan`.  For *events*
+    and *ranks*, *network* is that of *topology* which other queues use too, by default one of its own, and
+    *observer* is told of every step and message, rank by rank; *lasting*, for *events*: see `RowExecution`.
     """
     if engine == "makespan":
-        return MakespanQueue(env, Makespan(topology, hosts, rank_overhead, transport_model), itemsize)
+        makespan = Makespan(topology, hosts, rank_overhead, transport_model, attention, earlier)
+        return MakespanQueue(env, makespan, itemsize)
+    by_rule = attention is not None or not rows_follow(transport_model, rank_overhead)
     network = network or Scenario(topology).network(env)
     places = None if hosts is None else np.asarray(hosts).tolist()
     meeting_point = MeetingPoint(network, places, rank_overhead, transport_model=transport_model)
     meeting_point.observer = observer
-    by_rows = engine == "events" and observer is None and rows_follow(transport_model, rank_overhead)
-    return EventQueue(meeting_point, itemsize, by_rows, lasting)
+    rank_by_rank = engine == "ranks" or observer is not None or by_rule
+    return EventQueue(meeting_point, itemsize, rank_by_rank, attention, lasting)
 
 
 def goes_out_of_step(planned: PlannedJob) -> bool:
@@ -158,13 +164,15 @@ class EventQueue:
         self,
         meeting_point: MeetingPoint,
         itemsize: int,
-        by_rows: bool,
+        rank_by_rank: bool,
+        attention: Attention | None,
         lasting: bool,
     ) -> None:
         self._meeting_point = meeting_point
         self._network = meeting_point.network
         self._itemsize = itemsize
-        self._by_rows = by_rows
+        self._rank_by_rank = rank_by_rank
+        self._attention = attention
         self._lasting = lasting
         self._hosts = np.array(meeting_point.hosts)
         self._rank_overhead = meeting_point.rank_overhead
@@ -180,8 +188,10 @@ class EventQueue:
         finished = partial(self._note_finished, number)
 
         execution: Execution
-        if not (self._by_rows and matches_by_rows(algorithm, num_ranks, chunking)):
-            execution = RankByRank.of(self._meeting_point, algorithm, chunking, overheads, number, finished)
+        if self._rank_by_rank or not matches_by_rows(algorithm, num_ranks, chunking):
+            execution = RankByRank.of(
+                self._meeting_point, algorithm, chunking, overheads, number, finished, self._attention
+            )
         else:
             execution = RowExecution(
                 self._network, self._hosts, algorithm, chunking, overheads, finished, lasting=self._lasting

@@ -28,7 +28,9 @@ from collectives.timing.queues import (
     collective_queue,
     run_until,
 )
+from collectives.timing.ranks.attention import Attention
 from collectives.timing.ranks.called_queue import CalledQueue
+from collectives.timing.rows.makespan import Evaluated
 from collectives.timing.run import Run
 from ddp.reduction.strategies.plan import ALL_REDUCE, BROADCAST
 from sim.scenario import Scenario
@@ -134,8 +136,18 @@ class ByPrograms:
     each_size_once: bool = False
     on_lines: bool = False
 
-    def queue(self, env: simpy.Environment, engine: EngineName, itemsize: int) -> StepQueue:
-        """Return a queue on a network of its own."""
+    def queue(
+        self,
+        env: simpy.Environment,
+        engine: EngineName,
+        itemsize: int,
+        attention: Attention | None = None,
+        earlier: list[Evaluated] | None = None,
+    ) -> StepQueue:
+        """Return a queue on a network of its own, of ranks that pay it such *attention*; None: always.
+
+        *earlier* is what came of such a queue with another attention, see `collective_queue`.
+        """
         if self.each_size_once:
             return FormulaQueue(env, partial(self.takes_ps, engine=engine, itemsize=itemsize))
         scenario, transport = self.scenario, self.assumed.software.transport
@@ -143,7 +155,7 @@ class ByPrograms:
             self.assumed.software.rank_overhead(), range(scenario.base.num_ranks)
         )
         network = network_for(engine, env, scenario)
-        if transport.progress == "calls":
+        if transport.progress == "calls" and transport.late_sends:
             if network is None:
                 raise NotExactError("buckets in flight together: use engine='events', which follows them")
             return PolledStepQueue(CalledQueue(network, itemsize, rank_overhead, transport), self.select)
@@ -154,7 +166,9 @@ class ByPrograms:
             itemsize=itemsize,
             rank_overhead=rank_overhead,
             transport_model=transport,
+            attention=attention,
             network=network,
+            earlier=earlier,
         )
         return _ProgramQueue(queue, self.select)
 
@@ -285,7 +299,14 @@ class ByFormula:
     assumed: Assumptions
     parts: FormulaParts = WHOLE
 
-    def queue(self, env: simpy.Environment, engine: EngineName, itemsize: int) -> StepQueue:
+    def queue(
+        self,
+        env: simpy.Environment,
+        engine: EngineName,
+        itemsize: int,
+        attention: Attention | None = None,
+        earlier: list[Evaluated] | None = None,
+    ) -> StepQueue:
         """Return a queue in which a collective takes what the formula says."""
         return FormulaQueue(env, partial(self.takes_ps, engine=engine, itemsize=itemsize))
 

@@ -108,6 +108,7 @@ class Replicated:
 
     def feed(self, event: Event) -> SimProcess:
         """Tell the reducer and obey its commands."""
+        self.timeline.calls.append((self.timeline.now_ps, self.timeline.now_ps))
         for command in self.reducer.handle(event):
             match command:
                 case LaunchBucket(bucket, collective):

@@ -15,8 +15,9 @@ each other down, and the optimizer costs nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 import simpy
@@ -28,6 +29,8 @@ from collectives.timing.assumptions import Counted, asked_topology
 from collectives.timing.floor import check_floor, floor_ps
 from collectives.timing.formulas.nccl.protocol import with_protocol
 from collectives.timing.queues import EngineName, run_until
+from collectives.timing.ranks.attention import Attention
+from collectives.timing.rows.makespan import Evaluated
 from collectives.timing.thread_blocks import of_its_file, protocol_of, through_blocks
 from ddp.profiles import Profile
 from ddp.reduction.bucketing import bucket_limits
@@ -167,9 +170,11 @@ def simulate_step(
             parts=parts,
         )
 
-        def replayed(name: EngineName) -> tuple[Timeline, int]:
+        def replayed(
+            name: EngineName, attention: Attention | None = None, earlier: list[Evaluated] | None = None
+        ) -> tuple[Timeline, int]:
             env = simpy.Environment(initial_time=0)
-            queue = communication.queue(env, name, itemsize)
+            queue = communication.queue(env, name, itemsize, attention, earlier)
             timeline = Timeline(env, queue, topology.num_ranks, lost, "bucket")
             step: Replicated | Sharded
             if isinstance(overlap, Fsdp):
@@ -182,7 +187,12 @@ def simulate_step(
                 step = Replicated(timeline, profile, plan, overlap, broadcasts)
             return timeline, run_until(env, env.process(step.step()))
 
-        (timeline, time_ps), name = with_engine(engine, replayed)
+        def attempt(name: EngineName) -> tuple[Timeline, int]:
+            if not on_call or completes.late_sends:
+                return replayed(name)
+            return _with_own_calls(partial(replayed, name))
+
+        (timeline, time_ps), name = with_engine(engine, attempt)
         return timeline, time_ps, communication, name
 
     if engine == "auto" and not scenario.conditions:
@@ -251,6 +261,26 @@ def _check_calls(on_call: bool, transport: str, scenario: Scenario, strategy: St
             f"{transport!r} they go on when their rank calls: take transport_model='nccl' "
             "(--transport-model nccl), or a network that names its GPUs ([hardware])"
         )
+
+
+def _with_own_calls(
+    replayed: Callable[[Attention, list[Evaluated]], tuple[Timeline, int]],
+) -> tuple[Timeline, int]:
+    """Return the replay whose collectives, one after another, go on at its own calls, and at no other time.
+
+    When a rank calls depends on how long it waits, and that on its collectives, which go on when it calls.
+    So a step is replayed with the calls that the last replay made, until it makes those that were assumed.
+    What a replay does up to some time depends on the calls before that time alone; so each replay is right
+    for longer than the one before it, and the last is right altogether.  Collectives that were over by then
+    are not evaluated again.
+    """
+    attention, earlier = Attention((), 0), list[Evaluated]()
+    while True:
+        timeline, time_ps = replayed(attention, earlier)
+        made = timeline.attention()
+        if made == attention:
+            return timeline, time_ps
+        attention = made
 
 
 def compute_charges(profile: Profile, strategy: str | Strategy) -> dict[str, int]:

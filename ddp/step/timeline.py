@@ -21,6 +21,7 @@ from typing import Any
 import simpy
 
 from collectives.timing.queues import CallSpan
+from collectives.timing.ranks.attention import Attention
 from ddp.reduction.strategies.plan import BROADCAST
 from ddp.reduction.strategies.strategy import Strategy
 from ddp.reduction.timings import BucketRun
@@ -58,6 +59,7 @@ class Timeline:
         self.num_ranks = num_ranks
         self.runs: list[BucketRun] = []
         self.trace = Trace()
+        self.calls: list[tuple[int, int]] = []
         self._queue = queue
         self._polled = queue.queue if isinstance(queue, PolledStepQueue) else None
         self._lost = lost
@@ -151,6 +153,7 @@ class Timeline:
         yield journey
         if self._polled is not None:
             self._polled.wait(None)
+        self.calls.append((since_ps, self.now_ps))
         run = self.runs[place]
         self.runs[place] = replace(run, exposed_ps=run.exposed_ps + self.now_ps - since_ps)
         if self.now_ps > since_ps:
@@ -171,6 +174,13 @@ class Timeline:
         """Return the collectives of buckets that are done."""
         beside = zip(self.runs, self._journeys, strict=True)
         return [run for run, journey in beside if run.bucket != BUFFERS and not journey.is_alive]
+
+    def attention(self) -> Attention:
+        """Return when the rank called; once its last wait has begun nothing more is computed."""
+        waits = [call for call in self.calls if call[0] < call[1]]
+        ends_ps = max((until_ps for _, until_ps in self.calls), default=0)
+        from_ps = waits[-1][0] if waits and waits[-1][1] == ends_ps else ends_ps
+        return Attention.of(sorted(self.calls), from_ps)
 
     def whole(self, nbytes: int, itemsize: int) -> int:
         """Return *nbytes* made up to as many whole elements for every rank."""

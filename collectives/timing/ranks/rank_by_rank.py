@@ -15,6 +15,7 @@ from collectives.execution.execute import execute
 from collectives.execution.transport import Execution
 from collectives.program import Algorithm
 from collectives.program.chunking import Buffer, Chunking
+from collectives.timing.ranks.attention import Attention
 from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.timing.ranks.simulated_port import SimulatedPort
 from sim.scenario.step_overheads import StepOverheads
@@ -43,19 +44,24 @@ class RankByRank:
         overheads: StepOverheads | None,
         fingerprint: int,
         finished: Callable[[Int64Array], None],
+        attention: Attention | None = None,
     ) -> RankByRank:
         """Return *algorithm* on the ranks of *meeting_point*; see `RowExecution`.
 
-        Its *fingerprint* keeps its messages apart from those of others.
+        Its *fingerprint* keeps its messages apart from those of others; with *attention*, a rank notices only
+        then that a step is complete.
         """
-        buffer = Buffer(chunking)
+        env, buffer = meeting_point.network.env, Buffer(chunking)
 
         def run(rank: int) -> Execution:
             port = SimulatedPort(meeting_point, rank)
             port.begin(f"{algorithm.collective} by {algorithm}", overheads)
-            yield from execute(algorithm, buffer, port, fingerprint)
+            for handle in execute(algorithm, buffer, port, fingerprint):
+                yield handle
+                if attention is not None:
+                    yield env.timeout(attention.next_ps(int(env.now)) - int(env.now))
 
-        return cls(meeting_point.network.env, run, finished)
+        return cls(env, run, finished)
 
     def begin(self, ranks: Int64Array) -> None:
         """Let *ranks* start now."""

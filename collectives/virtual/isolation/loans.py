@@ -163,7 +163,10 @@ class _Lender:
 def _has_defined(module: ModuleType) -> set[str]:
     """Return of which names *module*, as it is written, defines functions or classes and imports none."""
     read = getattr(getattr(module.__spec__, "loader", None), "get_code", None)
-    code = read and read(module.__name__)
+    try:
+        code = read and read(module.__name__)
+    except (ImportError, OSError, SyntaxError, ValueError):  # its file has changed since, or is gone
+        return set()
     if code is None:
         return set()
     defined = {const.co_name for const in code.co_consts if isinstance(const, CodeType)}

@@ -1,4 +1,4 @@
-"""What is in flight is polled as the bytes of gradients ask for, however many gradients these are."""
+"""Polling of buckets in flight: as the bytes of gradients ask for, however many gradients these are."""
 
 from unittest import mock
 

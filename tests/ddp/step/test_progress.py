@@ -5,6 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import NotExactError, NotSupportedError, simulate
+from collectives.execution.transport_model import TransportModel
+from collectives.timing.ranks.attention import Attention
 from ddp import Profile, simulate_step
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES
@@ -13,6 +15,7 @@ from tests.ddp.given import profile_of as given_profile
 from tests.given import switch
 
 MS = 10**9
+ON_CALLS = TransportModel("each step's sends awaited, progress on calls", progress="calls")
 
 
 def profile_of(ready_ms: list[int], nbytes: int = MIB) -> Profile:
@@ -21,31 +24,30 @@ def profile_of(ready_ms: list[int], nbytes: int = MIB) -> Profile:
 
 
 def test_the_second_step_of_a_ring_is_posted_at_the_next_hook():
-    step_ps, of_both_ps = (
-        simulate("ring", nbytes=nbytes, topology=switch(2)).time_ps // 2 for nbytes in (MIB, 2 * MIB)
-    )
+    step_ps = simulate("ring", nbytes=MIB, topology=switch(2)).time_ps // 2
 
-    step = simulate_step(profile_of([1, 3]), topology=switch(2), bucket_cap_mb=1, transport_model="gloo")
+    step = simulate_step(profile_of([1, 3]), topology=switch(2), bucket_cap_mb=1, transport_model=ON_CALLS)
 
     first, second = step.buckets
-    assert (first.start_ps, first.end_ps) == (2 * MS, 4 * MS + of_both_ps)
-    assert (second.start_ps, second.end_ps) == (first.end_ps, first.end_ps + step_ps)
+    assert (first.start_ps, first.end_ps) == (2 * MS, 4 * MS + step_ps)
+    assert (second.start_ps, second.end_ps) == (first.end_ps, first.end_ps + 2 * step_ps)
     assert step.time_ps == second.end_ps
 
 
 def test_the_end_of_a_collective_is_noticed_at_a_hook():
+    step_ps = simulate("ring", nbytes=MIB, topology=switch(2)).time_ps // 2
     profile = profile_of([1, 2, 3, 9])
 
-    step = simulate_step(profile, topology=switch(2), bucket_cap_mb=1, transport_model="gloo")
+    step = simulate_step(profile, topology=switch(2), bucket_cap_mb=1, transport_model=ON_CALLS)
 
-    assert [run.end_ps for run in step.buckets[:2]] == [4 * MS, 10 * MS]
+    assert [run.end_ps for run in step.buckets[:2]] == [4 * MS, 10 * MS + step_ps]
 
 
 def test_while_a_rank_waits_everything_goes_on():
-    profile = profile_of([3])
+    profile = profile_of([1, 2, 3])
     alike = {"topology": switch(4), "bucket_cap_mb": 1, "strategy": "after_backward"}
 
-    waiting = simulate_step(profile, transport_model="gloo", **alike)
+    waiting = simulate_step(profile, transport_model=ON_CALLS, **alike)
     ideal = simulate_step(profile, **alike)
 
     assert waiting.buckets == ideal.buckets
@@ -58,7 +60,7 @@ def test_while_a_rank_waits_everything_goes_on():
     num_ranks=st.integers(2, 5),
     algorithm=st.sampled_from(["ring", "tree", "halving_doubling"]),
     strategy=st.sampled_from([*STRATEGIES, "zero1:prefetch=True", "accumulate:k=3,last=mg_wfbp"]),
-    transport=st.sampled_from(["ideal", "gloo"]),
+    transport=st.sampled_from(["ideal", "gloo", ON_CALLS]),
 )
 @settings(max_examples=40, deadline=None)
 def test_all_engines_notice_what_is_complete_at_the_same_times(
@@ -85,6 +87,27 @@ def test_all_engines_notice_what_is_complete_at_the_same_times(
     assert (makespan.time_ps, makespan.buckets) == (ranks.time_ps, ranks.buckets)
 
 
+def test_calls_that_touch_are_one_period_and_the_last_does_not_end():
+    attention = Attention.of([(1, 1), (3, 5), (5, 7), (9, 12)], 12)
+
+    assert attention == Attention(((1, 1), (3, 7)), 9)
+    assert [attention.next_ps(now) for now in (0, 1, 2, 3, 6, 7, 8, 9, 100)] == [1, 1, 3, 3, 6, 7, 9, 9, 100]
+
+
+@given(
+    calls=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4)), max_size=6),
+    from_ps=st.integers(0, 40),
+    ends=st.tuples(st.integers(0, 45), st.integers(0, 45)).map(sorted),
+)
+def test_what_is_within_says_when_a_rank_looks(calls, from_ps, ends):
+    attention = Attention.of(sorted((since, since + length) for since, length in calls), from_ps)
+    since, until = ends
+
+    looks = {now for begin, end in attention.within(since, until) for now in range(begin, end + 1)}
+
+    assert looks == {now for now in range(since, until + 1) if attention.next_ps(now) == now}
+
+
 def test_late_ranks_call_at_other_times_and_are_refused():
     with pytest.raises(NotSupportedError, match="must call at the same times"):
         simulate_step(
@@ -99,7 +122,7 @@ def test_over_gloo_a_bucket_sets_out_beside_the_one_before_it():
     profile, alike = profile_of([1, 1]), {"topology": switch(2), "bucket_cap_mb": 1}
 
     together = simulate_step(profile, transport_model="gloo", **alike)
-    one_by_one = simulate_step(profile, **alike)
+    one_by_one = simulate_step(profile, transport_model=ON_CALLS, **alike)
 
     assert together.time_ps <= one_by_one.time_ps
     with pytest.raises(NotExactError, match="in flight together"):

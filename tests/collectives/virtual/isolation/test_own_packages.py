@@ -376,6 +376,20 @@ def test_ranks_do_not_find_the_copy_of_a_package_that_this_process_has_imported(
     assert module.State._shared == {}
 
 
+def test_a_shared_module_whose_file_cannot_be_read_any_more_is_passed_over(installed):
+    installed({"keeps_state/__init__.py": STATE, "edited.py": "from keeps_state import State\n"})
+    module = __import__("edited")
+    installed({"edited.py": "def half("})
+
+    def work(rank):
+        import keeps_state
+
+        return keeps_state.rank()
+
+    assert run(work, network=switch(2), own=["keeps_state"]).results == [0, 1]
+    assert sys.modules["edited"] is module
+
+
 def test_a_file_beside_the_script_that_is_called_as_a_package_of_ours_is_the_scripts(folder):
     for name in ("ddp", "sim", "collectives"):
         (folder / f"{name}.py").write_text("WHO = 'the user'\n")
