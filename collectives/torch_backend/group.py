@@ -164,6 +164,10 @@ class TestbedProcessGroup(NamedProcessGroup):
         (parts,) = outputs if isinstance(outputs[0], (list, tuple)) else (outputs,)
         check_number(parts, self.size())
         self._check("all_gather", [tensor, *parts])
+        return self.gather_parts(parts, tensor)
+
+    def gather_parts(self, parts: Sequence[torch.Tensor], tensor: torch.Tensor) -> CollectiveWork:
+        """Gather *tensor* of each rank into *parts*, of whatever size, whichever backend the script named."""
         if uneven.are_alike(parts):
             return self._gather(tensor, parts)
         check_alike(self.rank(), tensor, [parts[self.rank()]])

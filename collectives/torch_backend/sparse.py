@@ -5,6 +5,7 @@ Source: ``AsyncSparseAllreduceWork`` of torch's ProcessGroupGloo, which does the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -19,8 +20,8 @@ class Gathering(Protocol):
     def size(self) -> int:
         """Return the number of ranks."""
 
-    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Gather one tensor of each rank, of whatever size, into as many tensors."""
+    def gather_parts(self, parts: Sequence[torch.Tensor], tensor: torch.Tensor) -> Any:
+        """Gather *tensor* of each rank into *parts*, of whatever size."""
 
 
 def sparse_all_reduce(group: Gathering, tensor: torch.Tensor, op: Any) -> None:
@@ -36,7 +37,7 @@ def sparse_all_reduce(group: Gathering, tensor: torch.Tensor, op: Any) -> None:
         )
     own = tensor.detach().coalesce()
     counts = [torch.zeros(1, dtype=torch.int64, device=tensor.device) for _ in range(group.size())]
-    group.allgather([counts], [torch.full_like(counts[0], own._nnz())]).wait()
+    group.gather_parts(counts, torch.full_like(counts[0], own._nnz())).wait()
     sizes = [int(count) for count in counts]
 
     indices = _gathered(group, own.indices().t().contiguous(), sizes)
@@ -52,5 +53,5 @@ def _gathered(group: Gathering, rows: torch.Tensor, sizes: list[int]) -> list[to
     """Return the rows of every rank, which has as many as *sizes* says; an empty part is not sent."""
     parts = [rows.new_empty(size, *rows.shape[1:]) for size in sizes]
     if any(part.numel() for part in parts):
-        group.allgather([parts], [rows]).wait()
+        group.gather_parts(parts, rows).wait()
     return parts

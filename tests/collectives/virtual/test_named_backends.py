@@ -101,3 +101,14 @@ def test_objects_over_nccl_are_not_taken_for_tensors_of_the_cpu():
         assert [own["rank"] for own in objects] == [0, 1]
 
     assert "nccl refuses" not in "\n".join(on_two_ranks("nccl", call).report.notices)
+
+
+def test_a_sparse_sum_over_gloo_is_of_ranks_that_hold_other_elements():
+    def work(rank: int) -> list[float]:
+        dist.init_process_group("gloo")
+        held = torch.arange(rank + 1)
+        tensor = torch.sparse_coo_tensor(held[None], torch.ones(len(held)), (4,), check_invariants=True)
+        dist.all_reduce(tensor)
+        return tensor.to_dense().tolist()
+
+    assert run(work, 3, network=switch(3)).results == [[3, 2, 1, 0]] * 3
