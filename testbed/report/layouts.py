@@ -27,7 +27,7 @@ from testbed.planning.layouts.step import (
     UNEQUAL,
 )
 from testbed.plots.figure import Axis, Shares
-from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
+from testbed.result import Facts, Fitted, Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
 
 Cells: TypeAlias = "dict[str, Callable[[Mapping[str, Any]], str]]"
 """What a table says of a row, by the head of each column."""
@@ -196,13 +196,7 @@ def _parts(
         "limited by": lambda row: _words(row["limit"]),
     }
     yield Grid.of(rows[:BEST], figures, title=f"Best of {counted(len(rows), 'layout')}")
-    causes = _causes(rows[:BEST])
-    yield Grid(
-        tuple(_HEADS[cause] for cause in causes),
-        [[f"{100 * row['lost_to'][cause] / row['seconds']:.1f}" for cause in causes] for row in rows[:BEST]],
-        text_columns=0,
-        title="Lost, percent of the step; the rest is computation",
-    )
+    yield Fitted(lambda console: [_losses(rows[:BEST], is_page=console is None)])
     layout, step = figures["layout"], figures["step"]
     of_families: Cells = {
         "best of each family": lambda row: row["family"],
@@ -229,6 +223,20 @@ def _parts(
         "cut at equal cost; MFU counts products and attention to all tokens, without recomputing. Not "
         "modelled: selective recomputing, float8, offloading, sequences of unequal lengths.",
     )
+
+
+def _losses(rows: Sequence[Mapping[str, Any]], *, is_page: bool) -> Grid:
+    """Return what *rows* are lost to; a terminal has no room for their layouts, in order above."""
+    causes = _causes(rows)
+    cells = [[f"{100 * row['lost_to'][cause] / row['seconds']:.1f}" for cause in causes] for row in rows]
+    heads = [_HEADS[cause] for cause in causes]
+    if is_page:
+        heads, cells = (
+            ["layout", *heads],
+            [[str(_layout(row)), *own] for row, own in zip(rows, cells, strict=True)],
+        )
+    title = "Lost, percent of the step; the rest is computation"
+    return Grid(heads, cells, text_columns=int(is_page), title=title)
 
 
 def _causes(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import testbed
 from testbed.errors import UsageError
 from testbed.planning.layouts.belief import Belief, worth_measuring
 from testbed.planning.layouts.search import AXES, Found, Search, evaluate
 from testbed.planning.layouts.transformer import read_model
+from testbed.result import Grid
+from testbed.result.parts import fitted
 
 SEARCH = Search(read_model("gpt2-xl")[1], "dgx-h100", 16, 1024, 64)
 
@@ -125,6 +128,22 @@ def test_measured_steps_of_several_imbalances_say_which(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match=r"row 1: no imbalance: expected one of 1, 2.5, power-law:1.2"):
         testbed.plan(model, layouts=True, network=network, measured=file, **MIXTURE)  # type: ignore[arg-type]
+
+
+def test_a_page_names_the_layout_of_each_row_of_losses_which_a_terminal_has_no_room_for() -> None:
+    parts = asked(only=["tp=1", "cp=1", "zero=1"]).parts
+
+    page, terminal = (
+        next(own for own in fitted(parts, place) if getattr(own, "title", "").startswith("Lost,"))
+        for place in (None, Console(width=80))
+    )
+
+    assert isinstance(page, Grid)
+    assert isinstance(terminal, Grid)
+    best = next(own for own in fitted(parts, None) if getattr(own, "title", "").startswith("Best of"))
+    assert isinstance(best, Grid)
+    assert [row[0] for row in page.rows] == [row[0] for row in best.rows]
+    assert [row[1:] for row in page.rows] == list(terminal.rows)
 
 
 @pytest.mark.parametrize(
