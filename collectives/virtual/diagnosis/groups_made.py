@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -29,8 +29,8 @@ from sim.cluster import RankThread
 
 _c10d: Any = torch.distributed.distributed_c10d
 
-_Made: TypeAlias = tuple[tuple[int, ...] | None, str]
-"""Members of a group, None for all ranks, and where it is made."""
+_Made: TypeAlias = tuple[tuple[int, ...], str]
+"""Members of a group, and where it is made."""
 
 
 class GroupsMade:
@@ -42,15 +42,14 @@ class GroupsMade:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch meanwhile."""
-        name = "_new_group_with_tag"
+        """Watch meanwhile the names that groups get: ranks may be given to torch in an iterator, to be read once."""
+        name = "_process_group_name"
         with replaced([(_c10d, name, observed(getattr(_c10d, name), before=self._makes))]):
             yield
 
-    def _makes(self, rank_thread: RankThread, ranks: Any = None, *args: Any, **kwargs: Any) -> None:
-        if not kwargs.get("use_local_synchronization", False):
-            members = None if ranks is None else tuple(sorted(ranks))
-            made = members, current_place()
+    def _makes(self, rank_thread: RankThread, ranks: Sequence[int], use_hashed_name: bool) -> None:
+        if ranks and not use_hashed_name:  # hashed where members alone make it; none: the default group
+            made = tuple(sorted(ranks)), current_place()
             self._made[rank_thread.rank].append(self._kept.setdefault(made, made))
 
     def mistakes(self) -> Iterator[str]:
@@ -59,7 +58,7 @@ class GroupsMade:
             ranks = ranks_by({rank: made[number][0] for rank, made in self._made.items()})
             if len(ranks) > 1:
                 parts = [
-                    f"{spell_ranks(own)} one of {_spell(members)} ({self._made[own[0]][number][1]})"
+                    f"{spell_ranks(own)} one of {spell_ranks(members)} ({self._made[own[0]][number][1]})"
                     for members, own in ranks.items()
                 ]
                 yield (
@@ -67,10 +66,6 @@ class GroupsMade:
                     "in the same order, those too that it is not in"
                 )
                 return
-
-
-def _spell(members: tuple[int, ...] | None) -> str:
-    return "all ranks" if members is None else spell_ranks(members)
 
 
 class ThreadsOfGroups:

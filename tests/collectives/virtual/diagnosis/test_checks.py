@@ -67,6 +67,16 @@ def test_groups_in_another_order_are_noticed_but_for_those_of_a_name_of_their_ow
     assert ("as group number 0 make ranks 0, 1 one of ranks 0, 1 (" in said) is not is_local
 
 
+@pytest.mark.parametrize("kind", [list, tuple, iter, set, torch.tensor, lambda ranks: map(int, ranks)])
+def test_a_group_is_made_of_ranks_in_any_iterable_without_a_notice(kind):
+    def work(rank):
+        group = dist.new_group(kind([2, 0]))
+        if rank in (0, 2):
+            assert dist.get_process_group_ranks(group) == [0, 2]
+
+    assert mistakes(work, 4) == ""
+
+
 def test_a_file_is_noticed_that_all_ranks_write_and_one_that_is_read_too_early(tmp_path):
     def work(rank):
         with open(tmp_path / "all.txt", "w") as file:
