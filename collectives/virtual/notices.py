@@ -16,7 +16,7 @@ class Notices(OfCluster):
     def __init__(self) -> None:
         self._about: dict[str, dict[str, None]] = {}
         self._mistakes: dict[str, None] = {}
-        self._last_reads: dict[int, str] = {}
+        self._last_reads: dict[int, tuple[str, str]] = {}
         self._sources: list[Callable[[], Iterable[str]]] = []
 
     def add(self, text: str, item: str | None = None) -> None:
@@ -30,11 +30,17 @@ class Notices(OfCluster):
         self.add(text, item)
         rank_thread = current_rank_thread()
         if rank_thread is not None:
-            self._last_reads[rank_thread.rank] = f"{text}, last at {place}" if place else text
+            self._last_reads[rank_thread.rank] = text, place
 
     def last_read(self, rank: int) -> str | None:
         """Return what *rank* has read last without data, and where; None if it has read nothing so."""
-        return self._last_reads.get(rank)
+        text, place = self._last_reads.get(rank, (None, ""))
+        return f"{text}, last at {place}" if place else text
+
+    def has_just_read(self, text: str, place: str) -> bool:
+        """Return whether the current rank has last read what *text* says, at *place*."""
+        rank_thread = current_rank_thread()
+        return rank_thread is not None and self._last_reads.get(rank_thread.rank) == (text, place)
 
     def add_mistake(self, text: str) -> None:
         """Give a notice of what the user does wrong, unless it has been given before."""

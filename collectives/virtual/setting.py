@@ -25,7 +25,7 @@ from collectives.virtual.diagnosis.standstill import standstill_named
 from collectives.virtual.diagnosis.verdict import Diagnosis
 from collectives.virtual.faults import Faults, VirtualCondition
 from collectives.virtual.folding.attempts import Attempt
-from collectives.virtual.gpu.data_dependent import branches_of_torch
+from collectives.virtual.gpu.data_dependent import branches_of_torch, unknown_integers_named
 from collectives.virtual.gpu.results import plain_results
 from collectives.virtual.gpu.routing import Router, Routing
 from collectives.virtual.gpu.virtual_cuda import VirtualCuda
@@ -222,7 +222,12 @@ class Setting:
         assert rank_thread is not None
 
         try:
-            with devices.on_rank(rank_thread), attempt.on_rank(self.fn_or_script), own_threads(rank_thread):
+            with (
+                devices.on_rank(rank_thread),
+                attempt.on_rank(self.fn_or_script),
+                own_threads(rank_thread),
+                unknown_integers_named(Notices.of(rank_thread.cluster)),
+            ):
                 result = _finished(task.run(rank))
                 if self.parameters is not None:
                     self.parameters.end(rank_thread)

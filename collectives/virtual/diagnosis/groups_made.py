@@ -42,7 +42,7 @@ class GroupsMade:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch meanwhile the names that groups get: ranks may be given to torch in an iterator, to be read once."""
+        """Watch the names that groups get meanwhile; the ranks given to torch may be an iterator."""
         name = "_process_group_name"
         with replaced([(_c10d, name, observed(getattr(_c10d, name), before=self._makes))]):
             yield

@@ -60,11 +60,12 @@ def current_place() -> str:
 def place_above(frame: FrameType | None) -> str:
     """Return the line of the user's code that has led to *frame*, such as ``train.py:12``, or nothing."""
     users = next(users_frames(frame), None)
-    return "" if users is None else _spell_line(users.f_code.co_filename, users.f_lineno)
+    return "" if users is None else spell_line(users.f_code.co_filename, users.f_lineno)
 
 
 @cache
-def _spell_line(path: str, line: int) -> str:
+def spell_line(path: str, line: int) -> str:
+    """Return a line of a file, such as ``train.py:12``."""
     return f"{Path(path).name}:{line}"
 
 

@@ -3,9 +3,10 @@
 Without data a number that is read from the device is NaN, whatever its type, and a truth value is False; a
 notice says so once, and of truth values at which lines; if a rank fails, its error says where it has read
 last.  An integer that Python needs as one, as a size or an index, and results whose size depends on data are
-refused with the line.  What is copied to the CPU stays unknown there but for numbers with a NaN.  An ordinary
-tensor of the CPU into which something unknown is written, or received, keeps nothing of what it held: numbers
-are NaN, integers 0, truth values False, with a notice.
+refused with the line, also where torch asks for it in C++ and fails because of the NaN.  What is copied to
+the CPU stays unknown there but for numbers with a NaN.  An ordinary tensor of the CPU into which something
+unknown is written, or received, keeps nothing of what it held: numbers are NaN, integers 0, truth values
+False, with a notice.
 
 Operations on sparse tensors, which torch's FakeTensors do not bear, are refused by name.
 
@@ -18,8 +19,9 @@ zeros.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from traceback import walk_tb
 from typing import Any, NoReturn
 
 import torch
@@ -30,14 +32,15 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from collectives.errors import NotSupportedError
-from collectives.virtual.diagnosis.places import current_place
+from collectives.errors import CollectiveError, NotSupportedError
+from collectives.virtual.diagnosis.places import current_place, is_users, spell_line
 from collectives.virtual.gpu.values import forget, value_of
 from collectives.virtual.isolation.patching import on_ranks, replaced
 from collectives.virtual.notices import Notices
 from sim.cluster import RankThread, current_rank_thread
 
 NO_NUMBERS = "without data numbers read from the device are NaN"
+NO_INTEGERS = "without data integers read from the device are NaN, and no size, index or range"
 NO_TRUTH = "without data truth values read from the device are False"
 NAN_ON_HOST = "without data numbers copied to the CPU, or written into tensors there, are NaN"
 ZERO_ON_HOST = "without data integers written into tensors of the CPU are 0, truth values False"
@@ -49,8 +52,29 @@ def number(tensor: Tensor, notices: Notices) -> float | bool:
         place = current_place()
         notices.add_read(NO_TRUTH, place, place or None)
         return False
-    notices.add_read(NO_NUMBERS, current_place())
+    notices.add_read(NO_NUMBERS if has_stand_in(tensor.dtype) else NO_INTEGERS, current_place())
     return math.nan
+
+
+@contextmanager
+def unknown_integers_named(notices: Notices) -> Iterator[None]:
+    """Say of an error of a rank's line that reads an integer which is not known that this is the cause.
+
+    Torch reads sizes and indices that are tensors in C++, and has words of its own for a NaN.
+
+    Raises:
+        NotSupportedError: in the place of that error.
+    """
+    try:
+        yield
+    except (LookupError, RuntimeError, TypeError, ValueError) as error:
+        steps = ((frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__))
+        places = [spell_line(path, line) for path, line in steps if is_users(path)]
+        is_refusal = isinstance(error, CollectiveError)
+        if is_refusal or not places or not notices.has_just_read(NO_INTEGERS, places[-1]):
+            raise
+        what = f"an integer read from a tensor, by which {type(error).__name__} is raised,"
+        raise _refusal(what, places[-1]).with_traceback(error.__traceback__) from None
 
 
 def has_stand_in(dtype: torch.dtype) -> bool:
@@ -186,8 +210,11 @@ def refuse(what: str) -> NoReturn:
     Raises:
         NotSupportedError: always; names the script's line.
     """
-    place = current_place()
-    raise NotSupportedError(
+    raise _refusal(what, current_place())
+
+
+def _refusal(what: str, place: str) -> NotSupportedError:
+    return NotSupportedError(
         f"{what} depends on data{f', at {place}' if place else ''}, and a run without data has none; "
         "leave it out, or run with data: without --fake"
     )
