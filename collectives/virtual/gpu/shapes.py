@@ -130,11 +130,12 @@ class Known:
 
 def key_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Key | None:
     """Return what a call of the overload *func* is kept by; None if its result may depend on more."""
+    settings = func, torch.is_inference_mode_enabled(), torch.get_default_dtype()
     try:
         if kwargs:
             named = [(name, _kind_of(value)) for name, value in kwargs.items()]
-            return (func, torch.is_inference_mode_enabled(), *map(_kind_of, args), *named)
-        return (func, torch.is_inference_mode_enabled(), *map(_kind_of, args))
+            return (*settings, *map(_kind_of, args), *named)
+        return (*settings, *map(_kind_of, args))
     except _UnkeyedError:
         return None
 

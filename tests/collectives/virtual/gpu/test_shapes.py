@@ -54,3 +54,24 @@ def test_a_result_that_is_known_keeps_of_itself_only_what_others_have_not():
     outcome = on_gpus(work, 2, fake=True, fold=False)
 
     assert outcome.results == [["_fake_device", "_kind", "fake_mode"]] * 2
+
+
+def test_what_has_no_type_of_its_own_has_the_default_one_whatever_it_was_before():
+    makers = [
+        lambda own: torch.randn(2, 3, device=own),
+        lambda own: torch.full((3,), 1.5, device=own),
+        lambda own: torch.arange(4, device=own) / 2,
+        lambda own: torch.linspace(0, 1, 3, device=own),
+    ]
+    dtypes = [torch.float32, torch.float64, torch.bfloat16, torch.float32]
+
+    def work(rank):
+        found = []
+        for dtype in dtypes:
+            torch.set_default_dtype(dtype)
+            found += [{make("cpu").dtype, make("cuda").dtype, make("cuda").cpu().dtype} for make in makers]
+        return found
+
+    results = on_gpus(work, 2, fake=True, fold=False).results
+
+    assert results[0] == results[1] == [{dtype} for dtype in dtypes for _ in makers]
