@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from testbed.errors import CheckError
 from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.planning.layouts.script import FEW, FEW_STAGES, MORE, MORE_STAGES, ONE, TWO, Step
 from testbed.planning.layouts.script_layout import ScriptLayout
+from testbed.plots.figure import Axis, Shares
 from testbed.report.layouts import BEST, Cells
-from testbed.result import Grid, Part, Result, Rows, Text, asked, found, quiet, warning
+from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, quiet, warning
 
 AXES = ("dp", "tp", "pp", "ep", "schedule", "recompute", "batch", "routing")
 COLUMNS = (
@@ -93,6 +95,11 @@ def script_layouts_result(
         )
     parts: list[Part] = [
         Text([answer], wrap=True),
+        Plot(
+            partial(_of_best, rows[:BEST]),
+            "Where a step goes",
+            "The best layouts, in the order of the table; times of the first rank.",
+        ),
         Grid.of(rows[:BEST], FIGURES, title=f"Best of {counted(len(rows), 'layout')}"),
         *(warning(f"{layout}: {said}") for layout, said in failed.items()),
         quiet(f"Figures: {MODEL}."),
@@ -106,6 +113,13 @@ def script_layouts_result(
         body={"network": network, "ranks": ranks, "failed": {str(own): said for own, said in failed.items()}},
         parts=parts,
     )
+
+
+def _of_best(rows: Sequence[Mapping[str, Any]]) -> Shares:
+    """Return what the steps of *rows* consist of, as their first rank has it."""
+    cases = [f"{number}: {_in_words(row)}" for number, row in enumerate(rows, 1)]
+    parts = [(said, [row["lost_to"][cause] for row in rows]) for cause, said in reversed(_LIMITS.items())]
+    return Shares(Axis("step (s)", spell=seconds), cases, parts)
 
 
 def _row(

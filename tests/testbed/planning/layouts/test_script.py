@@ -11,7 +11,9 @@ import testbed
 from testbed.errors import UsageError
 from testbed.planning.layouts.script import Step
 from testbed.planning.layouts.script_layout import ScriptLayout, script_layouts
+from testbed.plots.figure import Shares
 from testbed.report.script_layouts import script_layouts_result
+from testbed.result import Plot
 
 LLAMA, MOE = (Path(__file__).parents[4] / "examples" / f"{name}.py" for name in ("llama", "moe"))
 
@@ -71,6 +73,21 @@ def test_the_best_fits_and_where_none_does_the_answer_says_so() -> None:
     assert [row["fits"] for row in fitting.rows] == [True, False]
     assert fitting.answer == f"{small}: 2.00 s a step, 25 tokens/s/GPU, MFU 50.0 %; limited by computation."
     assert none.answer == f"No layout fits 4 GiB: {small} needs least, 8 GiB."
+
+
+def test_bars_of_the_best_are_as_long_as_their_steps_and_in_the_order_of_the_table() -> None:
+    steps = {
+        ScriptLayout("train.py", (), 1, 2, batch=batch): Step(batch, batch / 2, batch / 8, 1, 0, 0)
+        for batch in (3, 1, 2)
+    }
+    found = script_layouts_result("train.py", "dgx-h100", 100, None, steps, {})
+
+    shares = next(own for own in found.parts if isinstance(own, Plot)).describe()
+
+    assert isinstance(shares, Shares)
+    lengths = [bars[-1][1] for bars in zip(*(bars for _, bars in shares.pieces()), strict=True)]
+    assert lengths == pytest.approx([row["seconds"] for row in found.rows]) == [1, 2, 3]
+    assert [name[:2] for name in shares.cases] == ["1:", "2:", "3:"]
 
 
 def test_a_script_without_options_for_its_layout_says_which_it_needs(tmp_path: Path) -> None:
