@@ -42,8 +42,9 @@ def train(wrap: Callable[[nn.Sequential], nn.Module]) -> Callable[[int], None]:
         torch.manual_seed(0)
         model = wrap(nn.Sequential(*(nn.Linear(64, 64) for _ in range(4))))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        device = next(model.parameters()).device
         for _ in range(STEPS):
-            model(torch.ones(8, 64)).sum().backward()
+            model(torch.ones(8, 64, device=device)).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
 
@@ -52,10 +53,15 @@ def train(wrap: Callable[[nn.Sequential], nn.Module]) -> Callable[[int], None]:
 
 def shard(model: nn.Sequential) -> nn.Module:
     """Shard each layer, and the rest."""
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh(next(model.parameters()).device.type, (dist.get_world_size(),))
     for layer in [*model, model]:
         fully_shard(layer, mesh=mesh)
     return model
+
+
+def shard_on_gpus(model: nn.Sequential) -> nn.Module:
+    """Do so on virtual GPUs, one a node."""
+    return shard(model.cuda())
 
 
 CASES: dict[str, tuple[int, Callable[[nn.Sequential], nn.Module], str | None]] = {
@@ -68,6 +74,7 @@ CASES: dict[str, tuple[int, Callable[[nn.Sequential], nn.Module], str | None]] =
     "fsdp2-64": (64, shard, None),
     "fsdp2-64-roofline": (64, shard, "h100"),
     "fsdp2-128-roofline": (128, shard, "h100"),
+    "fsdp2-128-gpus": (128, shard_on_gpus, "h100"),
 }
 
 
