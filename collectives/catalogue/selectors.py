@@ -44,11 +44,21 @@ NCCL = "nccl"
 """NCCL's choice of algorithm and channels, as programs of ours that are timed on the links."""
 
 
+NVLS = "nvls"
+"""The algorithm that is no program: switches reduce and multicast."""
+
+
 def is_one_kernel(choice: object) -> bool:
     """Return whether all steps of what *choice* names are one kernel: the library's own, or MSCCL XML."""
     if isinstance(choice, Algorithm):
         return choice.thread_blocks is not None
     return isinstance(choice, str) and (choice in (NATIVE, NCCL) or ".xml" in choice)
+
+
+def kernels_in(choice: Choice) -> frozenset[str]:
+    """Return the collectives of which MSCCL XML is one kernel, in a group that goes by *choice*."""
+    chosen = choice if isinstance(choice, Mapping) else {"all_reduce": choice}
+    return frozenset(name for name, own in chosen.items() if own not in (NATIVE, NCCL) and is_one_kernel(own))
 
 
 @runtime_checkable

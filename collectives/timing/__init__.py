@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 from collectives.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from collectives.catalogue.selectors import NVLS as NVLS
     from collectives.timing.assumptions import Assumptions as Assumptions
     from collectives.timing.assumptions import Software as Software
     from collectives.timing.assumptions import default_algorithm as default_algorithm
     from collectives.timing.assumptions import default_model as default_model
     from collectives.timing.assumptions import default_transport_model as default_transport_model
-    from collectives.timing.closed_forms import NVLS as NVLS
     from collectives.timing.job import Job as Job
     from collectives.timing.job import PlannedJob as PlannedJob
     from collectives.timing.job import plan as plan

@@ -7,11 +7,12 @@ exactly there: `Assumptions.ideal`.  Whatever else is to be counted is named, wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
-from collectives.catalogue.selectors import NCCL
+from collectives.catalogue.selectors import NATIVE, NCCL, NVLS, is_one_kernel
+from collectives.errors import NotSupportedError
 from collectives.execution.staging import staged_nbytes
 from collectives.execution.transport_model import TransportModel, transport_model
 from collectives.timing.formulas.nccl.constants import NcclProtocol
@@ -140,6 +141,18 @@ class Software:
         """
         return not self.rank_overhead().in_one_kernel().is_free
 
+    def check_of_library(self, what: str) -> None:
+        """Check that nothing is asked for besides what the library's own time has in it.
+
+        Raises:
+            NotSupportedError: overheads, a rate of reduction or a protocol are.
+        """
+        if self.protocol is not None or self.has_overheads:
+            raise NotSupportedError(
+                f"{what}: the library's own time has its protocol and software in it; leave out protocol, "
+                "overheads and reduction, or take model='links'"
+            )
+
     def loses(self, term: str) -> bool:
         """Return whether an inefficiency is counted, by its name or among all."""
         named = {own.partition(":")[0] for own in self.inefficiencies}
@@ -166,10 +179,21 @@ class Software:
         """Return the same of what has one kernel for all steps."""
         return replace(self, step_overhead=0, posting=0)
 
-    def launched_once(self) -> Software:
-        """Return the same of what has one kernel for all steps, with the launch of that."""
-        both_ps = parse_time(self.call_overhead) + parse_time(self.step_overhead)
-        return replace(self.in_one_kernel(), call_overhead=f"{both_ps}ps")
+    def launched_once(self, num_ranks: int | None = None) -> Software:
+        """Return the same of what has one kernel for all steps, with the launch of that; none on one rank."""
+        if num_ranks == 1:
+            return self.in_one_kernel()
+        both = self.step_overhead
+        if self.call_overhead:
+            both = f"{parse_time(self.call_overhead) + parse_time(self.step_overhead)}ps"
+        return replace(self.in_one_kernel(), call_overhead=both)
+
+    def of_all(self, choices: Iterable[object]) -> Software:
+        """Return the same as it counts where nothing but *choices* runs, for reports."""
+        others = [own for own in choices if own not in (NATIVE, NCCL)]
+        if not all(is_one_kernel(own) or own == NVLS for own in others):
+            return self
+        return self.launched_once() if others else self.in_one_kernel()
 
     def copying_faster(self, speedup: float) -> Software:
         """Return the same where ranks copy so many times as fast."""
@@ -299,7 +323,10 @@ class Assumptions:
         if self.device_for and not {ALL, *OF_DEVICE}.isdisjoint(inefficiencies):
             lost.append(f"computed on {self.device}, nearest to {self.device_for}")
         registered = ["buffers registered as symmetric windows"] if self.software.symmetric else []
-        return "; ".join([IN_WORDS.get(self.model, self.software.in_words()), *registered, *lost])
+        counted = [IN_WORDS.get(self.model, self.software.in_words())]
+        if self.model == "library" and (launched := self.software.launches_in_words()):
+            counted.append(f"a program of ours takes {launched}")
+        return "; ".join([*counted, *registered, *lost])
 
     def __str__(self) -> str:
         """Return what is counted, as it was asked for."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias, get_args
 
-from collectives.catalogue.selectors import NCCL
+from collectives.catalogue.selectors import NATIVE, NCCL, NVLS
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.program.program_key import ProgramKey
 from collectives.timing.assumptions import Model
@@ -27,14 +27,11 @@ from sim.topology import Topology
 from sim.topology.placement import places
 from sim.units import SECOND
 
-OF_LIBRARY = ("nccl", "native")
+OF_LIBRARY = (NCCL, NATIVE)
 """Names of what the library chooses by itself, where the network names its hardware."""
 
 ClosedForm: TypeAlias = Callable[[Job, Scenario], Run]
 """Evaluates a job; what it cannot follow, it refuses."""
-
-NVLS = "nvls"
-"""The algorithm that is no program: switches reduce and multicast."""
 
 NCCL_NAMES = {
     "ring": "Ring",

@@ -127,7 +127,7 @@ def plan(job: Job, scenario: Scenario) -> PlannedJob:
     algorithm = _algorithm_of(job, scenario, hosts, rank_overhead)
     _check_work(algorithm, len(hosts))
     if algorithm.thread_blocks is not None:
-        software = software.launched_once()
+        software = software.launched_once(len(hosts))
     if around_ps := software.around_ps(algorithm.collective, len(hosts), job.nbytes):
         delays_ps = rank_overhead.delays_of(len(hosts)) + around_ps
         rank_overhead = rank_overhead.with_late(dict(enumerate(delays_ps.tolist())))

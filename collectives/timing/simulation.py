@@ -50,7 +50,7 @@ from sim.network.recorder import Recorder
 from sim.scenario import Scenario
 from sim.scenario.conditions import Condition
 from sim.topology import Topology
-from sim.topology.placement import Placement
+from sim.topology.placement import Placement, places
 
 if TYPE_CHECKING:
     from sim.topology.description import NetworkDescription
@@ -136,16 +136,13 @@ def simulate(
     scenario, (job,) = _held([job], topology, conditions)
     formula = closed_form_of(algorithm, assumed.model)
     if formula is as_the_library and not is_known_of_the_library(job, topology):
-        formula, job = None, replace(job, algorithm=NCCL, software=job.software.launched_once())
+        launched = job.software.launched_once(len(places(placement, topology)))
+        formula, job = None, replace(job, algorithm=NCCL, software=launched)
     if formula is None:
         return evaluate(plan(job, scenario), engine, observe=observe, watch=watch)
     software = job.software
-    by_hand = software.protocol is not None or software.has_overheads
-    if formula is as_the_library and by_hand:
-        raise NotSupportedError(
-            f"{algorithm}: the library's own time has its protocol and software in it; leave out protocol, "
-            "overheads and reduction, or take model='links'"
-        )
+    if formula is as_the_library:
+        software.check_of_library(str(algorithm))
     if formula is as_the_library and conditions:
         return _under_conditions(formula, job, scenario, engine)
     if observe:

@@ -15,7 +15,7 @@ from torch.distributed.constants import default_pg_timeout
 from torch.nn.modules._functions import SyncBatchNorm
 
 from collectives.catalogue.native import by_itself, native_over
-from collectives.catalogue.selectors import NATIVE, NCCL, Choice, Selector, is_one_kernel
+from collectives.catalogue.selectors import NATIVE, NCCL, Choice, Selector, kernels_in
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.programs import ProgramLauncher
 from collectives.errors import NotSupportedError
@@ -103,11 +103,13 @@ class RankThreads:
         """
         self.world.classes.check_group(self.hosts, self.ordinal, self.rank_thread.rank)
         chosen = algorithm or self.algorithm
+        if chosen == NATIVE and self.world.library is not None:
+            chosen = NCCL
         selector, library = self._selector(chosen), None
         if chosen == NCCL and self.world.library is not None:
             library = self.world.library.of(self.hosts)
             selector = LibraryPrograms(library, selector)
-        launches = not is_one_kernel(chosen)
+        launches = chosen not in (NATIVE, NCCL)
         gpu = current_gpu()
         if gpu is not None:
             return Communicator(self._on_streams(gpu, self._noted(selector), device, library, launches))
@@ -137,7 +139,14 @@ class RankThreads:
         progress = world.progress.setdefault(rank_thread.rank, RankProgress(rank_thread))
         seconds = self._timeout if timeout is None else timeout
         simulated = SimulatedTransport(
-            meeting_point, self.rank, rank_thread, world.trace, progress, seconds, world.time_outs[key]
+            meeting_point,
+            self.rank,
+            rank_thread,
+            world.trace,
+            progress,
+            seconds,
+            world.time_outs[key],
+            kernels_in(chosen),
         )
         carry_out = self.world.batched[key].carry_out
         if library is not None:
@@ -213,6 +222,7 @@ class RankThreads:
             self._before_call,
             self._limit_ps,
             launches,
+            self.world.rank_overhead.step_ps,
             device.type != "cpu" or self._is_nccl(device.type),
         )
         exchanges = Exchanges.of(self.rank_thread.cluster)

@@ -30,7 +30,6 @@ from collectives.catalogue.selectors import NCCL, Selector
 from collectives.errors import NotSupportedError
 from collectives.execution.execute import execute
 from collectives.execution.transport import Execution, Poster
-from collectives.execution.transport_model import TransportModel
 from collectives.program import Algorithm
 from collectives.program.chunking import Buffer, Chunking
 from collectives.program.program_key import ProgramKey
@@ -70,15 +69,18 @@ class OnLinks:
 class LibraryCalls:
     """What calls of the library come to on one network."""
 
-    def __init__(
-        self, topology: Topology, transport_model: TransportModel, launch_ps: int, symmetric: bool = False
-    ) -> None:
+    def __init__(self, topology: Topology, software: Software) -> None:
         self._scenario = Scenario.of(topology, ())
-        self._software = Software(transport_model, step_overhead=f"{launch_ps}ps", symmetric=symmetric)
+        self._software = software
         self._groups: dict[tuple[int, ...], CallsOfGroup] = {}
 
     def of(self, hosts: tuple[int, ...]) -> CallsOfGroup:
-        """Return what calls come to among ranks at *hosts*, or at places of other nodes that are alike."""
+        """Return what calls come to among ranks at *hosts*, or at places of other nodes that are alike.
+
+        Raises:
+            NotSupportedError: of the software something is asked for that the library's time has in it.
+        """
+        self._software.check_of_library(NCCL)
         topology, alike = self._scenario.base, hosts
         if isinstance(topology.routing, NodesRouting):
             first = min(hosts) // topology.ranks_per_node * topology.ranks_per_node
@@ -86,6 +88,11 @@ class LibraryCalls:
         if alike not in self._groups:
             self._groups[alike] = CallsOfGroup(self._scenario, self._software, hosts)
         return self._groups[alike]
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any group goes by the library's own choice."""
+        return bool(self._groups)
 
 
 @dataclass
@@ -136,7 +143,8 @@ class CallsOfGroup:
         whole = Chunking.of(algorithm, len(self.hosts), count, itemsize)
         time_ps = self._library_ps(algorithm.collective, count * itemsize)
         if time_ps is None:
-            return OnLinks(whole, self.software.rank_overhead().step_ps)
+            launch_ps = self.software.launched_once(len(self.hosts)).around_ps(algorithm.collective, 1, 0)
+            return OnLinks(whole, launch_ps)
         alone_ps = self._alone_ps(algorithm, whole)
         if alone_ps <= time_ps:
             return OnLinks(whole, time_ps - alone_ps)

@@ -108,6 +108,7 @@ class VirtualReport:
         start = [End(scenario.delays_ps.get(rank, 0), 0) for rank in range(len(cluster.times_ps))]
         last = [End(*of_rank) for of_rank in zip(cluster.times_ps, cluster.computed_ps, strict=True)]
         gpus, classes = Gpus.of(cluster), VirtualWorld.of(cluster).classes
+        library = VirtualWorld.of(cluster).library
         on_gpu = bool(gpus.of_rank)
         for _, rank, played in gpus.played():
             if played.end_ps is not None:
@@ -129,7 +130,7 @@ class VirtualReport:
             network=cluster.topology.name,
             algorithm=_spell(algorithm),
             transport_model=VirtualWorld.of(cluster).transport_model.name,
-            timed_by="links" if VirtualWorld.of(cluster).library is None else "library",
+            timed_by="library" if library is not None and library.is_used else "links",
             rank_overhead=VirtualWorld.of(cluster).rank_overhead,
             slowest=float(VirtualWorld.of(cluster).slowest),
             compute=model.name,

@@ -13,8 +13,7 @@ import torch
 
 from collectives.catalogue.selectors import Choice
 from collectives.errors import NotSupportedError
-from collectives.execution.transport_model import TransportModel
-from collectives.timing.assumptions import Model
+from collectives.timing.assumptions import Model, Software
 from collectives.timing.thread_blocks import left_out_of_a_run
 from collectives.virtual.computation import ComputeModel, Roofline
 from collectives.virtual.computation.compiled import regions_of_torch
@@ -46,7 +45,6 @@ from collectives.virtual.task import FunctionOrScript, Globals, Task, graphs_dro
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster, Order, RankThread
 from sim.errors import RankError, SimulationError
-from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.trace import Trace
 from sim.units import SECOND
@@ -90,10 +88,8 @@ class Setting:
     topology: Topology
     model: ComputeModel
     algorithm: Choice
-    transport: TransportModel
     model_of_time: Model
-    symmetric: bool
-    rank_overhead: RankOverhead
+    software: Software
     conditions: Sequence[VirtualCondition]
     faults: Faults
     memory_limit: MemoryLimit
@@ -118,6 +114,7 @@ class Setting:
             RankError, DeadlockError, LinkFailedError: see `collectives.virtual.run`.
         """
         topology, model, trace = self.topology, self.model, self.trace
+        transport, rank_overhead = self.software.transport, self.software.rank_overhead()
         is_gpu, is_roofline = gpu_of(model) is not None, isinstance(model, Roofline)
         if self.fake and not is_gpu:
             raise NotSupportedError(
@@ -144,23 +141,19 @@ class Setting:
             delay_ps=self.faults.delay_ps,
             store_delay_ps=self.faults.store_delay_ps,
             is_calm=self.faults.are_calm and cluster.network.takes_time,
-            transport_model=self.transport,
-            rank_overhead=self.rank_overhead,
+            transport_model=transport,
+            rank_overhead=rank_overhead,
             is_lenient=self.lenient,
             classes=attempt.classes,
             slowest=self.slowest,
-            library=(
-                LibraryCalls(topology, self.transport, self.rank_overhead.step_ps, self.symmetric)
-                if self.model_of_time == "library"
-                else None
-            ),
+            library=LibraryCalls(topology, self.software) if self.model_of_time == "library" else None,
         )
         world.group_calls = GroupCalls(
             cluster.scenario,
             cluster.network,
             world.meeting_points,
-            self.rank_overhead,
-            self.transport,
+            rank_overhead,
+            transport,
             self.faults.delay_ps,
             self.faults.are_calm,
         )

@@ -6,7 +6,7 @@ travel.  A handle is a SimPy event, so an execution is a SimPy process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -54,6 +54,7 @@ class SimulatedTransport:
         progress: what the rank has in flight in all its groups; needed where it goes on when the rank calls.
         timeout: of a wait, in virtual seconds; None: for ever, as a deadlock is found at once.
         time_out: of the group, which its ranks share: how late a rank may come to a call.
+        kernels: collectives of which one kernel, launched once, carries out all steps.
     """
 
     def __init__(
@@ -65,9 +66,11 @@ class SimulatedTransport:
         progress: RankProgress | None = None,
         timeout: float | None = None,
         time_out: TimeOut | None = None,
+        kernels: Collection[str] = (),
     ) -> None:
         self.meeting_point = meeting_point
         self.time_out = time_out
+        self._kernels = kernels
         self.rank = rank
         self.world_size = len(meeting_point.hosts)
         self.clock = rank_thread
@@ -129,7 +132,9 @@ class SimulatedTransport:
         """Return what ranks add to the time of *call*; jitter and launches are for collectives alone."""
         rank_overhead = self.meeting_point.rank_overhead
         if call.lane is not None:
-            rank_overhead = replace(rank_overhead, jitter=None).in_one_kernel()
+            rank_overhead = replace(rank_overhead, jitter=None)
+        if call.lane is not None or call.collective in self._kernels:
+            rank_overhead = rank_overhead.in_one_kernel()
         return StepOverheads.of(rank_overhead, self.world_size, call.sequence)
 
     def _observe(self, execution: Execution, call: Call, port: SimulatedPort) -> Execution:
@@ -137,6 +142,8 @@ class SimulatedTransport:
         began_ps, fingerprint = int(env.now), call.fingerprint()
         self._ports[fingerprint] = port
         track = self._track(call)
+        if call.collective in self._kernels and self.meeting_point.rank_overhead.step_ps:
+            yield env.timeout(self.meeting_point.rank_overhead.step_ps)
         yield from execution
         del self._ports[fingerprint]
         self._tracks.discard(track)

@@ -23,6 +23,7 @@ from collectives.catalogue.native import native_over
 from collectives.catalogue.selectors import NATIVE, NCCL, Choice, check_choice, parse_auto
 from collectives.errors import NotSupportedError
 from collectives.timing.assumptions import Assumptions, Counted, Software
+from collectives.timing.closed_forms import OF_LIBRARY
 from collectives.timing.cost import selector_on
 from collectives.timing.formulas.nccl.protocol import with_protocol
 from collectives.virtual.computation import Charges, ComputeModel, Roofline
@@ -173,6 +174,8 @@ def run(
             selector_on(topology, algorithm)
     software = assumed.software
     _check_model(assumed, topology)
+    if algorithm in OF_LIBRARY and assumed.model == "library":
+        software.check_of_library(str(algorithm))
     if algorithm == NATIVE and assumed.model == "library":
         algorithm = NCCL
     if software.is_around_calls:
@@ -181,7 +184,7 @@ def run(
     transport.check_overlap("run")
     if algorithm == NATIVE:
         native_over(transport, topology.num_ranks)
-    rank_overhead = software.rank_overhead()
+    software.rank_overhead()  # what cannot be read is refused
     if is_gpu and transport.progress == "calls":
         raise NotSupportedError(
             f"transport model {transport.name!r} on a GPU ({model.name}): its collectives go on by "
@@ -220,10 +223,8 @@ def run(
         topology=topology,
         model=model,
         algorithm=algorithm,
-        transport=transport,
         model_of_time=assumed.model,
-        symmetric=software.symmetric,
-        rank_overhead=rank_overhead,
+        software=software,
         conditions=conditions,
         faults=Faults.of(conditions, topology),
         memory_limit=memory_limit,
@@ -287,16 +288,8 @@ def _check_model(assumed: Assumptions, topology: Topology) -> None:
     """
     if assumed.model not in ("links", "library"):
         raise NotSupportedError(f"model={assumed.model!r}: a run is timed by 'links', or by the 'library'")
-    if assumed.model == "links":
-        return
-    if topology.hardware is None:
+    if assumed.model == "library" and topology.hardware is None:
         raise NotSupportedError(f"model='library': {topology.name} does not say what GPUs it has")
-    software = assumed.software
-    if software.protocol is not None or software.has_overheads:
-        raise NotSupportedError(
-            "the library's own time has its protocol and software in it; leave out protocol, overheads and "
-            "reduction, or take model='links'"
-        )
 
 
 def _folding(

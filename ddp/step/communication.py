@@ -57,7 +57,8 @@ def settled(assumed: Assumptions, algorithm: Choice, scenario: Scenario) -> Assu
     What the vendor runs over Gloo goes on while its rank computes.  The library's own time is known where no
     condition holds; under one the programs that it would choose run on the links.
     """
-    if assumed.model == "library" and scenario.conditions:
+    by_program = closed_form_of(algorithm, assumed.model) is None
+    if assumed.model == "library" and (scenario.conditions or by_program):
         assumed = assumed.with_(model="links")
     if is_one_kernel(algorithm):
         assumed = replace(assumed, software=assumed.software.in_one_kernel())

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import simpy
 
-from collectives.catalogue.selectors import NATIVE, NCCL, is_one_kernel
+from collectives.catalogue.selectors import NATIVE, NCCL, NVLS, is_one_kernel
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.timing import Assumptions, Engine, with_engine
 from collectives.timing.assumptions import Counted, asked_topology
@@ -239,6 +239,7 @@ def simulate_step(
         on_lines=fidelity.on_lines and not by_formula,
         thread_blocks=thread_blocks,
         in_one_kernel=is_one_kernel(algorithm),
+        in_switches=algorithm == NVLS and by_formula,
         buffers=tuple(run for run in timeline.runs if run.bucket == BUFFERS),
     )
 

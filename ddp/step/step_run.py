@@ -31,6 +31,7 @@ class StepRun:
         each_size_once: whether buckets of one size were simulated once, as there were very many messages.
         on_lines: whether of these sizes only powers of two were, and others are on the line between two.
         in_one_kernel: whether steps of the collectives' programs were launched together, at no cost each.
+        in_switches: whether all-reduces took what switches take that reduce.
         thread_blocks: what counts of those that the algorithm's file states, and what not, in words.
         buffers: the collectives that brought buffers to all ranks, for which the forward pass waited.
     """
@@ -49,6 +50,7 @@ class StepRun:
     each_size_once: bool = False
     on_lines: bool = False
     in_one_kernel: bool = False
+    in_switches: bool = False
     thread_blocks: str = ""
     buffers: tuple[BucketRun, ...] = ()
 
@@ -103,7 +105,13 @@ class StepRun:
         if self.in_one_kernel:
             asked = replace(asked, software=asked.software.in_one_kernel())
         transport = replace(asked.software.transport, name=self.transport_model)
+        launch = asked.software.step_overhead
+        if self.in_switches:
+            asked = replace(asked, software=asked.software.in_one_kernel())
         words = asked.with_(transport_model=transport, model=self.model).in_words(self.inefficiencies)
+        if self.in_switches:
+            once = f", after a launch of {launch}" if launch else ""
+            words = f"all-reduces take what switches that reduce allow{once}; else {words}"
         if self.without_device:
             words += f"; not counted without a device: {', '.join(self.without_device)}"
         if self.thread_blocks:

@@ -161,7 +161,11 @@ def simulated(
     """Return simulated *rows* with what they assume."""
     engines = sorted({str(row.engine) for row in rows}, reverse=True)
     ranks = counted(request.num_ranks, "rank")
-    software = "" if request.assumed is None else request.assumed.software.in_words()
+    software = ""
+    if (assumed := request.assumed) is not None:
+        by_program = assumed.model in ("links", "library")
+        named = [own.simulated_as if by_program else NATIVE for own in request.candidates]
+        software = assumed.software.of_all(named).in_words()
     carried = "payload of integers checked on every rank" if payload else "sizes travel, no payload"
     model = (
         f"Simulated: {_subject(request, rows)} on {topology.name}, {ranks}, "

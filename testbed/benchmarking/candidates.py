@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -132,7 +133,14 @@ class BenchRequest:
 
 
 def choose_candidates(
-    text: str | None, collective: str, num_ranks: int, *, ranks_per_node: int, native: bool, transport: str
+    text: str | None,
+    collective: str,
+    num_ranks: int,
+    *,
+    ranks_per_node: int,
+    native: bool,
+    transport: str,
+    by_formula: Collection[str] = (),
 ) -> tuple[list[Candidate], list[Refusal]]:
     """Return the algorithms that *text* names, and those of several that refuse *num_ranks*.
 
@@ -145,6 +153,7 @@ def choose_candidates(
         native: whether it is known what collectives of its own the transport has; ``all`` has them beside
             ours where they are not simulated.
         transport: how it is called.
+        by_formula: names of what a closed form times, without a program.
 
     Raises:
         UsageError: there is no such collective, no algorithm is left, or no ``native`` is there.
@@ -179,7 +188,7 @@ def choose_candidates(
     for name, asked_for in names.items():
         is_connect = name == CONNECT and transport == TransportName.SHM
         is_nccl = name == NCCL and transport == SIMULATED
-        if name == NATIVE or is_connect or is_nccl or _is_auto(name, transport):
+        if name in (NATIVE, *by_formula) or is_connect or is_nccl or _is_auto(name, transport):
             candidates.append(Candidate(name, None, asked_for))
             continue
         algorithm = on_nodes(resolve_algorithm(name, collective), ranks_per_node, range(num_ranks))

@@ -11,13 +11,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from collectives.catalogue.selectors import NVLS
 from collectives.formats.whole_file import write_whole
 from testbed.benchmarking.benchmark import measured, simulate_rows, simulated
-from testbed.benchmarking.candidates import CONNECT, BenchRequest, Refusal, TransportName, choose_candidates
+from testbed.benchmarking.candidates import (
+    ALL,
+    CONNECT,
+    BenchRequest,
+    Refusal,
+    TransportName,
+    choose_candidates,
+)
 from testbed.benchmarking.measure import Row
 from testbed.benchmarking.payload import ITEM_SIZES, count_of, size_of
 from testbed.errors import UsageError
-from testbed.options.arguments import MAX_COUNT, Port, SizeFactor, parse_ranks, parse_sizes
+from testbed.options.arguments import MAX_COUNT, Port, SizeFactor, parse_ranks, parse_sizes, split_names
 from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions_json
 from testbed.options.cluster import DEFAULT_NETWORK
 from testbed.options.command import command
@@ -29,6 +37,7 @@ from testbed.scripts.launch import joined, joined_ranks, ranks_here
 from testbed.tasks.bounds import Stop, bounded
 
 if TYPE_CHECKING:
+    from collectives.timing import Assumptions
     from sim import Topology
     from testbed.calibration.live.calibration import Calibration
 
@@ -111,10 +120,9 @@ def bench(
         num_ranks,
         ranks_per_node=topology.ranks_per_node if is_simulated and topology else ranks_here(num_ranks),
         native=transport.is_of_processes
-        or (
-            assumed is not None and (assumed.model == "library" or assumed.software.transport.name == "gloo")
-        ),
+        or (assumed is not None and (assumed.model != "links" or assumed.software.transport.name == "gloo")),
         transport=transport.value,
+        by_formula=() if assumed is None or payload else _by_formula(algorithm, assumed),
     )
     is_auto = candidates[0].chooses and candidates[0].name != CONNECT
     if compare and (len(candidates) > 1 or is_auto):
@@ -162,6 +170,13 @@ def bench(
         return result
     write_whole(output, json.dumps(result.document(), indent=2, allow_nan=False) + "\n")
     return replace(result, files={"Result": output})
+
+
+def _by_formula(algorithm: str | None, assumed: Assumptions) -> list[str]:
+    """Return the names that a closed form times, without a program."""
+    if assumed.model in ("nccl", "measured"):
+        return [name for name in split_names(algorithm or "") if name != ALL]
+    return [NVLS]
 
 
 def _check_transport(

@@ -69,7 +69,7 @@ def scale(
             where the network names GPUs, else auto.
         strong: Strong scaling: a fixed global batch, that of the fewest ranks; by default weak.
     """
-    from collectives.catalogue.selectors import NATIVE, check_choice
+    from collectives.catalogue.selectors import NATIVE, NVLS, check_choice
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
     from testbed.planning.plan import points_of_scaling, scaled
     from testbed.report.scaling import scaling_result
@@ -83,7 +83,7 @@ def scale(
             f"{sizes[0]}-{sizes[-1]}x2 takes twice as many each time"
         )
     wanted = several(strategy or DEFAULT_STRATEGIES, "--strategy")
-    if algorithm not in (None, NATIVE):
+    if algorithm not in (None, NATIVE, NVLS):
         check_choice(algorithm)
     networks = several(network or DEFAULT_NETWORKS, "--network")
     points = points_of_scaling(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,7 +54,7 @@ def tune(
         strategy: Overlap strategies, or FILE.py:CLASS. By default wait_free.
     """
     from collectives.catalogue.resolve import algorithm_names
-    from collectives.catalogue.selectors import NATIVE, check_choice
+    from collectives.catalogue.selectors import NATIVE, NCCL, NVLS, check_choice
     from collectives.timing import default_algorithm
     from ddp.profiles import load_profile
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
@@ -75,7 +76,7 @@ def tune(
     wanted = several(strategy or ["wait_free"], "--strategy")
     strategies = STRATEGIES if ALL in wanted else dict.fromkeys(wanted)
     for name in algorithms:
-        if name != NATIVE:
+        if name not in (NATIVE, NVLS):
             check_choice(name)
     counted = counts.on(topology)
     search: Search
@@ -106,7 +107,11 @@ def tune(
     assumptions = assumptions_json(
         [network], ",".join(algorithms) if algorithm else None, counts.asked, {description.name: counted}
     )
-    model = model_of(next(iter(algorithms)), str(counted))
+    software = replace(counted.software.of_all(algorithms), call_overhead=0)  # launches are inefficiencies
+    counts_as = replace(counted, software=software)
+    if counted.model == "library" and not {NATIVE, NCCL, NVLS} & set(algorithms):
+        counts_as = counts_as.with_(model="links")
+    model = model_of(next(iter(algorithms)), str(counts_as))
     result = tuning_result(found, own, topology, carriers, proved, counted, assumptions, model)
     if stop.by is not None:
         raise Interrupted(result, stop.by)

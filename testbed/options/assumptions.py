@@ -17,6 +17,7 @@ import typer
 from collectives.formats.json_document import parse_json, read_bytes
 from testbed.errors import UsageError
 from testbed.options import FORMERLY
+from testbed.options.arguments import split_names
 from testbed.options.values import NAMED_PIPE, is_named_pipe
 
 if TYPE_CHECKING:
@@ -245,16 +246,21 @@ def assumptions_json(
     """
     own: dict[str, Any] = {**asked, "algorithm": algorithm, "ideal": bool(asked.get("ideal"))}
     own["network"] = networks[0] if len(networks) == 1 else list(networks)
-    settled = {
-        name: {
-            "algorithm": algorithm or one.algorithm,
-            "model": one.model,
-            "transport_model": one.software.transport.name,
-            "step_overhead": one.software.step_overhead,
-            "posting": one.software.posting,
-            "inefficiencies": list(one.software.inefficiencies),
-            **({"device": one.device, "device_for": one.device_for} if "device" in asked else {}),
-        }
-        for name, one in on.items()
-    }
+    settled = {name: _settled(one, algorithm or one.algorithm, asked) for name, one in on.items()}
     return {**{key: own.get(key) for key in KEYS}, "on": settled}
+
+
+def _settled(one: Assumptions, algorithm: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what assumptions come to where collectives go by *algorithm*; of launches those that count."""
+    by_program = one.model in ("links", "library")
+    counts = one.software.of_all(split_names(algorithm)) if by_program else one.software.in_one_kernel()
+    is_once = counts.call_overhead != one.software.call_overhead
+    return {
+        "algorithm": algorithm,
+        "model": one.model,
+        "transport_model": one.software.transport.name,
+        "step_overhead": one.software.step_overhead if is_once else counts.step_overhead,
+        "posting": counts.posting,
+        "inefficiencies": list(one.software.inefficiencies),
+        **({"device": one.device, "device_for": one.device_for} if "device" in asked else {}),
+    }

@@ -7,8 +7,10 @@ from functools import partial
 from itertools import groupby
 
 from collectives.catalogue.admission import Evidence
-from collectives.catalogue.selectors import is_one_kernel
+from collectives.catalogue.selectors import NCCL
+from collectives.timing import Job, Software
 from collectives.timing.assumptions import AUTO
+from collectives.timing.closed_forms import is_known_of_the_library
 from sim.topology import Topology
 from testbed.options import evidence
 from testbed.output.table import counted, percent, seconds, spell_size
@@ -200,15 +202,9 @@ def title(request: SimulationRequest, results: Sequence[Simulated]) -> str:
 def assumptions(request: SimulationRequest) -> str:
     """Return what the figures assume."""
     floor = "Floor: what no algorithm goes below on these links."
+    software = request.assumed.software.of_all(entry.simulated_as for entry in request.entries)
     if request.timed_by != "links":
-        launched = request.assumed.software.launches_in_words()
-        of_steps = (
-            f"; a program of ours takes {launched}" if launched and request.timed_by == "library" else ""
-        )
-        return f"Closed form: {model_of(request)}{of_steps}. {floor}"
-    software = request.assumed.software
-    if all(is_one_kernel(entry.name) for entry in request.entries):
-        software = software.in_one_kernel()
+        return f"Closed form: {model_of(request)}{_launches(request, software)}. {floor}"
     added = [software.in_words()]
     if request.assumed.software.reduction_bandwidth is None:
         added.append("reducing costs no time")
@@ -216,6 +212,17 @@ def assumptions(request: SimulationRequest) -> str:
     if any(entry.name == "nvls" for entry in request.entries):
         added.append("nvls is a closed form")
     return f"Simulated: {MODELS['links']}; {'; '.join(added)}. {floor}"
+
+
+def _launches(request: SimulationRequest, software: Software) -> str:
+    """Return what launches take beside the library's own times, of which they are a part."""
+    if request.timed_by != "library":
+        return ""
+    if launched := software.launches_in_words():
+        return f"; a program of ours takes {launched}"
+    launch = request.assumed.software.step_overhead
+    known = is_known_of_the_library(Job(NCCL, 0, collective=request.collective), request.topology)
+    return "" if known or not launch else f"; a program that stands for NCCL's is launched once, in {launch}"
 
 
 def _plots(request: SimulationRequest, results: Sequence[Simulated]) -> Iterator[Plot]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collectives.catalogue.admission import Evidence
-from collectives.catalogue.selectors import NCCL, is_one_kernel
+from collectives.catalogue.selectors import NATIVE, NCCL
+from collectives.timing.formulas.nccl.model import KNOWN
 from sim import Trace
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
@@ -264,8 +265,13 @@ def _assumptions(report: VirtualReport) -> Iterator[str]:
         yield "alone they take what was measured of NCCL's, or what NCCL's model makes likely"
     yield MODELS["links"]
     yield f"transport model {report.transport_model}"
-    launches = not is_one_kernel(report.algorithm)
+    launches = report.algorithm not in (NATIVE, NCCL)
     yield from _software(report.rank_overhead if launches else report.rank_overhead.in_one_kernel())
+    launch_ps = report.rank_overhead.step_ps
+    if launch_ps and ".xml" in report.algorithm:
+        yield "of MSCCL XML all steps are launched once"
+    if launch_ps and not launches and any(own.collective not in KNOWN for own in report.carried):
+        yield f"a program that stands for NCCL's is launched once, in {format_time(launch_ps)}"
     yield from report.conditions
 
 

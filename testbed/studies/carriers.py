@@ -16,7 +16,7 @@ from itertools import groupby
 import numpy as np
 
 from collectives.catalogue.native import native_over
-from collectives.catalogue.selectors import NATIVE, Selector
+from collectives.catalogue.selectors import NATIVE, NVLS, Selector, is_one_kernel
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.program import Algorithm
 from collectives.timing import Assumptions, PlannedJob, evaluate, simulate
@@ -127,7 +127,9 @@ def carriers_of(
 
 
 def _selector(topology: Topology, asked: str, assumed: Assumptions) -> Selector | None:
-    """Return what chooses the programs; None where it is not known which the vendor runs."""
+    """Return what chooses the programs; None where it is none, or not known which the vendor runs."""
+    if asked == NVLS:
+        return None
     if asked != NATIVE:
         return selector_on(topology, asked, None, assumed.software.rank_overhead())
     try:
@@ -174,6 +176,8 @@ def faster_than(
 ) -> Faster | None:
     """Return what carries *nbytes* bytes more than a tenth faster than *algorithm*; None: nothing is known.
 
+    Nothing is said of MSCCL XML, whose thread blocks and protocol are not reckoned here.
+
     Args:
         algorithm: the program in use.
         collective: that it carries out.
@@ -183,7 +187,7 @@ def faster_than(
         hosts: the place of each rank of the group; by default all of the network.
     """
     places = tuple(range(topology.num_ranks) if hosts is None else hosts)
-    if len(places) > MAX_RANKS:
+    if len(places) > MAX_RANKS or is_one_kernel(algorithm):
         return None
     try:
         cheapest = selector_on(topology, "auto", places, rank_overhead)

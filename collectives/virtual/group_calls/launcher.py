@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from collectives.catalogue.selectors import Selector
+from collectives.catalogue.selectors import Selector, is_one_kernel
 from collectives.communicators.dispatch_modes import calls_hidden_from_modes
 from collectives.communicators.programs import algorithm_of
 from collectives.communicators.requests import Request
@@ -65,7 +65,8 @@ class Group:
         device_type: of the tensors.
         before_call: called before every call with its number of elements.
         limit_ps: how long the first rank that comes to a call waits for the others.
-        launches: whether steps of its collectives are launched one by one; else a kernel carries out all.
+        launches: whether steps of its programs are launched one by one; else a kernel carries out all.
+        launch_ps: of a kernel that carries out all steps of MSCCL XML.
         messages_limited: messages are, too: over NCCL, as Gloo counts from when a rank waits for one.
     """
 
@@ -78,6 +79,7 @@ class Group:
     before_call: Callable[[int], None] = lambda count: None
     limit_ps: int | None = None
     launches: bool = False
+    launch_ps: int = 0
     messages_limited: bool = True
 
 
@@ -201,6 +203,8 @@ class StreamLauncher:
             if own is not None:
                 return CallFacts(call, algorithm, own.chunking, delay_ps=own.delay_ps)
         chunking = Chunking.of(algorithm, self.world_size, request.count, itemsize)
+        if is_one_kernel(algorithm):
+            return CallFacts(call, algorithm, chunking, delay_ps=self.group.launch_ps)
         return CallFacts(call, algorithm, chunking, launches=launches)
 
     def wait_for_data(self, call: Call, contribution: Contribution) -> None:

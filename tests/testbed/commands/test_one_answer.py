@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from collectives import Assumptions, simulate
-from collectives.virtual import run
+from collectives.virtual import Roofline, run
 from ddp import load_profile, simulate_step
 from sim import load_network
 from tests import commands
@@ -44,6 +45,7 @@ def rows_of(command: str, **options: object) -> list[dict[str, Any]]:
 @example("ethernet-25g", 4, ("resnet50", "wait_free"), "native", 25.0, None)
 @example("dgx-h100", 8, ("resnet50", "wait_free"), "native", 25.0, None)
 @example("dgx-h100", 8, ("resnet50", "wait_free"), None, 25.0, "gloo")
+@example("dgx-h100", 16, ("resnet50", "wait_free"), "nvls", 25.0, None)
 def test_a_step_takes_the_same_by_scale_plan_and_in_python(
     network: str,
     ranks: int,
@@ -107,6 +109,110 @@ def test_a_collective_takes_the_same_by_simulate_bench_plan_and_in_python(
 
     assert simulated["time_ps"] == run.time_ps
     assert simulated["seconds"] == timed["seconds"] == planned["seconds"] == run.seconds
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "model", "collective"),
+    [("nvls", "library", "all_gather"), ("ring", "nccl", "all_gather"), ("native", "measured", "all_reduce")],
+)
+def test_so_does_one_of_which_a_closed_form_knows_the_time(
+    algorithm: str, model: str, collective: str
+) -> None:
+    asked = {"network": "dgx-h100", "ranks": 8, "collective": collective, "model": model}
+
+    (simulated,) = rows_of(f"simulate {algorithm}", nbytes="1M", **asked)
+    (timed,) = rows_of("bench --transport sim --dtype uint8", sizes="1M", algorithm=algorithm, **asked)
+
+    assert simulated["seconds"] == timed["seconds"]
+
+
+STATED = st.fixed_dictionaries(
+    {}, optional={"step_overhead": st.just("3us"), "posting": st.just("2us"), "overhead": st.just("1us")}
+)
+
+
+@settings(deadline=None, max_examples=settings.default.max_examples // 4)
+@given(
+    st.sampled_from(["dgx-h100", "aws-p4d"]),
+    st.sampled_from(["ring", "FILE.xml", "mapping", "direct"]),
+    st.sampled_from([range(16), range(8), range(4, 12), range(0, 16, 2)]),
+    st.booleans(),
+    STATED,
+    st.integers(0, 11),
+)
+@example("dgx-h100", "FILE.xml", range(16), False, {"step_overhead": "3us"}, 8)
+@example("dgx-h100", "mapping", range(16), True, {"step_overhead": "3us"}, 8)
+def test_so_does_a_program_in_a_group_on_either_device_with_what_is_stated(
+    tmp_path_factory: pytest.TempPathFactory,
+    network: str,
+    choice: str,
+    hosts: range,
+    on_gpu: bool,
+    stated: dict[str, str],
+    doublings: int,
+) -> None:
+    size, nbytes = len(hosts), 2**doublings * 4096
+    topology = load_network(network).topology(16)
+    assumed = Assumptions.ideal(transport_model="ideal", **stated)
+    chosen: Any = choice
+    if choice in ("FILE.xml", "mapping"):  # thread blocks count over no ideal transport
+        path = tmp_path_factory.mktemp("programs") / "ring.xml"
+        commands.called(f"export ring --format msccl --ranks {size} --output {path}")
+        chosen = str(path) if choice == "FILE.xml" else {"all_reduce": str(path), "all_gather": "direct"}
+
+    def took(calls: int) -> int:
+        def script(rank: int) -> None:
+            dist.init_process_group("nccl")
+            group = dist.new_group(list(hosts))
+            if rank in hosts:
+                for _ in range(calls):
+                    dist.all_reduce(torch.empty(nbytes, dtype=torch.uint8, device=device), group=group)
+                torch.cuda.synchronize()
+
+        device, compute = ("cuda", Roofline("h100")) if on_gpu else ("cpu", None)
+        done = run(
+            script, network=topology, algorithm=chosen, assumptions=assumed, compute=compute, fake=on_gpu
+        )
+        return max(done.times_ps)
+
+    named = chosen["all_reduce"] if choice == "mapping" else chosen
+    alone = simulate(named, nbytes=nbytes, topology=topology, placement=tuple(hosts), assumptions=assumed)
+    if not on_gpu:
+        assert took(1) == alone.time_ps
+    elif alone.time_ps > 10**8:  # beyond what a host takes to issue a call
+        assert took(9) - took(8) == alone.time_ps
+
+
+@pytest.mark.parametrize("algorithm", ["nccl", "ring", "FILE.xml"])
+@pytest.mark.parametrize("collective", ["all_reduce", "gather"])
+def test_one_rank_by_itself_launches_nothing(tmp_path: Path, algorithm: str, collective: str) -> None:
+    named = algorithm
+    if algorithm == "FILE.xml":
+        collective, named = "all_reduce", str(tmp_path / "one.xml")
+        commands.called(f"export ring --format msccl --ranks 1 --output {named}")
+    elif collective == "gather" and algorithm == "ring":
+        named = "direct"
+
+    assert simulate(named, nbytes=4096, network="dgx-h100", num_ranks=1, collective=collective).time_ps == 0
+
+
+@pytest.mark.parametrize("command", ["simulate", "bench", "tune"])
+@pytest.mark.parametrize(
+    ("algorithm", "counted"), [("nccl", ()), ("ring", ("3.3us", "1.7us")), ("nccl,ring", ("3.3us", "1.7us"))]
+)
+def test_launches_are_told_where_they_count(command: str, algorithm: str, counted: tuple[str, ...]) -> None:
+    how = {
+        "simulate": f"simulate {algorithm} --nbytes 1M",
+        "bench": f"bench --transport sim --nbytes 1M --algorithm {algorithm}",
+        "tune": f"tune --profile resnet50 --algorithm {algorithm}",
+    }[command]
+    line = f"{how} --network dgx-h100 --ranks 16 --step-overhead 3.3us --posting 1.7us"
+
+    text, document = commands.called(line).stdout, commands.reported(line)
+    (on,) = document["assumptions"]["on"].values()
+
+    assert [word for word in ("3.3us", "1.7us") if word in text] == list(counted)
+    assert [on[name] or None for name in ("step_overhead", "posting")] == list(counted or (None, None))
 
 
 @pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
