@@ -13,7 +13,7 @@ import simpy
 
 from collectives.catalogue.native import by_itself, native_over
 from collectives.catalogue.resolve import resolve_algorithm
-from collectives.catalogue.selectors import NATIVE, NCCL, Selector, is_one_kernel
+from collectives.catalogue.selectors import NATIVE, NCCL, NVLS, Selector, is_one_kernel
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.execution.transport_model import TransportModel
 from collectives.program import Algorithm
@@ -95,9 +95,11 @@ def communication_on(
     rank_overhead = assumed.software.rank_overhead()
     if closed_form_of(algorithm, assumed.model) is not None:
         if assumed.software.has_overheads or assumed.software.protocol is not None:
+            by = NVLS if algorithm == NVLS else f"model={assumed.model!r}"
+            other = "a program, such as ring" if algorithm == NVLS else "model='links'"
             raise NotSupportedError(
-                f"model={assumed.model!r} is a closed form, of which overheads, reduction and protocol are a "
-                "part; leave them out, or take model='links'"
+                f"{by} is a closed form, of which overheads, reduction and protocol are a part; leave them "
+                f"out, or take {other}"
             )
         return ByFormula(scenario, algorithm, assumed, parts or WHOLE)
 
