@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from collectives.catalogue.native import Native, by_itself
 from collectives.catalogue.selectors import NATIVE, Selector
 from collectives.errors import NotExactError
 from collectives.execution.transport_model import TransportModel
+from collectives.program.program_key import ProgramKey
 from collectives.timing import Assumptions
 from collectives.timing.closed_forms import closed_form_of
 from collectives.timing.cost import selector_on
@@ -106,8 +108,14 @@ def messages_of(
         selector = selector_on(topology, algorithm, None, rank_overhead)
     chosen = selector.select(collective, nbytes)
     assert chosen is not None, "native has been settled"
+    return _messages_sent(ProgramKey.of(chosen), topology.num_ranks)
+
+
+@lru_cache(maxsize=4096)  # for steps of other buckets and strategies, too
+def _messages_sent(program: ProgramKey, num_ranks: int) -> int:
+    """Return how many messages *program* sends; of too many to be counted a bound."""
     try:
-        rows = patterned_rows(chosen, topology.num_ranks, MAX_OF_A_ROW)
+        rows = patterned_rows(program.algorithm, num_ranks, MAX_OF_A_ROW)
         return sum(len(pattern.source) for _, pattern in rows)
     except NotExactError:
         return MAX_OF_A_ROW
