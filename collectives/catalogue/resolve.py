@@ -56,6 +56,11 @@ def names_a_file(text: str) -> bool:
     return ".py:" in text or any(_is_of(suffix, text) for suffix in (".xml", ".json"))
 
 
+def names_msccl_xml(text: str) -> bool:
+    """Return whether *text* is ``FILE.xml``, with parameters or without."""
+    return _is_of(".xml", text)
+
+
 def resolve_for_every_collective(text: str) -> tuple[Algorithm, ...]:
     """Return what *text* means for each collective that it is shipped for, in the order shipped.
 
@@ -79,7 +84,7 @@ def resolve_for_every_collective(text: str) -> tuple[Algorithm, ...]:
 
 def _from_text(text: str, collective: str) -> Algorithm:
     path, found, function = text.partition(".py:")
-    if _is_of(".xml", text):
+    if names_msccl_xml(text):
         from collectives.formats.msccl_program import load_msccl_xml
 
         path, parameters = _path_and_parameters(".xml", text)

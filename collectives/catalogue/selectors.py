@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from collectives.catalogue.resolve import resolve_algorithm
+from collectives.catalogue.resolve import names_msccl_xml, resolve_algorithm
 from collectives.errors import UnknownAlgorithmError
 from collectives.program import Algorithm, Program
 
@@ -43,22 +43,24 @@ NATIVE = "native"
 NCCL = "nccl"
 """NCCL's choice of algorithm and channels, as programs of ours that are timed on the links."""
 
-
 NVLS = "nvls"
 """The algorithm that is no program: switches reduce and multicast."""
+
+OF_LIBRARY = (NCCL, NATIVE)
+"""Names of what the library chooses by itself, where the network names its hardware."""
 
 
 def is_one_kernel(choice: object) -> bool:
     """Return whether all steps of what *choice* names are one kernel: the library's own, or MSCCL XML."""
     if isinstance(choice, Algorithm):
         return choice.thread_blocks is not None
-    return isinstance(choice, str) and (choice in (NATIVE, NCCL) or ".xml" in choice)
+    return isinstance(choice, str) and (choice in OF_LIBRARY or names_msccl_xml(choice))
 
 
 def kernels_in(choice: Choice) -> frozenset[str]:
     """Return the collectives of which MSCCL XML is one kernel, in a group that goes by *choice*."""
     chosen = choice if isinstance(choice, Mapping) else {"all_reduce": choice}
-    return frozenset(name for name, own in chosen.items() if own not in (NATIVE, NCCL) and is_one_kernel(own))
+    return frozenset(name for name, own in chosen.items() if own not in OF_LIBRARY and is_one_kernel(own))
 
 
 @runtime_checkable

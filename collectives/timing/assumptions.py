@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
-from collectives.catalogue.selectors import NATIVE, NCCL, NVLS, is_one_kernel
+from collectives.catalogue.selectors import NCCL, NVLS, OF_LIBRARY, is_one_kernel
 from collectives.errors import NotSupportedError
 from collectives.execution.staging import staged_nbytes
 from collectives.execution.transport_model import TransportModel, transport_model
@@ -190,7 +190,7 @@ class Software:
 
     def of_all(self, choices: Iterable[object]) -> Software:
         """Return the same as it counts where nothing but *choices* runs, for reports."""
-        others = [own for own in choices if own not in (NATIVE, NCCL)]
+        others = [own for own in choices if own not in OF_LIBRARY]
         if not all(is_one_kernel(own) or own == NVLS for own in others):
             return self
         return self.launched_once() if others else self.in_one_kernel()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias, get_args
 
-from collectives.catalogue.selectors import NATIVE, NCCL, NVLS
+from collectives.catalogue.selectors import NCCL, NVLS, OF_LIBRARY
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.program.program_key import ProgramKey
 from collectives.timing.assumptions import Model
@@ -26,9 +26,6 @@ from sim.scenario import Scenario
 from sim.topology import Topology
 from sim.topology.placement import places
 from sim.units import SECOND
-
-OF_LIBRARY = (NCCL, NATIVE)
-"""Names of what the library chooses by itself, where the network names its hardware."""
 
 ClosedForm: TypeAlias = Callable[[Job, Scenario], Run]
 """Evaluates a job; what it cannot follow, it refuses."""
@@ -182,9 +179,9 @@ def _per_byte_of_tree(program: ProgramKey, topology: Topology, hosts: tuple[int,
     return max(with_it - without, 0.0)
 
 
-def is_known_of_the_library(job: Job, topology: Topology) -> bool:
-    """Return whether `as_the_library` may know the collective of *job*; else programs stand for it."""
-    return job.collective in KNOWN or any(own.collective == job.collective for own in topology.measured)
+def is_known_of_the_library(collective: str, topology: Topology) -> bool:
+    """Return whether `as_the_library` may know *collective*; else programs stand for it."""
+    return collective in KNOWN or any(own.collective == collective for own in topology.measured)
 
 
 def as_measured(job: Job, scenario: Scenario) -> Run:

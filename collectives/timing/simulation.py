@@ -135,7 +135,7 @@ def simulate(
 
     scenario, (job,) = _held([job], topology, conditions)
     formula = closed_form_of(algorithm, assumed.model)
-    if formula is as_the_library and not is_known_of_the_library(job, topology):
+    if formula is as_the_library and not is_known_of_the_library(collective, topology):
         launched = job.software.launched_once(len(places(placement, topology)))
         formula, job = None, replace(job, algorithm=NCCL, software=launched)
     if formula is None:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar, get_args
 
-from collectives.catalogue.resolve import names_a_file, resolve_algorithm
+from collectives.catalogue.resolve import names_msccl_xml, resolve_algorithm
 from collectives.errors import NotSupportedError
 from collectives.program import Algorithm
 from collectives.program.thread_blocks import ThreadBlocks
@@ -57,7 +57,7 @@ def block_bandwidth(software: Software, topology: Topology) -> int | None:
 
 def of_its_file(algorithm: T, collective: str = "all_reduce") -> T | Algorithm:
     """Return the program that *algorithm* names, if it is a file of MSCCL XML; else *algorithm*."""
-    if isinstance(algorithm, str) and names_a_file(algorithm) and ".xml" in algorithm:
+    if isinstance(algorithm, str) and names_msccl_xml(algorithm):
         return resolve_algorithm(algorithm, collective)
     return algorithm
 

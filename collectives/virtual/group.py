@@ -15,7 +15,7 @@ from torch.distributed.constants import default_pg_timeout
 from torch.nn.modules._functions import SyncBatchNorm
 
 from collectives.catalogue.native import by_itself, native_over
-from collectives.catalogue.selectors import NATIVE, NCCL, Choice, Selector, kernels_in
+from collectives.catalogue.selectors import NATIVE, NCCL, OF_LIBRARY, Choice, Selector, kernels_in
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.programs import ProgramLauncher
 from collectives.errors import NotSupportedError
@@ -41,8 +41,6 @@ from sim.units import SECOND
 
 _OF_MESH = "mesh_"
 _BLOCKING = ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
-
-
 _OF_OBJECTS = {
     inspect.unwrap(function).__code__
     for function in (
@@ -109,7 +107,7 @@ class RankThreads:
         if chosen == NCCL and self.world.library is not None:
             library = self.world.library.of(self.hosts)
             selector = LibraryPrograms(library, selector)
-        launches = chosen not in (NATIVE, NCCL)
+        launches = chosen not in OF_LIBRARY
         gpu = current_gpu()
         if gpu is not None:
             return Communicator(self._on_streams(gpu, self._noted(selector), device, library, launches))

@@ -172,9 +172,9 @@ class CallsOfGroup:
 
     def _library_ps(self, collective: str, nbytes: int) -> int | None:
         """Return what the library's own collective takes; None: it is not known."""
-        job = Job(NCCL, nbytes, collective=collective, placement=self.hosts, software=self.software)
-        if not is_known_of_the_library(job, self.scenario.base):
+        if not is_known_of_the_library(collective, self.scenario.base):
             return None
+        job = Job(NCCL, nbytes, collective=collective, placement=self.hosts, software=self.software)
         try:
             return as_the_library(job, self.scenario).time_ps
         except NotSupportedError:

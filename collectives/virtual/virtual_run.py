@@ -20,10 +20,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Unpack
 
 from collectives.catalogue.native import native_over
-from collectives.catalogue.selectors import NATIVE, NCCL, Choice, check_choice, parse_auto
+from collectives.catalogue.selectors import NATIVE, NCCL, OF_LIBRARY, Choice, check_choice, parse_auto
 from collectives.errors import NotSupportedError
 from collectives.timing.assumptions import Assumptions, Counted, Software
-from collectives.timing.closed_forms import OF_LIBRARY
 from collectives.timing.cost import selector_on
 from collectives.timing.formulas.nccl.protocol import with_protocol
 from collectives.virtual.computation import Charges, ComputeModel, Roofline
@@ -169,7 +168,7 @@ def run(
     algorithm = assumed.algorithm if algorithm is None else algorithm
     if algorithm != NATIVE:
         check_choice(algorithm)
-    if algorithm not in (NATIVE, NCCL) and parse_auto(algorithm) is None:
+    if algorithm not in OF_LIBRARY and parse_auto(algorithm) is None:
         with suppress(NotSupportedError):  # for all ranks; a group that is made may be smaller
             selector_on(topology, algorithm)
     software = assumed.software

@@ -7,8 +7,7 @@ from functools import partial
 from itertools import groupby
 
 from collectives.catalogue.admission import Evidence
-from collectives.catalogue.selectors import NCCL
-from collectives.timing import Job, Software
+from collectives.timing import Software
 from collectives.timing.assumptions import AUTO
 from collectives.timing.closed_forms import is_known_of_the_library
 from sim.topology import Topology
@@ -221,7 +220,7 @@ def _launches(request: SimulationRequest, software: Software) -> str:
     if launched := software.launches_in_words():
         return f"; a program of ours takes {launched}"
     launch = request.assumed.software.step_overhead
-    known = is_known_of_the_library(Job(NCCL, 0, collective=request.collective), request.topology)
+    known = is_known_of_the_library(request.collective, request.topology)
     return "" if known or not launch else f"; a program that stands for NCCL's is launched once, in {launch}"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collectives.catalogue.admission import Evidence
-from collectives.catalogue.selectors import NATIVE, NCCL
+from collectives.catalogue.selectors import NCCL, OF_LIBRARY
 from collectives.timing.formulas.nccl.model import KNOWN
 from sim import Trace
 from sim.scenario.rank_overhead import RankOverhead
@@ -265,7 +265,7 @@ def _assumptions(report: VirtualReport) -> Iterator[str]:
         yield "alone they take what was measured of NCCL's, or what NCCL's model makes likely"
     yield MODELS["links"]
     yield f"transport model {report.transport_model}"
-    launches = report.algorithm not in (NATIVE, NCCL)
+    launches = report.algorithm not in OF_LIBRARY
     yield from _software(report.rank_overhead if launches else report.rank_overhead.in_one_kernel())
     launch_ps = report.rank_overhead.step_ps
     if launch_ps and ".xml" in report.algorithm:

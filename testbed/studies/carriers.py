@@ -16,12 +16,12 @@ from itertools import groupby
 import numpy as np
 
 from collectives.catalogue.native import native_over
-from collectives.catalogue.selectors import NATIVE, NVLS, Selector, is_one_kernel
+from collectives.catalogue.selectors import NATIVE, NVLS, OF_LIBRARY, Selector, is_one_kernel
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.program import Algorithm
 from collectives.timing import Assumptions, PlannedJob, evaluate, simulate
 from collectives.timing.assumptions import Model
-from collectives.timing.closed_forms import NCCL_NAMES, OF_LIBRARY, closed_form_of
+from collectives.timing.closed_forms import NCCL_NAMES, closed_form_of
 from collectives.timing.cost import Cheapest, selector_on
 from collectives.timing.rows.pattern import Pattern, patterned_rows
 from sim.scenario import Scenario

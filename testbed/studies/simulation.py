@@ -10,11 +10,11 @@ from typing import Any
 
 import collectives
 from collectives import Job, NotExactError
+from collectives.catalogue.selectors import OF_LIBRARY
 from collectives.program import Algorithm
 from collectives.program.stand_in import standing_for
 from collectives.timing import NVLS, Assumptions, Engine, observation, plan
 from collectives.timing.assumptions import Model
-from collectives.timing.closed_forms import OF_LIBRARY
 from collectives.timing.links import LinkUse, Traffic
 from collectives.timing.run import Run
 from sim.scenario import Scenario
