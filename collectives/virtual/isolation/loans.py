@@ -120,9 +120,8 @@ class _Lender:
         names = [(name, value) for name, value in list(vars(module).items()) if not _is_special(name)]
         if any(id(value) not in self._sources and self._is_inside(value, module) for name, value in names):
             return True
-        return not _has_defined(module).isdisjoint(
-            name for name, value in names if id(value) in self._sources
-        )
+        lent = {name for name, value in names if id(value) in self._sources}
+        return bool(lent) and not lent.isdisjoint(_has_defined(module))
 
     def _is_inside(self, value: Any, module: ModuleType) -> bool:
         kind = type(value)  # as isinstance asks the value for its class, which may answer by doing something
