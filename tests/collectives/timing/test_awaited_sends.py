@@ -1,10 +1,6 @@
-"""Engines: sends that are awaited, rows in a steady state, and their benchmark."""
+"""Sends that ranks await over Gloo and in its simulation, and rows in a steady state."""
 
-import json
-import subprocess
-import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +10,6 @@ import torch
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from benchmarks.anchors import ANCHORS
 from collectives import Algorithm, NotExactError, NotSupportedError, Send, resolve_algorithm
 from collectives.algorithms import ALGORITHMS
 from collectives.execution.call import Call
@@ -186,45 +181,3 @@ def _outcome(topology: Topology, algorithm: Algorithm, nbytes: int, start: Int64
         return makespan.run(algorithm, chunking, start).tolist(), makespan._busy_until.tolist()
     except NotExactError as error:
         return str(error)
-
-
-ROOT = Path(__file__).parents[3]
-
-SCRIPT = ROOT / "benchmarks" / "engines.py"
-
-
-@pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    import engines
-
-    return engines
-
-
-@pytest.mark.costly
-def test_a_case_runs_in_a_process_of_its_own_and_says_what_it_took():
-    command = [sys.executable, str(SCRIPT), "--case", "makespan: stride", "--json"]
-
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
-
-    (taken,) = json.loads(done.stdout)
-    assert taken["time_ps"] == ANCHORS["stride"].time_ps(256, 2**30)
-    assert 0 < taken["seconds"] < 60
-    assert 10**7 < taken["peak_bytes"] < 10**9
-
-
-def test_the_document_has_every_case_and_all_closed_forms_are_equal(engines):
-    lines = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8").splitlines()
-
-    for case in engines.CASES:
-        (row,) = [line for line in lines if line.startswith(f"| {case.engine} | {case.name} |")]
-        assert ("| `==` |" in row) == (case.form is not None)
-
-
-def test_what_is_measured_goes_between_the_marks_of_a_document_and_into_no_other(engines, tmp_path):
-    document = tmp_path / "engines.md"
-    document.write_text(f"before\n{engines.BEGIN}\nold\n{engines.END}\nafter\n")
-
-    assert engines.around(document) == (f"before\n{engines.BEGIN}\n", f"{engines.END}\nafter\n")
-    with pytest.raises(SystemExit, match=r"other\.md: expected a document with one"):
-        engines.around(tmp_path / "other.md")

@@ -99,15 +99,6 @@ def test_the_least_of_those_reckoned_in_part_is_the_first_of_the_least_of_all(
     assert [(cost, str(own)) for cost, own in lazy.costs(collective)] == [(c, str(o)) for c, o in whole]
 
 
-def test_small_and_large_buffers_get_different_algorithms():
-    cheapest = Cheapest(switch(16))
-
-    small, large = cheapest.select("broadcast", 8), cheapest.select("broadcast", 2**28)
-
-    assert small.cost(16).num_steps < large.cost(16).num_steps
-    assert small.cost(16).max_bytes_sent_fraction > large.cost(16).max_bytes_sent_fraction
-
-
 def test_reducing_costs_what_the_busiest_rank_reduces():
     topology = switch(4)
     ring = resolve_algorithm("ring")

@@ -280,14 +280,6 @@ def test_a_rank_posts_the_messages_that_leave_its_node_one_after_another(engine)
     assert span.end_ps - without.end_ps == 8 * 1_000_000
 
 
-def test_programs_that_do_not_match_by_rows_run_rank_by_rank():
-    assert not matches_by_rows(shifted, 2, Chunking(10, 2))
-    assert matches_by_rows(resolve_algorithm("ring"), 5, Chunking(12, 5))
-    assert spans("events", switch(2), shifted, [1000]) == spans("ranks", switch(2), shifted, [1000])
-    with pytest.raises(NotExactError):
-        spans("makespan", switch(2), shifted, [1000])
-
-
 @algorithm(name="reduces_alone", num_chunks=1, scratch_chunks=1)
 def reduces_alone(rank: int, world_size: int) -> Any:
     yield (Reduce(1, 0),)
@@ -318,30 +310,38 @@ def test_a_rank_that_waits_through_a_thousand_steps_is_carried_there():
 
 
 def test_the_same_seed_gives_the_same_run_and_another_one_another():
-    def end(seed):
-        rank_overhead = RankOverhead(jitter=Jitter("1us", seed=seed))
-        return spans("makespan", switch(8), resolve_algorithm("ring"), [4096], rank_overhead=rank_overhead)[
-            0
-        ].end_ps
+    late = [RankOverhead(jitter=Jitter("1us", seed=seed)) for seed in (1, 1, 2)]
 
-    assert end(1) == end(1) != end(2)
+    first, again, other = (
+        spans("makespan", switch(8), resolve_algorithm("ring"), [4096], rank_overhead=own) for own in late
+    )
 
-
-def test_messages_that_set_out_together_and_end_apart_still_hold_up_later_ones():
-    tree = Topology.leaf_spine(num_ranks=6, hosts_per_leaf=3, bandwidth=2, uplink_bandwidth=1, latency="0s")
-    swing = resolve_algorithm("swing", "reduce_scatter")
-
-    assert spans("events", tree, swing, [6]) == spans("ranks", tree, swing, [6])
-    with pytest.raises(NotExactError, match="meets one of an earlier step"):
-        spans("makespan", tree, swing, [6])
+    assert first == again != other
 
 
-@pytest.mark.parametrize("nbytes", [614_892, 2**60])
-def test_times_that_do_not_fit_into_arrays_go_message_by_message(nbytes):
-    slow = Topology.switch(num_ranks=16, bandwidth=1, latency=0)
-    one_shot = resolve_algorithm("one_shot")
+TREE = Topology.leaf_spine(num_ranks=6, hosts_per_leaf=3, bandwidth=2, uplink_bandwidth=1, latency="0s")
+SLOW, ONE_SHOT = Topology.switch(num_ranks=16, bandwidth=1, latency=0), resolve_algorithm("one_shot")
 
-    assert spans("events", slow, one_shot, [nbytes]) == spans("ranks", slow, one_shot, [nbytes])
-    if nbytes == 2**60:
-        with pytest.raises(NotExactError):
-            spans("makespan", slow, one_shot, [nbytes])
+
+@pytest.mark.parametrize(
+    ("topology", "chosen", "nbytes", "refused"),
+    [
+        pytest.param(switch(2), shifted, 1000, "do not match step by step", id="sides in other rows"),
+        pytest.param(
+            TREE, resolve_algorithm("swing", "reduce_scatter"), 6, "meets one of an earlier step",
+            id="set out together and end apart",
+        ),
+        pytest.param(SLOW, ONE_SHOT, 614_892, None, id="sums that fit into no array"),
+        pytest.param(SLOW, ONE_SHOT, 2**60, "too", id="times that fit into no array"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_by_rows_goes_message_by_message(topology, chosen, nbytes, refused):
+    assert spans("events", topology, chosen, [nbytes]) == spans("ranks", topology, chosen, [nbytes])
+    if refused is not None:
+        with pytest.raises(NotExactError, match=refused):
+            spans("makespan", topology, chosen, [nbytes])
+
+
+def test_sends_and_receives_in_other_rows_do_not_match():
+    assert not matches_by_rows(shifted, 2, Chunking(10, 2))
+    assert matches_by_rows(resolve_algorithm("ring"), 5, Chunking(12, 5))

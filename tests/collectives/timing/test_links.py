@@ -78,9 +78,12 @@ def test_who_is_observed_does_what_others_do_and_links_carry_what_the_network_do
     assert again.num_messages == traffic.num_messages
 
 
-TREE = Topology.leaf_spine(
-    num_ranks=16, hosts_per_leaf=4, bandwidth="100Gbps", uplink_bandwidth="200Gbps", latency="2us"
-)
+def leaf_spine(num_ranks: int, num_spines: int = 1) -> Topology:
+    rates = {"bandwidth": "100Gbps", "uplink_bandwidth": "200Gbps", "latency": "2us"}
+    return Topology.leaf_spine(num_ranks=num_ranks, hosts_per_leaf=4, num_spines=num_spines, **rates)
+
+
+TREE = leaf_spine(num_ranks=16)
 
 
 @pytest.mark.parametrize("options", [{"engine": "events"}, {"observe": True}, {}])
@@ -164,14 +167,7 @@ def test_a_slow_rank_is_the_bottleneck_by_links_of_its_own():
     assert run.links.bottleneck == run.links[16]
 
 
-SPINES = Topology.leaf_spine(
-    num_ranks=8,
-    hosts_per_leaf=4,
-    bandwidth="100Gbps",
-    uplink_bandwidth="200Gbps",
-    latency="2us",
-    num_spines=2,
-)
+SPINES = leaf_spine(num_ranks=8, num_spines=2)
 
 
 def test_messages_that_find_another_way_count_where_they_passed():

@@ -110,15 +110,6 @@ def test_a_trace_is_whole_its_spans_fit_and_its_bytes_are_those_of_links(run):
     counters_say_how_full_links_are(run, events)
 
 
-def test_what_takes_too_long_to_be_observed_is_refused():
-    host = Topology.host(num_ranks=12, bandwidth=1, memory_bandwidth=1, latency=0)
-    asked = {"nbytes": 419_256, "topology": host, "engine": "events"}
-
-    assert simulate("naive", **asked).time_ps > 2**63
-    with pytest.raises(NotSupportedError, match=r"53 days.*; expected a faster network"):
-        simulate("naive", **asked, observe=True)
-
-
 def test_a_ring_step_says_for_whom_it_waits():
     run = simulate(
         "ring", nbytes=4 * 10**6, topology=switch(4), observe=True, conditions=[Jitter("50us", seed=1)]
@@ -186,19 +177,35 @@ def test_jobs_have_a_trace_each_on_one_clock():
     assert starts == [0, 1000]
 
 
+HOST = Topology.host(num_ranks=12, bandwidth=1, memory_bandwidth=1, latency=0)
+
+
 @pytest.mark.parametrize(
-    "options", [{"engine": "makespan"}, {"model": "nccl"}, {"algorithm": "nvls"}], ids=lambda own: str(own)
+    ("options", "said"),
+    [
+        ({"engine": "makespan"}, "messages are seen by engine='events' and 'ranks' alone"),
+        ({"model": "nccl"}, "messages are seen by engine='events' and 'ranks' alone"),
+        ({"algorithm": "nvls"}, "messages are seen by engine='events' and 'ranks' alone"),
+        ({"nbytes": 2**20, "topology": switch(256)}, "ring on 256 ranks sends 130560, and at most 50000"),
+    ],
 )
-def test_what_sends_no_messages_cannot_be_observed(options):
-    with pytest.raises(NotSupportedError, match="messages are seen by engine='events' and 'ranks' alone"):
-        simulate(**{"algorithm": "ring", "nbytes": 8, "topology": switch(4), "observe": True} | options)
+def test_what_cannot_be_observed_is_refused_before_a_message_is_sent(options, said):
+    asked = {"algorithm": "ring", "nbytes": 8, "topology": switch(4), "observe": True, **options}
 
-
-def test_what_cannot_be_observed_is_refused_before_a_message_is_sent():
     with (
         mock.patch.object(Network, "transfer", side_effect=AssertionError),
-        pytest.raises(NotSupportedError, match="ring on 256 ranks sends 130560, and at most 50000"),
+        pytest.raises(NotSupportedError, match=said),
     ):
-        simulate("ring", nbytes=2**20, topology=switch(256), observe=True)
+        simulate(**asked)
+
+
+def test_a_trace_is_refused_where_nothing_was_observed_or_it_would_take_too_long():
+    asked = {"nbytes": 419_256, "topology": HOST, "engine": "events"}
+
+    run = simulate("naive", **asked)
+
+    assert run.time_ps > 2**63
     with pytest.raises(NotSupportedError, match="simulate with observe=True"):
-        _ = simulate("ring", nbytes=8, topology=switch(4)).trace
+        _ = run.trace
+    with pytest.raises(NotSupportedError, match=r"53 days.*; expected a faster network"):
+        simulate("naive", **asked, observe=True)

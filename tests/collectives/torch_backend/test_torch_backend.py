@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 
 from sim import Cluster, DeadlockError, RankError
+from tests.collectives.torch_backend import torch_contract, torch_message_contract
 from tests.collectives.torch_backend.rank_threads import on_ranks
 from tests.collectives.torch_backend.torch_message_contract import received_by_rank_0
 
@@ -160,3 +161,17 @@ def test_an_error_of_a_collective_comes_out_of_the_backward_pass_that_waits_for_
             weight.sum().backward()
 
     on_ranks(2, work)
+
+
+SCENARIOS = (*torch_contract.SCENARIOS, *torch_message_contract.SCENARIOS)
+
+
+def test_a_group_of_rank_threads_keeps_the_contract():
+    on_ranks(4, lambda rank: torch_contract.play(rank, SCENARIOS))
+
+
+@pytest.mark.distributed
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("carrier", ["shm", "gloo"])
+def test_a_group_of_processes_keeps_the_contract(pool, carrier):
+    pool.run(torch_contract.play_in_process, 4, carrier, SCENARIOS, timeout=200)

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ddp import DistributedDataParallel, OverlappedOptimizer
 from ddp.reduction.overlap import STRATEGIES
 from sim import Cluster, RankError
-from tests.ddp.rank_threads import OVERLAPPED, assert_alike, layers, on_ranks, overlapped
+from tests.ddp.rank_threads import OPTIMIZERS, OVERLAPPED, assert_alike, layers, on_ranks, overlapped
 
 EVERY = [*OVERLAPPED, *(name for name, own in STRATEGIES.items() if own.whole_buckets)]
 
@@ -124,6 +124,17 @@ def test_what_completes_in_the_midst_of_an_operation_changes_no_bit(strategy):
             assert torch.equal(expected, got)
 
 
+def backward(model: DistributedDataParallel) -> None:
+    model(torch.ones(1, 3)).sum().backward()
+
+
+def step_with_a_scaler(model: DistributedDataParallel, own: OverlappedOptimizer) -> None:
+    scaler = torch.amp.GradScaler("cpu")
+    own.step()
+    scaler.scale(model(torch.ones(1, 3)).sum()).backward()
+    scaler.step(own)
+
+
 Use = Callable[[DistributedDataParallel, OverlappedOptimizer], object]
 USES: dict[str, tuple[Use, str]] = {
     "clipped by torch": (
@@ -131,14 +142,21 @@ USES: dict[str, tuple[Use, str]] = {
         "clip by its clip_grad",
     ),
     "looked at": (lambda model, own: [p.grad.norm() for p in model.parameters()], "use strategy='wait_free'"),
-    "accumulated": (
-        lambda model, own: model(torch.ones(1, 3)).sum().backward(),
-        r"accumulate in no_sync\(\)",
-    ),
+    "accumulated": (lambda model, own: backward(model), r"accumulate in no_sync\(\)"),
     "applied by another optimizer": (
-        lambda model, own: torch.optim.AdamW(model.parameters()).step(),
-        "only the OverlappedOptimizer may use it",
+        lambda model, own: OPTIMIZERS["adam"](model.parameters()).step(),
+        r"gradient of .* is on its way, and only the OverlappedOptimizer may use it \(aten",
     ),
+    "of a second optimizer": (
+        lambda model, own: OverlappedOptimizer(model, OPTIMIZERS["sgd"]),
+        "has an .* already",
+    ),
+    "dropped instead of a step": (
+        lambda model, own: (model.zero_grad(), backward(model)),
+        "second backward pass before the optimizer's step",
+    ),
+    "stepped with twice": (lambda model, own: (own.step(), own.step()), r"step\(\) without gradients"),
+    "scaled": (step_with_a_scaler, r"NotSupportedError: a GradScaler finds no .* strategy .* bfloat16"),
 }
 
 
@@ -149,24 +167,12 @@ def test_a_gradient_on_its_way_cannot_be_used_unnoticed(strategy, use):
 
     def one(rank):
         model, own = overlapped(layers([3, 4, 2]), strategy)
-        model(torch.ones(1, 3)).sum().backward()
+        backward(model)
         gradients = [parameter.grad for parameter in model.parameters()]
         assert repr(gradients[0]) == "<the gradient of 0.weight, on its way>"
         function(model, own)
 
     with pytest.raises(RankError, match=message):
-        on_ranks(one)
-
-
-@pytest.mark.parametrize("strategy", ["dear", "zero1"])
-def test_a_grad_scaler_is_told_that_it_finds_no_gradients(strategy):
-    def one(rank):
-        model, own = overlapped(layers([3, 2]), strategy)
-        scaler = torch.amp.GradScaler("cpu")
-        scaler.scale(model(torch.ones(1, 3)).sum()).backward()
-        scaler.step(own)
-
-    with pytest.raises(RankError, match=r"NotSupportedError: a GradScaler finds no .* strategy .* bfloat16"):
         on_ranks(one)
 
 

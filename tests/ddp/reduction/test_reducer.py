@@ -1,5 +1,6 @@
 """The reducer against a model of a pass, and what it refuses."""
 
+import re
 from collections.abc import Sequence
 from random import Random
 
@@ -33,10 +34,6 @@ from sim.cluster.order import RandomOrder
 from tests.ddp.reduction.reducers import Reducers
 
 WAIT_FREE = STRATEGIES["wait_free"]
-
-
-def reducer_of(buckets: list[list[int]], strategy: Strategy, names: list[str] | None = None) -> Reducer:
-    return Reducer(Plan.of_whole_buffers(buckets), strategy, names)
 
 
 @st.composite
@@ -278,54 +275,35 @@ def test_ranks_launch_alike_whatever_order_their_gradients_become_ready_in_and_n
     assert all(rank.num_finished == 1 for rank in ranks)
 
 
-def test_unused_parameters_are_named():
-    reducer = reducer_of([[0, 1], [2]], WAIT_FREE, names=["a.weight", "a.bias", "b.weight"])
-    feed(reducer, BackwardBegan(), GradReady(1))
-
-    with pytest.raises(ReducerError) as caught:
-        reducer.handle(BackwardEnded())
-
-    assert str(caught.value) == (
-        "the backward pass ended without a gradient for parameter 0 (a.weight), parameter 2 (b.weight); use "
-        "every parameter in computing the loss, set requires_grad=False on those not used, or give "
-        "find_unused_parameters=True\n"
-        "this pass so far:\n"
-        "  BackwardBegan()\n"
-        "  GradReady(parameter=1)"
-    )
-
-
-def test_a_long_history_is_cut_short():
-    reducer = reducer_of([list(range(20))], WAIT_FREE)
-    feed(reducer, BackwardBegan(), *map(GradReady, range(12)))
-
-    with pytest.raises(ReducerError, match=r"… 5 earlier events\n  GradReady\(parameter=4\)"):
-        reducer.handle(GradReady(0))
-
-
-def test_a_new_pass_begins_a_new_history():
-    reducer = reducer_of([[0]], WAIT_FREE)
-    feed(reducer, BackwardBegan(), GradReady(0), BackwardEnded(), BucketReduced(0), BackwardBegan())
-
-    with pytest.raises(ReducerError, match=r"this pass so far:\n  BackwardBegan\(\)$"):
-        reducer.handle(BackwardEnded())
+NAMES_OF_THREE = ["a.weight", "a.bias", "b.weight"]
+ONE_PASS = [BackwardBegan(), GradReady(0), BackwardEnded(), BucketReduced(0)]
+UNUSED = re.escape(
+    "the backward pass ended without a gradient for parameter 0 (a.weight), parameter 2 (b.weight); use "
+    "every parameter in computing the loss, set requires_grad=False on those not used, or give "
+    "find_unused_parameters=True\nthis pass so far:\n  BackwardBegan()\n  GradReady(parameter=1)"
+)
 
 
 @pytest.mark.parametrize(
-    ("before", "event", "message"),
+    ("buckets", "before", "event", "message"),
     [
-        ([], GradReady(0), "cannot happen while the reducer is idle; expected one of BackwardBegan"),
-        ([], BackwardEnded(), "while the reducer is idle"),
-        ([BackwardBegan()], BackwardBegan(), "while the reducer is filling"),
-        ([BackwardBegan(), GradReady(0), BackwardEnded()], GradReady(0), "while the reducer is draining"),
-        ([BackwardBegan()], GradReady(7), "there is no parameter 7"),
-        ([BackwardBegan()], BucketReduced(3), "there is no bucket 3, there are 1"),
-        ([BackwardBegan(), GradReady(0)], BucketReduced(-1), "there is no bucket -1"),
-        ([BackwardBegan()], BucketReduced(0), "bucket 0 cannot have been reduced: it is incomplete"),
+        ([[0]], [], GradReady(0), "cannot happen while the reducer is idle; expected one of BackwardBegan"),
+        ([[0]], [], BackwardEnded(), "while the reducer is idle"),
+        ([[0]], [BackwardBegan()], BackwardBegan(), "while the reducer is filling"),
+        ([[0]], ONE_PASS[:3], GradReady(0), "while the reducer is draining"),
+        ([[0]], [BackwardBegan()], GradReady(7), "there is no parameter 7"),
+        ([[0]], [BackwardBegan()], BucketReduced(3), "there is no bucket 3, there are 1"),
+        ([[0]], [BackwardBegan(), GradReady(0)], BucketReduced(-1), "there is no bucket -1"),
+        ([[0]], [BackwardBegan()], BucketReduced(0), "bucket 0 cannot have been reduced: it is incomplete"),
+        ([[0, 1], [2]], [BackwardBegan(), GradReady(1)], BackwardEnded(), f"^{UNUSED}$"),
+        ([[*range(20)]], [BackwardBegan(), *map(GradReady, range(12))], GradReady(0),
+         r"… 5 earlier events\n  GradReady\(parameter=4\)"),
+        ([[0]], [*ONE_PASS, BackwardBegan()], BackwardEnded(), r"this pass so far:\n  BackwardBegan\(\)$"),
     ],
-)
-def test_an_event_that_cannot_happen_now_is_refused(before, event, message):
-    reducer = reducer_of([[0]], WAIT_FREE)
+)  # fmt: skip
+def test_an_event_that_cannot_happen_now_is_refused_with_what_has_happened(buckets, before, event, message):
+    names = NAMES_OF_THREE if buckets == [[0, 1], [2]] else None
+    reducer = Reducer(Plan.of_whole_buffers(buckets), WAIT_FREE, names)
     feed(reducer, *before)
 
     with pytest.raises(ReducerError, match=message):
@@ -354,7 +332,7 @@ class Never(Strategy):
     ],
 )
 def test_a_strategy_that_breaks_the_rules_is_named(strategy, message):
-    reducer = reducer_of([[0], [1]], strategy)
+    reducer = Reducer(Plan.of_whole_buffers([[0], [1]]), strategy)
 
     with pytest.raises(ReducerError, match=message):
         feed(reducer, BackwardBegan(), GradReady(0), GradReady(1), BackwardEnded())
@@ -386,6 +364,9 @@ def test_plans_that_do_not_hold_together_are_refused(plan, message):
         ("accumulate:k=1.5", "k must be a whole number from 1, got 1.5"),
         ("accumulate:last=dear", "last must be one of after_backward, .* got 'dear'"),
         ("zero1:prefetch=2", "prefetch must be True or False, got 2"),
+        ("fsdp:prefetch=-1", "prefetch must be a number from 0"),
+        ("fsdp:reshard=2", "reshard must be True or False"),
+        ("fsdp:gathered_bits=12", "gathered_bits must be 8, 16, 32 or 64"),
     ],
 )
 def test_a_strategy_that_does_not_exist_is_refused_with_the_nearest_name(name, message):

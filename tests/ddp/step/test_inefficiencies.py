@@ -156,21 +156,20 @@ def test_a_loss_never_shortens_a_step_of_programs(names, strategy, num_ranks):
         assert lost.efficiency == 1
 
 
-def test_all_is_what_applies():
-    on_gpus = simulate_step(PROFILE, topology=DGX, inefficiencies="all")
-    over_gloo = simulate_step(PROFILE, topology=SWITCH, inefficiencies="all", transport_model="gloo")
-    with_a_late_rank = simulate_step(
-        PROFILE, topology=DGX, inefficiencies="all", conditions=[Straggler(rank=0, delay="1us")]
-    )
-    by_library = simulate_step(PROFILE, network="dgx-h100", num_ranks=16)
+@pytest.mark.parametrize(
+    ("asked", "model", "counted"),
+    [
+        ({"topology": DGX}, "links", "contention late launches copies optimizer"),
+        ({"topology": SWITCH, "transport_model": "gloo"}, "links", "late"),
+        ({"topology": DGX, "conditions": [Straggler(rank=0, delay="1us")]}, "links",
+         "contention late launches copies optimizer"),
+        ({"network": "dgx-h100", "num_ranks": 16}, "library", "contention late copies optimizer"),
+    ],
+)  # fmt: skip
+def test_all_is_what_applies(asked, model, counted):
+    step = simulate_step(PROFILE, **({} if "network" in asked else {"inefficiencies": "all"}), **asked)
 
-    assert on_gpus.inefficiencies == ("contention", "late", "launches", "copies", "optimizer")
-    assert over_gloo.inefficiencies == ("late",)
-    assert with_a_late_rank.inefficiencies == ("contention", "late", "launches", "copies", "optimizer")
-    assert (by_library.inefficiencies, by_library.model) == (
-        ("contention", "late", "copies", "optimizer"),
-        "library",
-    )
+    assert (step.model, step.inefficiencies) == (model, tuple(counted.split()))
 
 
 @pytest.mark.parametrize(
@@ -185,19 +184,12 @@ def test_all_is_what_applies():
             (f"contention:channels={wrong}", {"device": "h100"}, "from 1 to 64 on 132 multiprocessors, got")
             for wrong in ("0", "65", "many", "-1", "1.5")
         ),
+        *((wrong, {}, wrong.partition(":")[0]) for wrong in ("lat", "late:sigma=2", "input:seconds=1")),
     ],
 )
-def test_a_term_that_was_named_and_does_not_apply_is_refused(inefficiencies, options, message):
-    with pytest.raises(NotSupportedError, match=f"inefficiencies: .*{message}"):
+def test_a_term_that_was_named_and_is_none_or_does_not_apply_is_refused(inefficiencies, options, message):
+    with pytest.raises((NotSupportedError, UnknownInefficiencyError), match=f"inefficiencies: .*{message}"):
         simulate_step(PROFILE, topology=SWITCH, inefficiencies=inefficiencies, **options)
-
-
-@pytest.mark.parametrize("inefficiencies", ["lat", "late:sigma=2", "input:seconds=1"])
-def test_unknown_terms_and_parameters_are_named(inefficiencies):
-    with pytest.raises(
-        UnknownInefficiencyError, match=f"inefficiencies: .*{inefficiencies.partition(':')[0]}"
-    ):
-        simulate_step(PROFILE, topology=SWITCH, inefficiencies=inefficiencies)
 
 
 def test_every_constant_has_a_source():

@@ -34,15 +34,6 @@ def test_the_second_step_of_a_ring_is_posted_at_the_next_hook():
     assert step.time_ps == second.end_ps
 
 
-def test_the_end_of_a_collective_is_noticed_at_a_hook():
-    step_ps = simulate("ring", nbytes=MIB, topology=switch(2)).time_ps // 2
-    profile = profile_of([1, 2, 3, 9])
-
-    step = simulate_step(profile, topology=switch(2), bucket_cap_mb=1, transport_model=ON_CALLS)
-
-    assert [run.end_ps for run in step.buckets[:2]] == [4 * MS, 10 * MS + step_ps]
-
-
 def test_while_a_rank_waits_everything_goes_on():
     profile = profile_of([1, 2, 3])
     alike = {"topology": switch(4), "bucket_cap_mb": 1, "strategy": "after_backward"}

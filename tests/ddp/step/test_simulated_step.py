@@ -23,19 +23,6 @@ MS = 10**9
 SWITCH_64 = Topology.switch(num_ranks=64, bandwidth="100Gbps", latency="2us")
 
 
-@pytest.mark.parametrize(("compute_seconds", "nanoseconds"), [(0.005, 44_632_768), (0.002, 39_062_144)])
-def test_equal_buckets_on_a_switch_take_the_time_of_the_closed_form(compute_seconds, nanoseconds):
-    profile = Profile.uniform(num_buckets=8, bucket_bytes=25 * MIB, seconds_per_bucket=compute_seconds)
-
-    step = simulate_step(profile, topology=SWITCH_64, bucket_cap_mb=25, algorithm="ring")
-
-    assert step.time_ps == nanoseconds * 1000
-    assert step.seconds == nanoseconds / 1e9
-    assert step.num_buckets == 8
-    assert step.efficiency == profile.compute_seconds / step.seconds
-    assert step.exposed_seconds == pytest.approx(step.seconds - 8 * compute_seconds, abs=1e-15)
-
-
 @given(
     num_buckets=st.integers(1, 6),
     num_elements=st.integers(0, 10**6),

@@ -3,7 +3,6 @@
 import copy
 import logging
 import pickle
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from ddp import DistributedDataParallel, OverlappedOptimizer
+from ddp import DistributedDataParallel
 from ddp.reduction.overlap import STRATEGIES
 from sim import Cluster, RankError
 from tests.ddp.rank_threads import OPTIMIZERS, OVERLAPPED, assert_alike, layers, on_ranks, overlapped
@@ -90,44 +89,6 @@ def test_the_optimizers_state_is_divided_among_the_ranks():
 
 def wrapped(strategy: str, **options) -> DistributedDataParallel:
     return DistributedDataParallel(nn.Linear(2, 2), strategy=strategy, algorithm="ring", **options)
-
-
-def step(model: DistributedDataParallel, own: OverlappedOptimizer, *steps: Callable[[], object]) -> None:
-    """Take *steps* instead of the optimizer's, one after each backward pass."""
-    for one in steps:
-        model(torch.ones(1, 2)).sum().backward()
-        one()
-
-
-def other(model: DistributedDataParallel) -> torch.optim.Optimizer:
-    return OPTIMIZERS["sgd"](model.parameters())
-
-
-Mistake = Callable[[DistributedDataParallel, OverlappedOptimizer], object]
-MISTAKES: dict[str, tuple[Mistake, str]] = {
-    "attached twice": (lambda model, own: OverlappedOptimizer(model, OPTIMIZERS["sgd"]), "has an .* already"),
-    "another optimizer stepped": (
-        lambda model, own: step(model, own, other(model).step),
-        r"gradient of weight is on its way, and only the OverlappedOptimizer may use it \(aten",
-    ),
-    "gradients dropped instead of a step": (
-        lambda model, own: step(model, own, model.zero_grad, model.zero_grad),
-        "second backward pass before the optimizer's step",
-    ),
-    "stepped twice": (
-        lambda model, own: (step(model, own, own.step), own.step()),
-        r"step\(\) without gradients",
-    ),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-@pytest.mark.parametrize("strategy", ["dear", "priority", "zero1"])
-def test_a_mistake_with_the_optimizer_is_named(mistake, strategy):
-    make, message = MISTAKES[mistake]
-
-    with pytest.raises(RankError, match=message):
-        on_ranks(lambda rank: make(*overlapped(nn.Linear(2, 2), strategy)))
 
 
 def test_a_strategy_that_updates_parameters_itself_needs_its_optimizer():
