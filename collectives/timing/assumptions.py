@@ -235,21 +235,24 @@ class Assumptions:
     Attributes:
         software: what code adds to the wire.
         model: by what a collective is timed (see `Model`).
-        algorithm: of all-reduce, and of other collectives by what it chooses, where nobody names one.
+        algorithm: of all-reduce, and of other collectives by what it chooses, where nobody names one; empty:
+            the ring on a bare topology, on a network that is named what a real run would take.
+        fabric: whether ports of a network that is named lose what its fabric says (`sim.topology.fabric`).
         device: on which a rank computes, for inefficiencies; None: what the network's hardware says.
         device_for: GPUs for which *device* stands, as they have no file of their own; nothing: it is theirs.
     """
 
     software: Software = field(default_factory=Software)
     model: Model = "links"
-    algorithm: str = "ring"
+    algorithm: str = ""
+    fabric: bool = True
     device: str | Device | None = None
     device_for: str = ""
 
     @classmethod
     def ideal(cls, **counted: Any) -> Assumptions:
         """Return links alone, and what is *counted* by the names of `Counted`."""
-        return cls().with_(**counted)
+        return cls(fabric=False).with_(**counted)
 
     @classmethod
     def of_a_real_run(cls, topology: Topology, *, on_gpu: bool = False, **counted: Any) -> Assumptions:
@@ -270,6 +273,7 @@ class Assumptions:
             ),
             default_model(topology.hardware, counted.get("transport_model")),
             default_algorithm(topology),
+            True,
             *_default_device(topology),
         )
         asked = real.with_(**counted)
@@ -295,11 +299,11 @@ class Assumptions:
             counted: by the names of `Counted`, what is otherwise.
             on_gpu: ranks compute on a GPU.
         """
-        if given is not None:
-            return given.with_(**counted)
-        if network is None:
-            return cls.ideal(**counted)
-        return cls.of_a_real_run(topology, on_gpu=on_gpu, **counted)
+        if given is None and network is not None:
+            return cls.of_a_real_run(topology, on_gpu=on_gpu, **counted)
+        asked = (given or cls.ideal()).with_(**counted)
+        usual = "ring" if network is None else default_algorithm(topology)
+        return asked if asked.algorithm else replace(asked, algorithm=usual)
 
     def with_(self, **counted: Any) -> Assumptions:
         """Return these assumptions with what is *counted* by the names of `Counted`; None changes nothing.
@@ -334,9 +338,14 @@ class Assumptions:
 
 
 def asked_topology(
-    topology: Topology | None, network: str | NetworkDescription | None, num_ranks: int | None
+    topology: Topology | None,
+    network: str | NetworkDescription | None,
+    num_ranks: int | None,
+    assumptions: Assumptions | None,
 ) -> Topology:
     """Return the network on which something is asked: a bare topology, or a network of so many ranks.
+
+    Ports of a network lose what its fabric says unless *assumptions* say that they do not.
 
     Raises:
         ValueError: both are given, or neither.
@@ -352,6 +361,8 @@ def asked_topology(
     from sim.topology.description import load_network  # which brings pydantic along
 
     description = load_network(network) if isinstance(network, str) else network
+    if assumptions is not None and not assumptions.fabric:
+        description = description.without_fabric()
     return description.topology(num_ranks)
 
 

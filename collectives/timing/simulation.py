@@ -122,7 +122,7 @@ def simulate(
         NotSupportedError: the model does not apply to what was asked.
         ValueError: sizes are negative or do not fit, or a quantity or placement cannot be.
     """
-    topology = asked_topology(topology, network, num_ranks)
+    topology = asked_topology(topology, network, num_ranks, assumptions)
     assumed = Assumptions.on(topology, network, assumptions, counted)
     job = Job(
         algorithm,

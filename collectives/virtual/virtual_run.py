@@ -157,7 +157,8 @@ def run(
         ValueError: there is no such transport model, or no such clock.
         OSError, ModuleNotFoundError, SyntaxError: the script cannot be read, or is no Python.
     """
-    topology = topology_of(DEFAULT_NETWORK if network is None else network, ranks)
+    has_fabric = assumptions is None or assumptions.fabric
+    topology = topology_of(DEFAULT_NETWORK if network is None else network, ranks, ideal=not has_fabric)
     if compute is None:
         model: ComputeModel = Charges(name="none but what the script charges")
     else:
@@ -257,15 +258,17 @@ def run_virtual(fn_or_script: FunctionOrScript, topology: Topology, **options: A
     return run(fn_or_script, network=topology, **options)
 
 
-def topology_of(network: Topology | str | os.PathLike[str], ranks: int | None) -> Topology:
-    """Return *network* with so many ranks.
+def topology_of(
+    network: Topology | str | os.PathLike[str], ranks: int | None, *, ideal: bool = False
+) -> Topology:
+    """Return *network* with so many ranks; ports of an *ideal* one, of which there is a name, lose nothing.
 
     Raises:
         NetworkFileError: there is no such network.
         TopologyError: it does not have so many ranks, or does not say how many.
     """
     if not isinstance(network, Topology):
-        return load_network(network).topology(ranks)
+        return load_network(network, ideal=ideal).topology(ranks)
     if ranks not in (None, network.num_ranks):
         raise TopologyError(f"{network.name}: it has {network.num_ranks} ranks, but {ranks} are asked for")
     return network

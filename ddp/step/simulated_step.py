@@ -123,7 +123,7 @@ def simulate_step(
         BucketingError, UnknownStrategyError, UnknownInefficiencyError, UnknownAlgorithmError: an argument is
             wrong.
     """
-    topology = asked_topology(topology, network, num_ranks)
+    topology = asked_topology(topology, network, num_ranks, assumptions)
     overlap, order = resolve_strategy(strategy), profile.ready_order()
     assumed = Assumptions.on(topology, network, assumptions, counted, on_gpu=isinstance(overlap, Fsdp))
     algorithm = algorithm or assumed.algorithm

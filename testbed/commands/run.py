@@ -96,13 +96,13 @@ def run(
         refuse(of_one_timed_run, "--orders runs at no time, where {} means nothing: leave it out")
         from testbed.scripts.every_order import run_in_every_order
 
-        topology = cluster.topology()
+        topology = cluster.topology(ideal=counts.ideal)
         choice = "ring" if cluster.algorithm is None else cluster.choice(topology)
         return run_in_every_order(
             script, arguments or [], topology, choice, module=module, limit=checks.max_orders
         )
 
-    topology = cluster.topology()
+    topology = cluster.topology(ideal=counts.ideal)
     if topology.num_ranks > MAX_THREADS and not gpu.folds:
         raise UsageError(
             f"--ranks {topology.num_ranks}: at most {MAX_THREADS} ranks have threads of their own; add "

@@ -192,9 +192,8 @@ class AssumptionOptions:
 
         counted = {name: value for name, value in self.asked.items() if name != "ideal"}
         counted["inefficiencies"] = inefficiencies_of(counted.get("inefficiencies"))
-        if self.ideal:
-            return Assumptions.ideal(**counted)
-        return Assumptions.of_a_real_run(topology, on_gpu=on_gpu, **counted)
+        given = Assumptions.ideal() if self.ideal else None
+        return Assumptions.on(topology, topology.name, given, counted, on_gpu=on_gpu)
 
 
 @dataclass(frozen=True)

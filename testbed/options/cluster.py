@@ -56,8 +56,8 @@ class ClusterOptions:
 
         return default_algorithm(topology) if self.algorithm is None else parse_algorithm(self.algorithm)
 
-    def topology(self) -> Topology:
-        """Return the network, with so many ranks.
+    def topology(self, *, ideal: bool = False) -> Topology:
+        """Return the network, with so many ranks; ports of an *ideal* one lose nothing.
 
         Raises:
             NetworkFileError: there is no such network.
@@ -65,7 +65,7 @@ class ClusterOptions:
         """
         from sim import load_network
 
-        description = load_network(self.network or DEFAULT_NETWORK)
+        description = load_network(self.network or DEFAULT_NETWORK, ideal=ideal)
         default = DEFAULT_RANKS if description.num_ranks is None else None
         return description.topology(self.ranks or default)
 

@@ -128,8 +128,11 @@ class QuestionOptions:
             "device": self.device,
             "train_tokens": self.train_tokens,
         }
-        ideal = {"timing": "links", "transport": "ideal", "inefficiencies": []} if self.ideal else {}
-        return content | ideal | {name: value for name, value in plain.items() if value is not None}
+        return (
+            content
+            | {"ideal": self.ideal}
+            | {name: value for name, value in plain.items() if value is not None}
+        )
 
     def _model(self, name: str) -> dict[str, Any]:
         tokens = self.tokens_per_rank

@@ -91,7 +91,8 @@ def assumed_at(point: Point, topology: Topology) -> Assumptions:
         "device": point.device,
         **dict(point.software),
     }
-    return Assumptions.of_a_real_run(topology, on_gpu=on_gpu, **counted)
+    given = Assumptions.ideal() if point.ideal else None
+    return Assumptions.on(topology, point.network, given, counted, on_gpu=on_gpu)
 
 
 def _altered(point: Point, usual: Topology, altered: Alteration) -> tuple[Topology, FormulaParts]:
@@ -264,7 +265,7 @@ def _fullest(topology: Topology, algorithm: str, nbytes: int) -> tuple[str, floa
 def _topology(network: str, overrides: Settings, ranks: int, ideal: bool, file: str) -> Topology:
     """Return the network; *file* is a digest of its file, which may change while this process lives.
 
-    What an ideal transport sends is lost in no port.
+    On an *ideal* network nothing is lost in ports.
     """
     description = description_of(network, overrides)
     if ideal:

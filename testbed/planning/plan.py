@@ -27,7 +27,7 @@ from testbed.planning.answers.causes import Case
 from testbed.planning.cache import Cache, default_folder
 from testbed.planning.evaluation import AUTO, algorithm_of, assumed_at, topology_at
 from testbed.planning.opened import content_digest
-from testbed.planning.points import Point, Settings, description_of, points_of
+from testbed.planning.points import Point, Settings, description_of, inefficiencies_counted, points_of
 from testbed.planning.question import DEFAULT, Question, question_of, read_question
 from testbed.planning.row import Row
 from testbed.planning.sweep import Item, as_they_are, sweep
@@ -190,11 +190,11 @@ def points_of_scaling(
     given = {name: value for name, value in asked.items() if value is not None}
     ideal = bool(given.pop("ideal", False))
     timing, transport, device = (given.pop(name, None) for name in ("model", "transport_model", "device"))
-    transport = transport or ("ideal" if ideal else None)
-    inefficiencies = given.pop("inefficiencies", () if ideal else ("all",))
+    inefficiencies = inefficiencies_counted(given.pop("inefficiencies", None), ideal)
     points = []
     for profile, network, strategy, num_ranks in product(profiles, networks, strategies, ranks):
         description = description_of(network)
+        usual = "links" if ideal else default_model(description.fields.hardware, transport)
         points.append(
             Point(
                 "step",
@@ -206,9 +206,9 @@ def points_of_scaling(
                 strategy=strategy,
                 bucket_cap_mb=bucket_cap_mb,
                 algorithm=algorithm or DEFAULT,
-                timing=timing or default_model(description.fields.hardware, transport),
+                timing=timing or usual,
                 transport=transport or AUTO,
-                inefficiencies=tuple(inefficiencies),
+                inefficiencies=inefficiencies,
                 software=tuple(given.items()),
                 ideal=ideal,
                 finds_link=False,

@@ -14,6 +14,7 @@ from itertools import product
 from typing import Any, Literal
 
 from collectives.timing import default_model
+from collectives.timing.assumptions import ALL
 from sim import load_network
 from sim.topology.description import NetworkDescription
 from testbed.errors import UsageError
@@ -49,7 +50,7 @@ class Point:
         transport: how steps of programs are completed; ``auto``: as over what would really run.
         inefficiencies: what a step loses besides.
         software: what else code adds to the wire, by the names of `collectives.timing.assumptions.Counted`.
-        ideal: whether ports of the network lose nothing.
+        ideal: whether nothing counts but links, and what is asked for besides; ports then lose nothing.
         finds_link: whether the fullest link of a step is looked for.
         device: on which a rank computes; None: as the network's hardware says.
         tokens_per_rank: in a step.
@@ -179,7 +180,7 @@ def points_of(asked: Question) -> list[Point]:
                         ranks=ranks,
                         fewest=min(sizes) if scaling == "strong" else 0,
                         timing=_timing(asked, design),
-                        ideal=asked.transport == "ideal",
+                        ideal=asked.ideal,
                         price_per_gpu_hour=design.price,
                     )
                 )
@@ -190,8 +191,17 @@ def _timing(asked: Question, design: _Design) -> str:
     """Return the model of time on a network: the library's only where it speaks of that, as it is."""
     if asked.timing != "auto":
         return "library" if asked.timing == "vendor" else asked.timing
+    if asked.ideal:
+        return "links"
     hardware = None if design.overrides else description_of(design.network).fields.hardware
     return default_model(hardware, None if asked.transport == "auto" else asked.transport)
+
+
+def inefficiencies_counted(asked: Sequence[str] | None, ideal: bool) -> tuple[str, ...]:
+    """Return what a step loses where so much is *asked* for: by default all, on *ideal* networks nothing."""
+    if asked is None:
+        return () if ideal else (ALL,)
+    return tuple(asked)
 
 
 def _designs(asked: Question) -> Iterator[_Design]:
@@ -240,7 +250,7 @@ def _steps(asked: Question) -> Iterator[Point]:
             bucket_cap_mb=cap,
             algorithm=algorithm,
             transport=asked.transport,
-            inefficiencies=tuple(asked.inefficiencies),
+            inefficiencies=inefficiencies_counted(asked.inefficiencies, asked.ideal),
             device=asked.device,
             tokens_per_rank=profile.tokens_per_rank,
         )

@@ -33,7 +33,7 @@ from testbed.errors import UsageError
 
 Scaling: TypeAlias = Literal["weak", "strong"]
 Timing: TypeAlias = Literal["auto", "links", "library", "vendor"]
-Transport: TypeAlias = Literal["auto", "ideal", "nccl", "gloo"]
+Transport: TypeAlias = Literal["auto", "ideal", "nccl", "gloo", "shm"]
 Value: TypeAlias = str | int | float
 Values: TypeAlias = Value | Annotated[list[Value], Field(min_length=1)]
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -86,10 +86,11 @@ class Question(Fields):
     strategies: list[Name] = Field(default=["wait_free"], min_length=1)
     bucket_caps_mb: list[Positive] = Field(default=[25.0], min_length=1)
     algorithms: list[Name] = Field(default=[DEFAULT], min_length=1)
+    ideal: bool = False
     timing: Timing = "auto"
     transport: Transport = "auto"
-    inefficiencies: list[Words] = Field(
-        default=["all"], validation_alias=AliasChoices("inefficiencies", "losses")
+    inefficiencies: list[Words] | None = Field(
+        default=None, validation_alias=AliasChoices("inefficiencies", "losses")
     )
     device: Name | None = None
     train_tokens: Positive | None = None

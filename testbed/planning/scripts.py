@@ -37,7 +37,7 @@ def evaluate_script(point: Point, topology: Topology, assumed: Assumptions) -> R
     Raises:
         UsageError: there is no such script, or it cannot be read as Python.
     """
-    on_gpu = point.transport == "auto" and computes_on_gpu(point.compute)
+    on_gpu = point.transport == "auto" and not point.ideal and computes_on_gpu(point.compute)
     transport = "nccl" if on_gpu else None
     try:
         report = run_unheard(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from collectives.timing.assumptions import ALL
 from testbed.options.assumptions import NONE, assumptions_json
 from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.planning.answers.answer import MAX_WORKS, Answer
@@ -79,13 +80,12 @@ def plan_result(plan: Plan) -> Result:
 def _assumptions(plan: Plan) -> dict[str, Any]:
     """Return what *plan* assumes, as every report says it."""
     asked = plan.question
-    ideal = (asked.timing, asked.transport, asked.inefficiencies) == ("links", "ideal", [])
-    of_steps = None if asked.inefficiencies == ["all"] else ",".join(asked.inefficiencies) or NONE
+    of_steps = None if asked.inefficiencies in (None, [ALL]) else ",".join(asked.inefficiencies) or NONE
     own = {
-        "ideal": ideal,
-        "model": None if ideal or asked.timing == AUTO else asked.timing,
-        "transport_model": None if ideal or asked.transport == AUTO else asked.transport,
-        "inefficiencies": None if ideal else of_steps,
+        "ideal": asked.ideal,
+        "model": None if asked.timing == AUTO else asked.timing,
+        "transport_model": None if asked.transport == AUTO else asked.transport,
+        "inefficiencies": of_steps,
         "device": asked.device,
     }
     algorithms = [name for name in asked.algorithms if name != DEFAULT]

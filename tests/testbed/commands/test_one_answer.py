@@ -24,8 +24,25 @@ NETWORKS = st.sampled_from(
 
 
 def rows_of(command: str, **options: object) -> list[dict[str, Any]]:
-    words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
+    """Return the rows that *command* answers with; an option that is true stands by itself."""
+    words = [
+        word
+        for name, value in options.items()
+        for word in (f"--{name.replace('_', '-')}", *([] if value is True else [value]))
+    ]
     return commands.rows_of(command, *words)
+
+
+def assumed_by(options: dict[str, Any]) -> Assumptions | None:
+    """Return what *options* of a command line assume, for Python; None: as in a real run."""
+    counted = {name: value for name, value in options.items() if name != "ideal"}
+    return Assumptions.ideal(**counted) if options.get("ideal") else None
+
+
+ASSUMED = st.fixed_dictionaries(
+    {},
+    optional={"transport_model": st.sampled_from(["gloo", "nccl", "ideal"]), "ideal": st.just(True)},
+)
 
 
 @settings(deadline=None, max_examples=settings.default.max_examples // 10)
@@ -40,23 +57,27 @@ def rows_of(command: str, **options: object) -> list[dict[str, Any]]:
     ),
     st.sampled_from([None, "ring", "tree"]),
     st.sampled_from([4.0, 25.0]),
-    st.sampled_from([None, "gloo", "nccl", "ideal"]),
+    ASSUMED,
 )
-@example("ethernet-25g", 4, ("resnet50", "wait_free"), "native", 25.0, None)
-@example("dgx-h100", 8, ("resnet50", "wait_free"), "native", 25.0, None)
-@example("dgx-h100", 8, ("resnet50", "wait_free"), None, 25.0, "gloo")
-@example("dgx-h100", 16, ("resnet50", "wait_free"), "nvls", 25.0, None)
+@example("ethernet-25g", 4, ("resnet50", "wait_free"), "native", 25.0, {})
+@example("dgx-h100", 8, ("resnet50", "wait_free"), "native", 25.0, {})
+@example("dgx-h100", 8, ("resnet50", "wait_free"), None, 25.0, {"transport_model": "gloo"})
+@example("dgx-h100", 8, ("resnet50", "wait_free"), None, 25.0, {"transport_model": "nccl", "ideal": True})
+@example(
+    "ethernet-25g", 32, ("resnet50", "wait_free"), None, 25.0, {"transport_model": "gloo", "ideal": True}
+)
+@example("ethernet-25g", 32, ("resnet50", "wait_free"), None, 25.0, {"transport_model": "ideal"})
+@example("dgx-h100", 16, ("resnet50", "wait_free"), "nvls", 25.0, {})
 def test_a_step_takes_the_same_by_scale_plan_and_in_python(
     network: str,
     ranks: int,
     trained: tuple[str, str],
     algorithm: str | None,
     cap: float,
-    transport: str | None,
+    assumed: dict[str, Any],
 ) -> None:
     model, strategy = trained
-    chosen = {"algorithm": algorithm, "transport_model": transport}
-    chosen = {name: value for name, value in chosen.items() if value is not None}
+    chosen = assumed if algorithm is None else {**assumed, "algorithm": algorithm}
     asked = {"profile": model, "network": network, "ranks": ranks, "strategy": strategy, "bucket_cap_mb": cap}
 
     (scaled,) = rows_of("scale", **asked, **chosen)
@@ -68,7 +89,8 @@ def test_a_step_takes_the_same_by_scale_plan_and_in_python(
         strategy=strategy,
         bucket_cap_mb=cap,
         algorithm=algorithm,
-        transport_model=transport,
+        assumptions=assumed_by(assumed),
+        **({} if assumed.get("ideal") else assumed),
     )
 
     assert scaled["seconds"] == planned["seconds"] == step.seconds
@@ -93,22 +115,50 @@ def test_a_step_that_is_tuned_takes_what_it_is_scaled_to(network: str, ranks: in
     st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]),
     st.sampled_from(["auto", "nccl"]),
     st.integers(0, 14),
+    ASSUMED,
 )
+@example("dgx-h100", 16, "all_reduce", "ring", 14, {"transport_model": "nccl", "ideal": True})
+@example("ethernet-25g", 32, "all_reduce", "direct", 14, {"transport_model": "gloo", "ideal": True})
+@example("ethernet-25g", 32, "all_reduce", "direct", 14, {"transport_model": "ideal"})
 def test_a_collective_takes_the_same_by_simulate_bench_plan_and_in_python(
-    network: str, ranks: int, collective: str, algorithm: str, doublings: int
+    network: str, ranks: int, collective: str, algorithm: str, doublings: int, assumed: dict[str, Any]
 ) -> None:
     nbytes = 2**doublings * 4096
     if algorithm == "nccl" and not network.startswith(("dgx", "aws")):
         algorithm = "native"
-    asked = {"network": network, "ranks": ranks, "collective": collective}
+    asked = {"network": network, "ranks": ranks, "collective": collective, **assumed}
 
     (simulated,) = rows_of(f"simulate {algorithm}", nbytes=nbytes, **asked)
     (timed,) = rows_of("bench --transport sim --dtype uint8", sizes=nbytes, algorithm=algorithm, **asked)
     (planned,) = rows_of("plan", nbytes=nbytes, algorithm=algorithm, cache="none", workers=1, **asked)
-    run = simulate(algorithm, nbytes=nbytes, network=network, num_ranks=ranks, collective=collective)
+    run = simulate(
+        algorithm,
+        nbytes=nbytes,
+        network=network,
+        num_ranks=ranks,
+        collective=collective,
+        assumptions=assumed_by(assumed),
+        **({} if assumed.get("ideal") else assumed),
+    )
 
     assert simulated["time_ps"] == run.time_ps
     assert simulated["seconds"] == timed["seconds"] == planned["seconds"] == run.seconds
+
+
+@pytest.mark.parametrize("network", ["ethernet-25g", "dgx-h100"])
+def test_ports_of_an_ideal_network_lose_nothing_in_a_run_either(network: str, tmp_path: Path) -> None:
+    script = tmp_path / "once.py"
+    script.write_text(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group()\n"
+        "dist.all_reduce(torch.zeros(2**18))\n"
+    )
+    asked = {"network": network, "ranks": 32, "ideal": True}
+
+    (simulated,) = rows_of("simulate direct", nbytes="1M", **asked)
+    words = ["--algorithm", "direct", "--network", network, "--ranks", "32", "--ideal", str(script)]
+
+    assert commands.reported("run", *words)["seconds"] == simulated["seconds"]
 
 
 @pytest.mark.parametrize(

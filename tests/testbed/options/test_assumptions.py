@@ -67,6 +67,7 @@ def test_steps_by_what_another_command_assumed_take_as_long(
     st.booleans(),
 )
 @example("run", "scale", "none", set(), True)
+@example("plan", "scale", "", {"--ideal", "--transport-model nccl"}, False)
 def test_a_step_counts_what_another_command_has_counted(
     tmp_path_factory: Any, writer: str, reader: str, terms: str, others: set[str], is_listed: bool
 ) -> None:
