@@ -2,12 +2,14 @@
 
 import functools
 import textwrap
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from collectives.virtual import Roofline, VirtualRun, run
 from sim.cluster import Cluster, RankThread
@@ -38,6 +40,11 @@ def rank_thread() -> RankThread:
     return current
 
 
+def no_rank_is_left() -> bool:
+    """Return whether the threads of all ranks have ended."""
+    return not [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
+
+
 def in_group(work: Work, num_ranks: int, backend: str = "gloo", **options) -> VirtualRun:
     """Run *work* on ranks of one process group, on a switch if *options* say no network."""
 
@@ -64,3 +71,29 @@ def check_folded(work: Work, num_ranks: int, **options) -> VirtualRun:
     assert folded.report.ranks == unfolded.report.ranks  # the memory of each, too
     assert unfolded.report.ranks_simulated == num_ranks
     return folded
+
+
+def mistakes(work: Work, num_ranks: int = 2, backend: str = "gloo") -> str:
+    """Return, line by line, what is noticed of *work* on ranks of one process group."""
+    return "\n".join(in_group(work, num_ranks, backend).report.mistakes)
+
+
+def train(
+    model: nn.Module,
+    batches: Iterable[Any],
+    reduce: Callable[[nn.Module], object] | None = None,
+    call: Callable[[Any], torch.Tensor] | None = None,
+    **options,
+) -> torch.optim.Optimizer:
+    """Make a step of SGD for each batch.
+
+    *reduce* averages gradients, *call* is how the model gets a batch, and *options* are the optimizer's.
+    """
+    optimizer = torch.optim.SGD(model.parameters(), **{"lr": 0.1, **options})
+    for batch in batches:
+        (call or model)(batch).square().mean().backward()
+        if reduce is not None:
+            reduce(model)
+        optimizer.step()
+        optimizer.zero_grad()
+    return optimizer

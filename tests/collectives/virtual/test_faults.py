@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
@@ -12,8 +11,6 @@ from hypothesis import strategies as st
 
 from sim.errors import DeadlockError, RankError
 from tests.collectives.virtual.clusters import in_group, rank_thread
-
-MISMATCHES = ("collective", "size", "dtype", "op", "root")
 
 
 class OwnError(Exception):
@@ -32,22 +29,21 @@ class Scenario:
     algorithm: str
 
 
-@st.composite
-def scenarios(draw: Any, faults: tuple[str, ...], min_size: int) -> Scenario:
-    world_size = draw(st.integers(min_size, 6))
-    return Scenario(
-        fault=draw(st.sampled_from(faults)),
-        world_size=world_size,
-        culprit=draw(st.integers(0, world_size - 1)),
-        call=draw(st.integers(0, 4)),
-        async_op=draw(st.booleans()),
-        algorithm=draw(st.sampled_from(["ring", "tree", "direct"])),
-    )
+def scenarios(*faults: str, min_size: int = 2) -> st.SearchStrategy[Scenario]:
+    def of(world_size: int) -> st.SearchStrategy[Scenario]:
+        return st.builds(
+            Scenario, st.sampled_from(faults), st.just(world_size), st.integers(0, world_size - 1),
+            st.integers(0, 4), st.booleans(), st.sampled_from(["ring", "tree", "direct"]),
+        )  # fmt: skip
+
+    return st.integers(min_size, 6).flatmap(of)
 
 
-def go_through(scenario: Scenario) -> None:
-    """Run the scenario's ranks in virtual time."""
-    in_group(lambda rank: make_calls(scenario, rank), scenario.world_size, algorithm=scenario.algorithm)
+def failed(scenario: Scenario, error: type[Exception]) -> Exception:
+    """Return how a run of the scenario's ranks in virtual time fails."""
+    with pytest.raises(error) as caught:
+        in_group(lambda rank: make_calls(scenario, rank), scenario.world_size, algorithm=scenario.algorithm)
+    return caught.value
 
 
 def make_calls(scenario: Scenario, rank: int) -> None:
@@ -76,12 +72,10 @@ def make_calls(scenario: Scenario, rank: int) -> None:
 
 @pytest.mark.costly
 @settings(max_examples=40)
-@given(scenario=scenarios(MISMATCHES, min_size=3))
+@given(scenario=scenarios("collective", "size", "dtype", "op", "root", min_size=3))
 def test_a_rank_that_calls_another_is_named_with_both_calls(scenario):
-    with pytest.raises(DeadlockError) as caught:
-        go_through(scenario)
+    _, *states, verdict = str(failed(scenario, DeadlockError)).splitlines()
 
-    _, *states, verdict = str(caught.value).splitlines()
     assert [state.strip()[:7] for state in states[: scenario.world_size]] == [
         f"rank {rank}:" for rank in range(scenario.world_size)
     ]
@@ -90,12 +84,10 @@ def test_a_rank_that_calls_another_is_named_with_both_calls(scenario):
 
 
 @settings(max_examples=20)
-@given(scenario=scenarios(("returns",), min_size=2))
+@given(scenario=scenarios("returns"))
 def test_a_rank_that_ends_early_is_named_with_the_collective_of_the_others(scenario):
-    with pytest.raises(DeadlockError) as caught:
-        go_through(scenario)
+    *states, verdict = str(failed(scenario, DeadlockError)).splitlines()[1:]
 
-    *states, verdict = str(caught.value).splitlines()[1:]
     assert f"rank {scenario.culprit}: has finished" in states[scenario.culprit]
     assert re.search(
         rf"all_reduce #{scenario.call} \(.*\): rank {scenario.culprit} did not take part", verdict
@@ -104,12 +96,12 @@ def test_a_rank_that_ends_early_is_named_with_the_collective_of_the_others(scena
 
 @pytest.mark.costly
 @settings(max_examples=20)
-@given(scenario=scenarios(("raises",), min_size=2))
+@given(scenario=scenarios("raises"))
 def test_a_rank_that_raises_ends_the_run_with_its_error_and_what_the_others_did(scenario):
-    with pytest.raises(RankError, match=f"rank {scenario.culprit} raised OwnError") as caught:
-        go_through(scenario)
+    error = failed(scenario, RankError)
 
-    (note,) = caught.value.__notes__
+    (note,) = error.__notes__
     others = [rank for rank in range(scenario.world_size) if rank != scenario.culprit]
     states = note.splitlines()[: len(others)]
+    assert f"rank {scenario.culprit} raised OwnError" in str(error)
     assert [line.partition(":")[0] for line in states] == [f"rank {rank}" for rank in others]

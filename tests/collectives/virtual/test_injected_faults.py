@@ -1,8 +1,8 @@
 """Injected faults: ranks that die or do wrong, messages and stores that are late, clocks that are set."""
 
 import os
+import re
 import signal
-import threading
 import time
 
 import pytest
@@ -22,7 +22,7 @@ from collectives.virtual import (
     run,
 )
 from sim import ConditionError, DeadlockError, LinkFailedError, LinkFailure, RankError, Straggler
-from tests.collectives.virtual.clusters import rank_thread, script
+from tests.collectives.virtual.clusters import no_rank_is_left, rank_thread, script, train
 from tests.given import switch
 
 
@@ -69,16 +69,15 @@ def test_a_rank_killed_at_any_time_is_named_with_that_time_or_was_through_by_the
     death = DeadRank(victim, at=death_ps / 1e12)
     whole = run(make_calls, network=switch(4), conditions=slowness)
 
-    for _ in range(2):
-        if death_ps >= whole.times_ps[victim] and death.at_ps != whole.times_ps[victim]:
-            outcome = run(make_calls, network=switch(4), conditions=[*slowness, death])
-            assert (outcome.times_ps, outcome.results) == (whole.times_ps, whole.results)
-        elif death_ps < whole.times_ps[victim] - 10_000_000:  # before its last messages set out
-            with pytest.raises(DeadlockError) as caught:
-                run(make_calls, network=switch(4), conditions=[*slowness, death])
-            lines = str(caught.value).splitlines()
-            assert lines[1 + victim].startswith(f"  rank {victim}: was killed, at ")
-            assert any(f"rank {victim} did not take part: killed at " in line for line in lines[5:])
+    if death_ps >= whole.times_ps[victim] and death.at_ps != whole.times_ps[victim]:
+        outcome = run(make_calls, network=switch(4), conditions=[*slowness, death])
+        assert (outcome.times_ps, outcome.results) == (whole.times_ps, whole.results)
+    elif death_ps < whole.times_ps[victim] - 10_000_000:  # before its last messages set out
+        with pytest.raises(DeadlockError) as caught:
+            run(make_calls, network=switch(4), conditions=[*slowness, death])
+        lines = str(caught.value).splitlines()
+        assert lines[1 + victim].startswith(f"  rank {victim}: was killed, at ")
+        assert any(f"rank {victim} did not take part: killed at " in line for line in lines[5:])
 
 
 def test_a_rank_that_dies_while_it_computes_has_lived_until_then_and_not_longer():
@@ -127,21 +126,23 @@ SCRIPT = """
     import torch
     import torch.distributed as dist
 
-    def step(model, optimizer):
+    dist.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step():
         model(torch.ones(4, 8)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
 
-    dist.init_process_group("gloo")
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     try:
         for _ in range(4):
-            step(model, optimizer)
+            step()
         dist.barrier()
     finally:
         dist.barrier()
 """
+PLACE = "at script.py:10 in step: model(torch.ones(4, 8)).sum().backward()"
 
 
 def test_a_death_in_training_says_in_which_collective_iteration_and_line_the_others_wait(tmp_path):
@@ -151,28 +152,26 @@ def test_a_death_in_training_says_in_which_collective_iteration_and_line_the_oth
     head, *states, place, verdict = str(caught.value).splitlines()
     assert "2 of 3 ranks wait" in head
     for rank, state in enumerate(states[:2]):
-        assert state.startswith(f"  rank {rank}: waits since ")
-        assert "all_reduce #" in state
-        assert state.endswith(", in iteration 3")
-    assert states[2].startswith("  rank 2: was killed, at ")
-    assert states[2].endswith("in iteration 3")
-    assert place == "  ranks 0, 1 at script.py:6 in step: model(torch.ones(4, 8)).sum().backward()"
-    assert "all_reduce #" in verdict
-    assert "rank 2 did not take part: killed at " in verdict
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
+        assert re.match(rf"  rank {rank}: waits since .*all_reduce #.*, in iteration 3$", state)
+    assert re.match("  rank 2: was killed, at .*in iteration 3$", states[2])
+    assert place == f"  ranks 0, 1 {PLACE}"
+    assert re.search("all_reduce #.*rank 2 did not take part: killed at ", verdict)
+    assert no_rank_is_left()
 
 
 def test_a_link_that_fails_is_told_with_what_every_rank_does_and_where(tmp_path):
-    with pytest.raises(
-        LinkFailedError, match=r"link rank 0 up has failed; lost at .*: all_reduce #"
-    ) as caught:
-        run(script(tmp_path, SCRIPT), network=switch(3), conditions=[LinkFailure("rank 0 up", at="60us")])
+    failure, said = (
+        LinkFailure("rank 0 up", at="60us"),
+        r"link rank 0 up has failed; lost at .*: all_reduce #",
+    )
+    with pytest.raises(LinkFailedError, match=said) as caught:
+        run(script(tmp_path, SCRIPT), network=switch(3), conditions=[failure])
 
     (note,) = caught.value.__notes__
     *states, place = note.splitlines()
     assert [state.partition(":")[0] for state in states] == ["rank 0", "rank 1", "rank 2"]
     assert all(", in iteration " in state for state in states)
-    assert place == "ranks 0, 1, 2 at script.py:6 in step: model(torch.ones(4, 8)).sum().backward()"
+    assert place == f"ranks 0, 1, 2 {PLACE}"
 
 
 def test_of_very_many_ranks_the_report_shows_the_first_the_dead_and_who_waits_where():
@@ -207,25 +206,20 @@ def test_an_interrupt_stops_a_run_with_faults_at_once(inside):
     with pytest.raises(KeyboardInterrupt):
         run(work, network=switch(3), conditions=[DeadRank(2, at="3000s"), MessageDelay("1us")])
 
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
+    assert no_rank_is_left()
 
 
-def train(rank: int) -> tuple[torch.Tensor, list[float]]:
+def iterate(rank: int) -> list[float]:
+    """Train, and return the time before each step of the optimizer."""
     dist.init_process_group("gloo")
-    torch.manual_seed(0)
+    times: list[float] = []
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    times = []
-    for _ in range(3):
-        model(torch.full((1, 2), float(rank))).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        times.append(time.time())
-    return model.module.weight.detach(), times
+    train(model, [torch.ones(1, 2)] * 3, lambda model: times.append(time.time()))
+    return times
 
 
 def trained(*conditions):
-    return run(train, ranks=3, conditions=conditions)
+    return run(iterate, ranks=3, conditions=conditions)
 
 
 def meet(rank: int) -> bytes:
@@ -243,32 +237,30 @@ def test_a_slow_store_changes_times_and_no_results():
     assert slow.times_ps == run(meet, 3, conditions=[SlowStore("1ms", seed=3)]).times_ps
 
 
-@pytest.mark.parametrize("where", ["rank", "hook"])
-def test_code_that_fails_fails_on_its_rank(where):
-    with pytest.raises(RankError, match="rank 1 raised InjectedError: FailingCode") as caught:
-        trained(FailingCode(1, iteration=2, where=where))
+@pytest.mark.parametrize(
+    ("fault", "error", "said"),
+    [
+        (FailingCode(1, iteration=2, where="rank"), RankError, "rank 1 raised InjectedError: FailingCode"),
+        (FailingCode(1, iteration=2, where="hook"), RankError, "rank 1 raised InjectedError: FailingCode"),
+        (AbortedGroup(2, iteration=1), RankError, "rank 2: its process group was aborted"),
+        (CrossedGroups(0, iteration=2), DeadlockError, "rank 0 called something else"),
+    ],
+)
+def test_what_a_rank_does_wrong_is_told_of_that_rank(fault, error, said):
+    with pytest.raises(error, match=said) as caught:
+        trained(fault)
 
-    assert caught.value.rank == 1
-
-
-def test_a_rank_that_has_aborted_its_groups_is_told_so():
-    with pytest.raises(RankError, match="rank 2: its process group was aborted"):
-        trained(AbortedGroup(2, iteration=1))
-
-
-def test_groups_made_in_another_order_are_named():
-    with pytest.raises(DeadlockError, match="rank 0 called something else"):
-        trained(CrossedGroups(0, iteration=2))
+    assert error is DeadlockError or caught.value.rank == fault.rank
 
 
 def test_a_clock_that_is_set_tells_another_time_and_changes_nothing_else():
     calm, set_back = trained(), trained(ClockJump(1, by=-60.0, iteration=2))
 
     assert set_back.times_ps == calm.times_ps
-    first, second, third = set_back.results[1][1]
-    assert second - first < -59
-    assert third - second < 1
-    assert set_back.results[0][1] == sorted(set_back.results[0][1])
+    first, second, third = set_back.results[1]
+    assert 0 <= second - first < 1
+    assert third - second < -59
+    assert set_back.results[0] == sorted(set_back.results[0])
 
 
 def on_two(*conditions) -> None:

@@ -1,19 +1,13 @@
 """Mistakes that stop nothing: what is noticed of buffers, calls, groups, files and data, and what is not."""
 
 import re
-from collections.abc import Iterable
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.collectives.virtual.clusters import Work, in_group
-
-
-def mistakes(work: Work, ranks: int = 2) -> str:
-    return "\n".join(in_group(work, ranks).report.mistakes)
-
+from tests.collectives.virtual.clusters import mistakes, train
 
 READS = r"py:\d+: ranks 0, 1: reads what all_reduce of test_checks\.py:\d+ has yet to put there"
 CHANGES = r"py:\d+: ranks 0, 1: changes a buffer that all_reduce of test_checks\.py:\d+ has"
@@ -40,19 +34,6 @@ def test_a_use_of_a_buffer_in_flight_is_noticed_with_both_lines(use, said):
         reduced.wait()
 
     assert re.search(said, mistakes(work))
-
-
-def test_modes_of_the_script_stay_as_they_are_around_a_flight():
-    def work(rank):
-        before = torch._C._len_torch_function_stack()
-        with torch.device("meta"):
-            reduced = dist.all_reduce(torch.ones(4, device="cpu"), async_op=True)
-            assert torch.ones(1).is_meta
-        assert not torch.ones(1).is_meta
-        reduced.wait()
-        assert torch._C._len_torch_function_stack() == before
-
-    assert mistakes(work) == ""
 
 
 @pytest.mark.parametrize("is_local", [False, True])
@@ -96,14 +77,6 @@ def test_a_file_is_noticed_that_all_ranks_write_and_one_that_is_read_too_early(t
     assert "late.pt" not in said
 
 
-def train(model: torch.nn.Module, batches: Iterable[torch.Tensor]) -> None:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for batch in batches:
-        model(batch).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
 def two_models_in_turn(rank: int) -> None:
     models = [DistributedDataParallel(torch.nn.Linear(2, 2)) for _ in range(2)]
     for _ in range(3):
@@ -114,9 +87,9 @@ def two_models_in_turn(rank: int) -> None:
 def other_lines_under_a_condition_on_ranks(rank: int) -> None:
     for source in range(2):
         if rank == source:
-            dist.all_reduce(torch.ones(2, 3))
+            dist.all_reduce(torch.ones(2))
         else:
-            dist.all_reduce(torch.zeros(2, 3))
+            dist.all_reduce(torch.zeros(2))
 
 
 def hook_of_ddp_that_reduces_by_itself(rank: int) -> None:
@@ -131,19 +104,12 @@ def hook_of_ddp_that_reduces_by_itself(rank: int) -> None:
 
 
 def overlapped_by_hooks(rank: int) -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
-    optimizer = torch.optim.Adam(model.parameters())
-    works = []
+    model, works = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)), []
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(
             lambda own: works.append(dist.all_reduce(own.grad, async_op=True))
         )
-    for _ in range(2):
-        model(torch.ones(2, 4)).sum().backward()
-        while works:
-            works.pop().wait()
-        optimizer.step()
-        optimizer.zero_grad()
+    train(model, [torch.ones(2, 4)] * 2, lambda model: [works.pop().wait() for _ in range(len(works))])
 
 
 def gathered_in_place(rank: int) -> None:
@@ -185,9 +151,20 @@ def several_in_one(rank: int) -> None:
     sum(tensor.sum() for tensor in tensors)
 
 
+def modes_of_the_script_around_a_flight(rank: int) -> None:
+    before = torch._C._len_torch_function_stack()
+    with torch.device("meta"):
+        reduced = dist.all_reduce(torch.ones(4, device="cpu"), async_op=True)
+        assert torch.ones(1).is_meta
+    assert not torch.ones(1).is_meta
+    reduced.wait()
+    assert torch._C._len_torch_function_stack() == before
+
+
 RIGHT = [
     two_models_in_turn, other_lines_under_a_condition_on_ranks, hook_of_ddp_that_reduces_by_itself,
     overlapped_by_hooks, gathered_in_place, ring_with_two_buffers, polled_and_by_future, several_in_one,
+    modes_of_the_script_around_a_flight,
 ]  # fmt: skip
 
 

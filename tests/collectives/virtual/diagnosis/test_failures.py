@@ -1,6 +1,5 @@
 """Failures of ranks: errors with their traceback, and standstills with who waits for whom."""
 
-import threading
 import traceback
 from typing import Any
 
@@ -13,7 +12,7 @@ from collectives.errors import MismatchError
 from collectives.virtual import Roofline, run
 from collectives.virtual.diagnosis.places import is_users
 from sim.errors import DeadlockError, RankError
-from tests.collectives.virtual.clusters import Work, in_group, script
+from tests.collectives.virtual.clusters import Work, in_group, no_rank_is_left, script
 from tests.given import switch
 
 GPU = {"compute": Roofline("h100")}
@@ -124,7 +123,7 @@ def test_a_standstill_is_told_with_who_waits_for_whom_in_what(work, ranks, optio
         in_group(work, ranks, **options)
 
     assert [phrase for phrase in said if phrase not in str(caught.value)] == []
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
+    assert no_rank_is_left()
 
 
 def test_ranks_that_disagree_about_parts_are_named():
@@ -175,7 +174,7 @@ def test_an_error_in_a_backward_hook_unwinds_ranks_that_wait_inside_their_backwa
         in_group(work, 3)
 
     assert isinstance(caught.value.__cause__, HookError)
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
+    assert no_rank_is_left()
 
 
 def test_packages_installed_for_one_user_are_none_of_the_users_code():

@@ -2,24 +2,31 @@
 
 import queue
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from tests.collectives.virtual.clusters import in_group
+from tests.collectives.virtual.clusters import mistakes
 
 
 def reduce(group: dist.ProcessGroup | None = None) -> None:
     dist.all_reduce(torch.ones(2), group=group)
 
 
-def thread_beside() -> None:
-    thread = threading.Thread(target=reduce)
+def beside(other: Callable[[], object], *own: Callable[[], object]) -> None:
+    """Do *own*, one after another, while a thread does *other*, and wait for its end."""
+    thread = threading.Thread(target=other)
     thread.start()
-    reduce()
+    for call in own:
+        call()
     thread.join()
+
+
+def thread_beside() -> None:
+    beside(reduce, reduce)
 
 
 def thread_of_a_pool_beside() -> None:
@@ -32,12 +39,7 @@ def thread_of_a_pool_beside() -> None:
 
 def handed_on_and_then_beside() -> None:
     jobs = queue.Queue()
-    thread = threading.Thread(target=lambda: (jobs.get(), reduce()))
-    thread.start()
-    reduce()
-    jobs.put(0)
-    reduce()
-    thread.join()
+    beside(lambda: (jobs.get(), reduce()), reduce, lambda: jobs.put(0), reduce)
 
 
 def with_a_lock_alone() -> None:
@@ -47,36 +49,23 @@ def with_a_lock_alone() -> None:
         with lock:
             reduce()
 
-    thread = threading.Thread(target=locked)
-    thread.start()
-    locked()
-    thread.join()
+    beside(locked, locked)
 
 
 def one_after_another() -> None:
-    thread = threading.Thread(target=reduce)
     reduce()
-    thread.start()
-    thread.join()
+    beside(reduce)
     reduce()
 
 
 def handed_on() -> None:
     jobs = queue.Queue()
-    thread = threading.Thread(target=lambda: (jobs.get(), reduce()))
-    thread.start()
-    reduce()
-    jobs.put(0)
-    thread.join()
+    beside(lambda: (jobs.get(), reduce()), reduce, lambda: jobs.put(0))
 
 
 def told_by_an_event() -> None:
     done = threading.Event()
-    thread = threading.Thread(target=lambda: (reduce(), done.set()))
-    thread.start()
-    done.wait()
-    reduce()
-    thread.join()
+    beside(lambda: (reduce(), done.set()), done.wait, reduce)
 
 
 def results_awaited() -> None:
@@ -88,19 +77,12 @@ def results_awaited() -> None:
 
 def met_at_a_barrier() -> None:
     barrier = threading.Barrier(2)
-    thread = threading.Thread(target=lambda: (barrier.wait(), reduce()))
-    thread.start()
-    reduce()
-    barrier.wait()
-    thread.join()
+    beside(lambda: (barrier.wait(), reduce()), reduce, barrier.wait)
 
 
 def group_of_its_own() -> None:
     own = dist.new_group()
-    thread = threading.Thread(target=reduce, args=(own,))
-    thread.start()
-    reduce()
-    thread.join()
+    beside(lambda: reduce(own), reduce)
 
 
 class Lock:
@@ -121,9 +103,7 @@ class Lock:
 
 def with_a_condition_of_its_own_lock() -> None:
     condition = threading.Condition(Lock())
-    thread = threading.Thread(target=reduce)
-    thread.start()
-    thread.join()
+    beside(reduce)
     with condition:
         reduce()
 
@@ -137,8 +117,6 @@ IN_ORDER = [
 
 @pytest.mark.parametrize("script", [*AT_ONCE, *IN_ORDER], ids=lambda script: script.__name__)
 def test_a_group_of_two_threads_is_noticed_exactly_where_neither_waits(script):
-    said = "\n".join(in_group(lambda rank: script(), 2).report.mistakes)
+    noticed = "ranks 0, 1: one thread calls all_reduce of a group here and another"
 
-    assert ("ranks 0, 1: one thread calls all_reduce of a group here and another" in said) is (
-        script in AT_ONCE
-    )
+    assert (noticed in mistakes(lambda rank: script())) is (script in AT_ONCE)

@@ -1,12 +1,14 @@
 """Gradients that DDP averages several times for one step: noticed where no optimizer uses them in between."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import LBFGS, SGD
+from torch.optim import LBFGS, SGD, Optimizer
 
-from tests.collectives.virtual.clusters import in_group
+from tests.collectives.virtual.clusters import mistakes
 
 STEPS = 3
 
@@ -15,31 +17,30 @@ def model(outputs: int = 8) -> nn.Module:
     return DistributedDataParallel(nn.Linear(8, outputs))
 
 
-def accumulated_without_no_sync() -> None:
+def passes(passes_of_a_step: int, optimizers_of: Callable[[nn.Module], list[Optimizer]]) -> None:
     own = model()
-    optimizer = SGD(own.parameters(), lr=0.1)
+    optimizers = optimizers_of(own)
     for _ in range(STEPS):
-        for _ in range(2):
-            own(torch.randn(4, 8)).sum().backward()
-        optimizer.step()
-
-
-def accumulated_for_two_optimizers() -> None:
-    own = model()
-    optimizers = [SGD([parameter], lr=0.1) for parameter in own.parameters()]
-    for _ in range(STEPS):
-        for _ in range(2):
+        for _ in range(passes_of_a_step):
             own(torch.randn(4, 8)).sum().backward()
         for optimizer in optimizers:
             optimizer.step()
 
 
+def one_optimizer(own: nn.Module) -> list[Optimizer]:
+    return [SGD(own.parameters(), lr=0.1)]
+
+
+def accumulated_without_no_sync() -> None:
+    passes(2, one_optimizer)
+
+
+def accumulated_for_two_optimizers() -> None:
+    passes(2, lambda own: [SGD([parameter], lr=0.1) for parameter in own.parameters()])
+
+
 def one_pass_for_each_step() -> None:
-    own = model()
-    optimizer = SGD(own.parameters(), lr=0.1)
-    for _ in range(STEPS):
-        own(torch.randn(4, 8)).sum().backward()
-        optimizer.step()
+    passes(1, one_optimizer)
 
 
 def generator_and_discriminator() -> None:
@@ -74,7 +75,7 @@ NEEDED = [one_pass_for_each_step, generator_and_discriminator, closures]
 
 @pytest.mark.parametrize("script", [*WASTED, *NEEDED], ids=lambda script: script.__name__)
 def test_reductions_are_noticed_exactly_where_a_step_needs_one_of_them(script):
-    said = "\n".join(in_group(lambda rank: script(), 2).report.mistakes)
+    said = mistakes(lambda rank: script())
 
     assert ("averages gradients 2 times for each step" in said) is (script in WASTED)
     assert ("averages gradients" in said) is (script in WASTED)

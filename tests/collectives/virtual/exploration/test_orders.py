@@ -24,7 +24,7 @@ from collectives.virtual.exploration.cluster import Outcome
 from collectives.virtual.exploration.search import Explored
 from sim.cluster import RandomOrder
 from sim.errors import OrdersError
-from tests.collectives.virtual.clusters import rank_thread
+from tests.collectives.virtual.clusters import rank_thread, train
 from tests.given import switch
 
 
@@ -115,55 +115,70 @@ def test_each_order_that_ranks_can_tell_apart_is_run_once(program, ranks, orders
     assert len({repr(one.outcome.shown) for one in explored}) == outcomes
 
 
-def two_threads(main, other):
-    """Return a program whose rank runs *main* beside a thread that runs *other*; both get a list."""
+def beside(thread_does, rank_does, num_threads: int = 1) -> list[threading.Thread]:
+    """Do one thing while threads of the rank do another; return the threads, which have ended."""
+    threads = [threading.Thread(target=thread_does) for _ in range(num_threads)]
+    for thread in threads:
+        thread.start()
+    rank_does()
+    for thread in threads:
+        thread.join()
+    return threads
 
-    def work(rank):
+
+def told_in_all_orders(work) -> set[str]:
+    """Return what the only rank returns, in each order of its threads; *work* gets the list that it is."""
+
+    def telling(rank):
         dist.init_process_group()
         told: list[Any] = []
-        thread = threading.Thread(target=other, args=(rank, told))
-        thread.start()
-        main(rank, told)
-        thread.join()
+        work(told)
         return told
 
-    return work
+    return {one.outcome.shown["what rank 0 returns"] for one in ClusterOrders(1).each(telling)}
 
 
 @settings(max_examples=6, deadline=None)
 @given(st.lists(st.booleans(), min_size=2, max_size=4))
 def test_threads_of_a_rank_come_to_every_order_that_their_calls_leave_open(turns):
-    def telling(own):
-        def tell(rank, told):
+    def work(told):
+        def tell(own):
             for number in range(turns.count(own)):
                 dist.barrier()
                 told.append((own, number))
 
-        return tell
+        beside(lambda: tell(False), lambda: tell(True))
 
-    seen = {one.outcome.shown["what rank 0 returns"] for one in ClusterOrders(1).each(
-        two_threads(telling(True), telling(False)))}  # fmt: skip
-
-    merged = set()
-    for order in set(itertools.permutations(turns)):
-        merged.add(repr([(own, order[:at].count(own)) for at, own in enumerate(order)]))
-    assert seen == merged
+    merged = {
+        repr([(own, order[:at].count(own)) for at, own in enumerate(order)])
+        for order in set(itertools.permutations(turns))
+    }
+    assert told_in_all_orders(work) == merged
 
 
-def sum_in_a_group(rank, told, number):
-    """Sum in one of two groups of all ranks; rank 1 has them the other way round."""
-    dist.all_reduce(torch.ones(1), group=told[(number + rank) % 2])
+def test_threads_that_hold_a_lock_while_they_call_have_it_in_either_order():
+    def work(told):
+        lock = threading.RLock()
+
+        def hold(name):
+            with lock, lock:
+                told.append(name)
+                dist.barrier()
+                told.append(name)
+
+        beside(lambda: hold(2), lambda: hold(1))
+
+    assert told_in_all_orders(work) == {"[1, 1, 2, 2]", "[2, 2, 1, 1]"}
 
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_threads_of_two_groups_hang_in_no_order(ordered):
+    """Each sums in its own of two groups of all ranks; rank 1 has them the other way round."""
+
     def work(rank):
         dist.init_process_group()
-        groups = [dist.new_group() for _ in range(2)]
-        thread = threading.Thread(target=sum_in_a_group, args=(rank, groups, 0))
-        thread.start()
-        sum_in_a_group(rank, groups, 1)
-        thread.join()
+        groups = [dist.new_group() for _ in range(2)][:: -1 if rank else 1]
+        beside(*(lambda own=own: dist.all_reduce(torch.ones(1), group=own) for own in groups))
 
     if ordered:
         assert ClusterOrders(2).explore(work).parting is None
@@ -182,14 +197,16 @@ def test_a_hang_is_found_that_only_one_order_of_threads_shows(way):
                 ready.put(0)
             dist.broadcast(torch.ones(3), 0)
 
-        thread = threading.Thread(target=save)
-        thread.start()
+        def reduce():
+            if way == "prefetched":
+                ready.get()
+            dist.all_reduce(torch.ones(2))
+
         if way == "one after another":
-            thread.join()
-        if way == "prefetched":
-            ready.get()
-        dist.all_reduce(torch.ones(2))
-        thread.join()
+            beside(save, lambda: None)
+            reduce()
+        else:
+            beside(save, reduce)
 
     exploration = ClusterOrders(2).explore(work)
 
@@ -203,36 +220,10 @@ def test_a_hang_is_found_that_only_one_order_of_threads_shows(way):
     assert any("thread 1 at test_orders.py" in line for line in exploration.parting.lines())
 
 
-def test_threads_that_hold_a_lock_while_they_call_have_it_in_either_order():
-    def work(rank):
-        dist.init_process_group()
-        lock, told = threading.RLock(), []
-
-        def hold(name):
-            with lock, lock:
-                told.append(name)
-                dist.barrier()
-                told.append(name)
-
-        thread = threading.Thread(target=hold, args=("other",))
-        thread.start()
-        hold("main")
-        thread.join()
-        return " ".join(told)
-
-    seen = {one.outcome.shown["what rank 0 returns"] for one in ClusterOrders(1).each(work)}
-
-    assert seen == {"'main main other other'", "'other other main main'"}
-
-
 def test_waits_of_threads_that_time_ends_at_one_moment_are_over_in_every_order():
     def work(rank):
         dist.init_process_group()
-        threads = [threading.Thread(target=threading.Event().wait, args=(1.0,)) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        threads = beside(lambda: threading.Event().wait(1.0), lambda: None, num_threads=2)
         return not any(thread.is_alive() for thread in threads)
 
     explored = list(ClusterOrders(2).each(work))
@@ -270,13 +261,11 @@ def program_of(actions: list[list[str]], threads: bool = False):
     def work(rank):
         dist.init_process_group()
         told: list[Any] = []
+        own = actions[rank]
         if threads:
-            thread = threading.Thread(target=act, args=(rank, actions[rank][1::2], told))
-            thread.start()
-            act(rank, actions[rank][::2], told)
-            thread.join()
+            beside(lambda: act(rank, own[1::2], told), lambda: act(rank, own[::2], told))
         else:
-            act(rank, actions[rank], told)
+            act(rank, own, told)
         return told
 
     def act(rank, own, told):
@@ -371,26 +360,21 @@ def test_a_receive_from_any_source_and_a_counter_come_to_any_order_which_repeats
     assert first == seen()
 
 
-def train(rank: int) -> tuple[list[Any], int]:
+def trained(rank: int) -> tuple[list[Any], int]:
     dist.init_process_group()
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2))
-    replica = DistributedDataParallel(model, bucket_cap_mb=0.0001)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(2):
-        replica(torch.full((4, 8), float(rank + step))).square().sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        dist.barrier()
+    batches = [torch.full((4, 8), float(rank + step)) for step in range(2)]
+    train(DistributedDataParallel(model, bucket_cap_mb=0.0001), batches, lambda model: dist.barrier())
     return [parameter.tolist() for parameter in model.parameters()], rank_thread().now_ps()
 
 
 @pytest.mark.parametrize("transport_model", ["ideal", "gloo"])
 def test_training_gives_the_same_numbers_at_the_same_times_in_every_order(transport_model):
-    plain = run(train, network=switch(3), transport_model=transport_model)
+    plain = run(trained, network=switch(3), transport_model=transport_model)
 
     for order in ORDERS[:3]:
-        ordered = run(train, network=switch(3), transport_model=transport_model, order=order)
+        ordered = run(trained, network=switch(3), transport_model=transport_model, order=order)
         assert (ordered.results, ordered.times_ps) == (plain.results, plain.times_ps)
 
 

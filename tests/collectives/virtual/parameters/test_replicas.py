@@ -1,5 +1,8 @@
 """Tests of the check that replicas stay alike."""
 
+import itertools
+from functools import partial
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -14,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from collectives.errors import NotSupportedError
 from collectives.virtual.parameters.record import ParameterRecord
 from collectives.virtual.parameters.replicas import ReplicaCheck, check_replicas
-from tests.collectives.virtual.clusters import in_group, on_gpus
+from tests.collectives.virtual.clusters import in_group, on_gpus, train
 
 CPU = torch.device("cpu")
 RANKS, STEPS, NAMES = 3, 3, ("0.weight", "0.bias", "2.weight", "2.bias")
@@ -27,54 +30,50 @@ def _model() -> torch.nn.Sequential:
 def _train_by_hand(seed_of, is_averaged):
     """Return a training of so many steps that averages those gradients for which *is_averaged* holds."""
 
-    def train(rank):
-        torch.manual_seed(seed_of(rank))
-        model = _model()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for step in range(STEPS):
-            torch.manual_seed(100 * step + rank)
-            model(torch.rand(4, 4) + rank).square().mean().backward()
+    def work(rank):
+        def average(model):
+            step = next(steps)
             for name, parameter in model.named_parameters():
                 average = parameter.grad.clone()
                 dist.all_reduce(average, op=dist.ReduceOp.AVG)
                 if is_averaged(rank, step, name):
                     parameter.grad.copy_(average)
-            optimizer.step()
-            optimizer.zero_grad()
 
-    return train
+        torch.manual_seed(seed_of(rank))
+        model, steps = _model(), itertools.count()
+        torch.manual_seed(rank)
+        train(model, [torch.rand(4, 4) + rank for _ in range(STEPS)], average)
+
+    return work
 
 
-def _checked(train, ranks: int = RANKS, **options) -> tuple[ReplicaCheck, float]:
+def _checked(work, ranks: int = RANKS) -> tuple[ReplicaCheck, float]:
     record = ParameterRecord()
-    outcome = in_group(train, ranks, parameters=record, **options)
+    outcome = in_group(work, ranks, parameters=record)
     return check_replicas(record), outcome.seconds
 
 
 @settings(max_examples=8)
 @given(rank=st.integers(0, RANKS - 1), step=st.integers(0, STEPS - 1), name=st.sampled_from(NAMES))
 def test_the_rank_the_step_and_the_parameter_are_named_whose_gradient_was_not_averaged(rank, step, name):
-    train = _train_by_hand(lambda rank: 0, lambda *here: here != (rank, step, name))
+    work = _train_by_hand(lambda rank: 0, lambda *here: here != (rank, step, name))
 
-    check, _ = _checked(train)
+    (violation,) = _checked(work)[0].violations
 
-    (violation,) = check.violations
-    others = " and ".join(
-        ("ranks " + ", ".join(str(own) for own in range(RANKS) if own != rank), f"rank {rank}")
-    )
-    assert f"replicas part in step {step + 1} (test_replicas.py:" in violation
-    assert f"in {name}; of {name} {others} hold different values" in violation
+    others = ", ".join(str(own) for own in range(RANKS) if own != rank)
+    assert f"replicas part in step {step + 1} (clusters.py:" in violation
+    assert f"in {name}; of {name} ranks {others} and rank {rank} hold different values" in violation
     assert "not all of it was averaged" in violation
 
 
 def test_replicas_that_stay_alike_pass_in_the_time_that_the_run_takes_anyway():
-    train = _train_by_hand(lambda rank: 0, lambda *here: True)
+    work = _train_by_hand(lambda rank: 0, lambda *here: True)
 
-    check, seconds = _checked(train)
+    check, seconds = _checked(work)
 
     assert check.holds
     assert check.compared == (f"Sequential on ranks 0, 1, 2, {STEPS} steps",)
-    assert seconds == in_group(train, RANKS).seconds
+    assert seconds == in_group(work, RANKS).seconds
 
 
 def test_models_that_began_differently_are_found_by_the_first_step():
@@ -83,67 +82,70 @@ def test_models_that_began_differently_are_found_by_the_first_step():
     assert "began with different parameters (0.weight, 0.bias, 2.weight and 1 more)" in check.violations[0]
 
 
-@pytest.mark.parametrize("drifts", [False, True])
-def test_parameters_that_only_an_optimizer_has_are_a_model_of_their_own(drifts):
-    def train(rank):
-        weight = torch.ones(3, requires_grad=True)
-        optimizer = torch.optim.SGD([weight], lr=0.2 if drifts and rank == 1 else 0.1)
-        weight.sum().backward()
-        optimizer.step()
-
-    check, _ = _checked(train)
-
-    assert check.compared == ("SGD on ranks 0, 1, 2, 1 steps",)
-    assert check.holds is not drifts
+def parameters_of_an_optimizer_alone(rank: int, drifts: bool) -> None:
+    weight = torch.ones(3, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.2 if drifts and rank == 1 else 0.1)
+    weight.sum().backward()
+    optimizer.step()
 
 
-def test_optimizers_that_differ_are_told_from_gradients_that_do():
-    def train(rank):
-        model = DistributedDataParallel(_model())
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (1 + rank))
-        model(torch.ones(4, 4)).square().mean().backward()
-        optimizer.step()
+def optimizers_that_differ(rank: int, drifts: bool) -> None:
+    train(DistributedDataParallel(_model()), [torch.ones(4, 4)], lr=0.1 * (1 + rank * drifts))
 
-    check, _ = _checked(train)
 
-    assert (
-        "gradients of 0.weight are the same: it was changed otherwise, or the optimizers differ"
-        in (check.violations[0])
+def hybrid_shards(rank: int, drifts: bool) -> None:
+    torch.manual_seed(0)
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    model = fully_shard(torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False)), mesh=mesh)
+    train(model, [torch.ones(4, 4)], lr=0.2 if drifts and rank == 3 else 0.1)
+
+
+def hybrid_shards_of_fsdp1(rank: int, drifts: bool, original: bool) -> None:
+    torch.manual_seed(0)
+    model = FullyShardedDataParallel(
+        torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False)),
+        device_mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")),
+        sharding_strategy=ShardingStrategy.HYBRID_SHARD,
+        use_orig_params=original,
+        device_id=CPU,
     )
+    train(model, [torch.ones(4, 4)], lr=0.2 if drifts and rank == 3 else 0.1)
+
+
+def states_of_optimizers(rank: int, drifts: bool) -> None:
+    model = DistributedDataParallel(torch.nn.Linear(2, 2))
+    optimizer = train(model, [torch.ones(1, 2)] * 2, lr=0.0, momentum=0.9)
+    if drifts and rank == 1:
+        optimizer.state[model.module.bias]["momentum_buffer"] *= 2
+
+
+APART = "rank 1 and rank 3 hold different values"
+NODES = "Sequential on ranks 0, 2, 1 steps", "Sequential on ranks 1, 3, 1 steps"
 
 
 @pytest.mark.parametrize("drifts", [False, True])
-def test_of_shards_those_are_compared_that_the_mesh_replicates(drifts):
-    def train(rank):
-        torch.manual_seed(0)
-        model = _model()
-        fully_shard(model, mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1 if rank < 3 or not drifts else 0.2)
-        model(torch.ones(4, 4) + rank).square().mean().backward()
-        optimizer.step()
+@pytest.mark.parametrize(
+    ("work", "ranks", "compared", "said"),
+    [
+        (parameters_of_an_optimizer_alone, 2, ("SGD on ranks 0, 1, 1 steps",), "hold different values"),
+        (
+            optimizers_that_differ, 2, ("Sequential on ranks 0, 1, 1 steps",),
+            "gradients of 0.weight are the same: it was changed otherwise, or the optimizers differ",
+        ),
+        (hybrid_shards, 4, NODES, APART),
+        (partial(hybrid_shards_of_fsdp1, original=False), 4, NODES, APART),
+        (partial(hybrid_shards_of_fsdp1, original=True), 4, NODES, APART),
+        (
+            states_of_optimizers, 2, ("Linear on ranks 0, 1, 2 steps",),
+            "of momentum_buffer of bias rank 0 and rank 1 hold different values",
+        ),
+    ],
+)  # fmt: skip
+def test_what_ranks_begin_alike_is_compared_and_noticed_where_it_parts(work, ranks, compared, said, drifts):
+    check, _ = _checked(lambda rank: work(rank, drifts), ranks)
 
-    check, _ = _checked(train, 4)
-
-    assert check.compared == ("Sequential on ranks 0, 2, 1 steps", "Sequential on ranks 1, 3, 1 steps")
-    assert bool(check.violations) is drifts
-    assert all("rank 1 and rank 3 hold different values" in text for text in check.violations)
-
-
-@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
-def test_shards_of_shards_are_nobodys_replicas():
-    def train(rank):
-        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("shard", "tensor"))
-        model = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False))
-        parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel()})
-        fully_shard(model, mesh=mesh["shard"])
-        model(torch.ones(4, 4))
-
-    check, _ = _checked(train, 4)
-
-    assert check.holds
-    assert check == ReplicaCheck(
-        (), (), ("Sequential on ranks 0, 1, 2, 3: shards, of which no two ranks hold the same",)
-    )
+    assert check.compared == compared
+    assert [said in text for text in check.violations] == [True] * drifts
 
 
 class _Counting(torch.nn.Module):
@@ -162,7 +164,7 @@ class _Counting(torch.nn.Module):
 @pytest.mark.parametrize("broadcasts", [False, True])
 @pytest.mark.parametrize("drifts", [False, True])
 def test_a_buffer_that_nobody_broadcasts_stays_alike_but_for_statistics_of_norms(drifts, broadcasts):
-    def train(rank):
+    def work(rank):
         model = DistributedDataParallel(_Counting(), forward_sync_buffers=broadcasts)
         for step in range(2):
             torch.manual_seed(rank)
@@ -170,33 +172,16 @@ def test_a_buffer_that_nobody_broadcasts_stays_alike_but_for_statistics_of_norms
             batch[0] = step + rank * drifts
             model(batch).sum().backward()
 
-    check, _ = _checked(train, 2)
+    check, _ = _checked(work, 2)
 
     said = "in buffer mean; of buffer mean rank 0 and rank 1 hold different values"
     assert [said in text for text in check.violations] == ([True] if drifts and not broadcasts else [])
     assert any("layers.1.running_mean" in text for text in check.not_compared)
 
 
-@pytest.mark.parametrize("drifts", [False, True])
-def test_what_an_optimizer_keeps_stays_alike_where_parameters_do(drifts):
-    def train(rank):
-        model = DistributedDataParallel(torch.nn.Linear(2, 2))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
-        for _ in range(2):
-            model(torch.ones(1, 2)).sum().backward()
-            optimizer.step()
-        if drifts and rank == 1:
-            optimizer.state[model.module.bias]["momentum_buffer"] *= 2
-
-    check, _ = _checked(train, 2)
-
-    said = "of momentum_buffer of bias rank 0 and rank 1 hold different values"
-    assert [said in text for text in check.violations] == [True] * drifts
-
-
 @pytest.mark.parametrize("kind", [torch.amp.GradScaler, ShardedGradScaler])
 def test_a_scaler_that_sees_the_gradients_of_one_shard_alone_parts_from_the_others(kind):
-    def train(rank):
+    def work(rank):
         torch.manual_seed(0)
         model = FullyShardedDataParallel(torch.nn.Linear(4, 4, bias=False), device_id=CPU)
         optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.0), kind("cpu", init_scale=8.0)
@@ -208,54 +193,43 @@ def test_a_scaler_that_sees_the_gradients_of_one_shard_alone_parts_from_the_othe
             scaler.update()
             optimizer.zero_grad()
 
-    check, _ = _checked(train, 2)
+    check, _ = _checked(work, 2)
 
     apart = any("scale of the GradScaler" in text for text in check.violations)
     assert apart is (kind is torch.amp.GradScaler)
 
 
-@pytest.mark.parametrize("original", [False, True])
-@pytest.mark.parametrize("drifts", [False, True])
-def test_of_shards_of_fsdp1_those_are_compared_that_nodes_hold_alike(drifts, original):
-    def train(rank):
-        torch.manual_seed(0)
-        model = FullyShardedDataParallel(
-            torch.nn.Linear(4, 4, bias=False),
-            device_mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")),
-            sharding_strategy=ShardingStrategy.HYBRID_SHARD,
-            use_orig_params=original,
-            device_id=CPU,
-        )
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.2 if drifts and rank == 3 else 0.1)
-        model(torch.ones(4, 4)).sum().backward()
-        optimizer.step()
-
-    check, _ = _checked(train, 4)
-
-    assert check.compared == ("Linear on ranks 0, 2, 1 steps", "Linear on ranks 1, 3, 1 steps")
-    assert ["rank 1 and rank 3 hold different values" in text for text in check.violations] == [True] * drifts
+def shards_of_shards(rank: int) -> None:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("shard", "tensor"))
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False))
+    parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel()})
+    fully_shard(model, mesh=mesh["shard"])
+    model(torch.ones(4, 4))
 
 
-@pytest.mark.parametrize("original", [False, True])
-def test_shards_of_fsdp1_are_nobodys_replicas_though_their_gradients_are_alike(original):
-    def train(rank):
-        torch.manual_seed(0)
-        model = FullyShardedDataParallel(
-            torch.nn.Linear(4, 5, bias=False), use_orig_params=original, device_id=CPU
-        )
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(2):
-            model(torch.ones(1, 4)).sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
+def shards_of_fsdp1_whose_gradients_are_alike(rank: int, original: bool) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(4, 5, bias=False)
+    model = FullyShardedDataParallel(layer, use_orig_params=original, device_id=CPU)
+    train(model, [torch.ones(1, 4)] * 2, call=lambda batch: model(batch).sum())
 
-    check, _ = _checked(train)
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+@pytest.mark.parametrize(
+    ("work", "ranks", "said"),
+    [
+        (shards_of_shards, 4, "Sequential on ranks 0, 1, 2, 3: shards"),
+        (partial(shards_of_fsdp1_whose_gradients_are_alike, original=False), 3,
+         "Linear on ranks 0, 1, 2: FSDP1 shards"),
+        (partial(shards_of_fsdp1_whose_gradients_are_alike, original=True), 3,
+         "Linear on ranks 0, 1, 2: FSDP1 shards"),
+    ],
+)  # fmt: skip
+def test_shards_are_nobodys_replicas(work, ranks, said):
+    check, _ = _checked(work, ranks)
 
     assert check.holds
-    assert (
-        check.text
-        == "Not compared: Linear on ranks 0, 1, 2: FSDP1 shards, of which no two ranks hold the same"
-    )
+    assert check.text == f"Not compared: {said}, of which no two ranks hold the same"
 
 
 def test_without_values_nothing_can_be_compared():
