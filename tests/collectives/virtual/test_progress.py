@@ -60,20 +60,19 @@ def test_ranks_that_wait_at_once_take_what_is_simulated(algorithm, model):
     assert max(waited(4, algorithm=algorithm, **options)) == expected.time_ps
 
 
+def five(look: str) -> Callable[[Any, Any], None]:
+    """Return what looks five times whether there is something to do: by a poll, or a test of the call."""
+
+    def meanwhile(own, summed):
+        for _ in range(5):
+            rank_thread().charge_ps(MS // 10)
+            own.poll() if look == "polls" else summed.is_completed()
+
+    return meanwhile
+
+
 def nothing(own, summed) -> None:
     pass
-
-
-def five_polls(own, summed) -> None:
-    for _ in range(5):
-        rank_thread().charge_ps(MS // 10)
-        own.poll()
-
-
-def five_tests(own, summed) -> None:
-    for _ in range(5):
-        rank_thread().charge_ps(MS // 10)
-        summed.is_completed()
 
 
 HALF, WHOLE = (STEP + transfer_ps(nbytes, 12_500_000_000) for nbytes in (BYTES // 2, BYTES))
@@ -84,11 +83,11 @@ HALF, WHOLE = (STEP + transfer_ps(nbytes, 12_500_000_000) for nbytes in (BYTES /
     [
         (2, nothing, "ring", "ideal", 0),
         (2, nothing, "ring", "gloo", HALF),  # the first of two steps was posted by the call
-        (2, five_polls, "ring", "gloo", 0),  # and the second by a poll
-        (2, five_polls, "ring", "nccl", 0),
+        (2, five("polls"), "ring", "gloo", 0),  # and the second by a poll
+        (2, five("polls"), "ring", "nccl", 0),
         # in recursive doubling every rank reduces into what it sends: only a test knows when that is over
-        (4, five_tests, "recursive_doubling", "gloo", 0),
-        (4, five_polls, "recursive_doubling", "gloo", WHOLE),
+        (4, five("tests"), "recursive_doubling", "gloo", 0),
+        (4, five("polls"), "recursive_doubling", "gloo", WHOLE),
     ],
 )
 def test_a_rank_that_computes_advances_nothing_but_by_polls_and_tests(

@@ -13,24 +13,37 @@ from tests.collectives.virtual.clusters import on_gpus, script
 from tests.given import switch
 
 MILLISECOND = 10**9
+H100 = Roofline("h100")
+WITH_AND_WITHOUT_A_GPU = pytest.mark.parametrize("model", [None, H100], ids=["CPU", "GPU"])
 
 
-def test_a_script_reads_the_time_of_its_host():
+def clocks() -> tuple[float, float, float]:
+    return time.perf_counter(), time.time(), time.monotonic_ns() / 1e9
+
+
+def work_of_the_host_and_a_kernel() -> None:
+    current_gpu().host_work("pipeline", 3 * MILLISECOND)
+    current_gpu().launch("kernel", 5 * MILLISECOND)
+
+
+@pytest.mark.parametrize(
+    ("passes", "model", "seconds"),
+    [
+        (lambda: compute("3ms"), None, 0.003), (lambda: time.sleep(2), None, 2),
+        (work_of_the_host_and_a_kernel, H100, 0.003 + load_device("h100").host_overhead_ps / 1e12),
+    ],
+    ids=["computes", "sleeps", "host of a GPU"],
+)  # fmt: skip
+def test_a_script_reads_the_time_of_its_host(passes, model, seconds):
     def work(rank):
-        began = time.perf_counter(), time.time(), time.monotonic_ns()
-        current_gpu().host_work("pipeline", 3 * MILLISECOND)
-        current_gpu().launch("kernel", 5 * MILLISECOND)
-        return time.perf_counter() - began[0], time.time() - began[1], time.monotonic_ns() - began[2]
+        began = clocks()
+        passes()
+        return [now - then for now, then in zip(clocks(), began, strict=True)]
 
     of_the_machine = time.time
-    counter, seconds, nanoseconds = on_gpus(work, 1).results[0]
 
+    assert run(work, network=switch(2), compute=model).results == [pytest.approx([seconds] * 3, abs=1e-6)] * 2
     assert time.time is of_the_machine
-
-    overhead_ps = load_device("h100").host_overhead_ps
-    assert nanoseconds == (3 * MILLISECOND + overhead_ps) // 1000
-    assert counter == pytest.approx(nanoseconds / 1e9)
-    assert seconds == pytest.approx(nanoseconds / 1e9, abs=1e-6)
 
 
 def test_the_host_waits_for_an_event_that_it_synchronizes_with():
@@ -47,14 +60,15 @@ def test_the_host_waits_for_an_event_that_it_synchronizes_with():
     assert issued < 0.005 <= waited
 
 
-def test_to_sleep_is_work_of_the_host():
+@WITH_AND_WITHOUT_A_GPU
+def test_to_sleep_is_work_of_the_host(model):
     def work(rank):
         with pytest.raises(ValueError, match="non-negative"):
             time.sleep(-1)
         time.sleep(2)
         return time.perf_counter()
 
-    outcome = on_gpus(work, 1)
+    outcome = run(work, network=switch(1), compute=model)
 
     assert outcome.results == [2.0]
     assert outcome.times_ps == (2 * 1000 * MILLISECOND,)
@@ -66,21 +80,6 @@ def test_the_standard_library_reads_the_clock_of_the_machine():
             queue.Queue().get(timeout=0.01)
 
     assert on_gpus(work, 1).times_ps == (0,)
-
-
-def test_without_a_gpu_a_script_reads_the_time_of_its_rank():
-    def work(rank):
-        began = time.perf_counter(), time.time(), time.monotonic_ns()
-        compute("3ms")
-        time.sleep(2)
-        return time.perf_counter() - began[0], time.time() - began[1], time.monotonic_ns() - began[2]
-
-    outcome = run(work, network=switch(2))
-
-    for counter, seconds, nanoseconds in outcome.results:
-        assert counter == nanoseconds / 1e9 == 2.003
-        assert seconds == pytest.approx(2.003, abs=1e-6)
-    assert outcome.times_ps == (2003 * MILLISECOND,) * 2
 
 
 def test_a_rank_that_sleeps_lets_the_others_come_to_its_time():
@@ -99,7 +98,7 @@ def test_a_rank_that_sleeps_lets_the_others_come_to_its_time():
     assert run(work, network=switch(2)).results[0] == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize("model", [None, Roofline("h100")], ids=["CPU", "GPU"])
+@WITH_AND_WITHOUT_A_GPU
 def test_a_clock_never_stands_still_so_speeds_can_be_divided_by_it(model):
     def work(rank):
         began = time.perf_counter()
@@ -130,7 +129,7 @@ def test_a_script_that_reads_a_clock_is_told_where_computation_takes_no_time():
     assert not run(lambda rank: time.time(), network=switch(1), compute={"": 0}).report.notices
 
 
-@pytest.mark.parametrize("model", [None, Roofline("h100")], ids=["CPU", "GPU"])
+@WITH_AND_WITHOUT_A_GPU
 def test_a_clock_taken_by_name_and_records_of_logging_bear_virtual_time(tmp_path, model):
     text = """
     import logging
@@ -150,23 +149,16 @@ def test_a_clock_taken_by_name_and_records_of_logging_bear_virtual_time(tmp_path
     took = perf_counter() - began
     """
 
-    outcome = run(script(tmp_path, text), network=switch(2), compute=model)
-
-    for left in outcome.results:
+    for left in run(script(tmp_path, text), network=switch(2), compute=model).results:
         begun, done = left["times"]
-        assert done - begun == pytest.approx(5, abs=1e-6)
-        assert left["took"] == pytest.approx(5, abs=1e-6)
+        assert (done - begun, left["took"]) == pytest.approx((5, 5), abs=1e-6)
 
 
-def test_the_real_clock_is_there_for_who_asks_for_it():
+def test_the_real_clock_is_there_for_who_asks_for_it_and_another_is_refused_by_name():
     before = time.time
 
     elapsed = run(lambda rank: (time.sleep(0.01), time.time is before)[1], network=switch(1), clock="real")
 
-    assert elapsed.results == [True]
-    assert elapsed.times_ps == (0,)
-
-
-def test_another_clock_is_refused_by_name():
+    assert (elapsed.results, elapsed.times_ps) == ([True], (0,))
     with pytest.raises(ValueError, match="no clock 'wall' for scripts: expected virtual"):
         run(lambda rank: None, network=switch(1), clock="wall")

@@ -61,18 +61,6 @@ def test_a_rendezvous_of_the_script_and_groups_made_by_hand_are_those_of_the_run
     assert dist.ProcessGroupGloo is kind
 
 
-def test_waiting_for_a_key_of_the_store_takes_until_it_is_set():
-    def work(rank):
-        store = c10d._get_default_store()
-        if rank == 0:
-            rank_thread().charge_ps(12_345)
-            store.set("key", "value")
-            return store.add("count", 1), store.add("count", 2)
-        return store.get("key"), rank_thread().now_ps(), store.check(["key"]), store.check(["other"])
-
-    assert in_group(work, 2).results == [(1, 3), (b"value", 12_345, True, False)]
-
-
 @pytest.mark.parametrize("compute", [None, Roofline("h100")])
 @given(late=st.integers(0, 700), limit=st.integers(1, 700), sets=st.booleans())
 @settings(max_examples=settings.default.max_examples // 4)
@@ -97,16 +85,18 @@ def test_a_clock_that_a_rank_reads_after_a_key_is_not_before_its_setters(compute
     assert came == (late if late <= limit else None)
 
 
-def test_ranks_that_add_to_a_number_of_the_store_at_one_time_lose_nothing():
+def test_keys_and_numbers_of_the_store_are_those_that_ranks_have_set():
     def work(rank):
         store = dist.TCPStore("localhost", 29501, 3, rank == 0)
         store.compare_set("winner", "", str(rank))
-        return store.add("count", 1), store.get("winner")
+        dist.barrier()
+        return store.add("count", 2), store.get("winner"), store.check(["winner"]), store.check(["other"])
 
-    results = run(work, network=switch(3)).results
+    counts, *others = zip(*in_group(work, 3).results, strict=True)
 
-    assert sorted(count for count, _ in results) == [1, 2, 3]
-    assert len({winner for _, winner in results}) == 1
+    assert sorted(counts) == [2, 4, 6]
+    assert [len(set(own)) for own in others] == [1, 1, 1]
+    assert [own[0] for own in others[1:]] == [True, False]
 
 
 @pytest.mark.parametrize("transport_model", ["ideal", "gloo"])

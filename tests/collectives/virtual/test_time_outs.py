@@ -11,27 +11,8 @@ from collectives.virtual import MessageDelay, Roofline, run
 from tests.given import switch
 
 MINUTE = 60
-
-
-def comes_late(seconds: int, backend: str, given: timedelta | None, message: bool):
-    """Return what ranks do of which rank 1 comes late to the second call."""
-
-    def work(rank):
-        dist.init_process_group(backend, timeout=given)
-        tensor = torch.ones(4, device="cuda" if backend == "nccl" else "cpu")
-        dist.all_reduce(tensor)
-        if rank == 1:
-            time.sleep(seconds)
-        if not message:
-            dist.all_reduce(tensor)
-        elif rank == 0:
-            dist.recv(tensor, 1)
-        elif rank == 1:
-            dist.send(tensor, 0)
-
-    return work
-
-
+MODELS = {"gloo": None, "nccl": Roofline("h100")}
+DEVICES = {"gloo": "cpu", "nccl": "cuda"}
 LIMITS = {
     "gloo": ("gloo", None, 30 * MINUTE),
     "nccl": ("nccl", None, 10 * MINUTE),
@@ -46,29 +27,40 @@ LIMITS = {
 @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
 def test_a_rank_that_is_later_than_its_group_waits_ends_the_run(limit, conditions, message):
     backend, given, seconds = limit
-    compute = Roofline("h100") if backend == "nccl" else None
 
-    def of(lateness):
-        work = comes_late(lateness, backend, given, message)
-        return run(work, 3, network=switch(3), compute=compute, conditions=conditions)
+    def comes_late(lateness):
+        """Run ranks of which rank 1 comes so much late to the second call."""
 
-    of(seconds - 1)
+        def work(rank):
+            dist.init_process_group(backend, timeout=given)
+            tensor = torch.ones(4, device=DEVICES[backend])
+            dist.all_reduce(tensor)
+            if rank == 1:
+                time.sleep(lateness)
+            if not message:
+                dist.all_reduce(tensor)
+            elif rank < 2:
+                (dist.send if rank else dist.recv)(tensor, 1 - rank)
+
+        run(work, 3, network=switch(3), compute=MODELS[backend], conditions=conditions)
+
+    comes_late(seconds - 1)
     with pytest.raises(Exception, match=f"rank 1 comes to .* {seconds + 1} s after rank 0") as caught:
-        of(seconds + 1)
+        comes_late(seconds + 1)
     said = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
     assert f"the group waits for {seconds} s" in said
     assert f"after it slept {seconds + 1} s at test_time_outs.py" in said
 
 
-@pytest.mark.parametrize("compute", [None, Roofline("h100")], ids=["CPU", "GPU"])
-@pytest.mark.parametrize("posted", ["irecv", "isend"])
-def test_over_gloo_a_message_may_be_posted_long_before_its_rank_waits_for_it(posted, compute):
+def posted_and_waited_for(posted: str, backend: str, minutes: int, compute) -> None:
+    """Let rank 0 post a message and wait for it so much later; rank 1 comes to it after an hour."""
+
     def work(rank):
-        dist.init_process_group("gloo")
-        tensor = torch.ones(4)
+        dist.init_process_group(backend)
+        tensor = torch.ones(4, device=DEVICES[backend])
         if rank == 0:
             message = getattr(dist, posted)(tensor, 1)
-            time.sleep(59 * MINUTE)
+            time.sleep(minutes * MINUTE)
             message.wait()
         else:
             time.sleep(60 * MINUTE)
@@ -77,22 +69,13 @@ def test_over_gloo_a_message_may_be_posted_long_before_its_rank_waits_for_it(pos
     run(work, 2, network=switch(2), compute=compute)
 
 
-@pytest.mark.parametrize(
-    ("backend", "device", "waits_after", "late"), [("gloo", "cpu", 1, 3540), ("nccl", "cuda", 59, 3600)]
-)
-def test_a_message_counts_from_its_wait_over_gloo_and_from_its_call_over_nccl(
-    backend, device, waits_after, late
-):
-    def work(rank):
-        dist.init_process_group(backend)
-        tensor = torch.ones(4, device=device)
-        if rank == 0:
-            message = dist.irecv(tensor, 1)
-            time.sleep(waits_after * MINUTE)
-            message.wait()
-        else:
-            time.sleep(60 * MINUTE)
-            dist.send(tensor, 0)
+@pytest.mark.parametrize("compute", MODELS.values(), ids=["CPU", "GPU"])
+@pytest.mark.parametrize("posted", ["irecv", "isend"])
+def test_over_gloo_a_message_may_be_posted_long_before_its_rank_waits_for_it(posted, compute):
+    posted_and_waited_for(posted, "gloo", 59, compute)
 
+
+@pytest.mark.parametrize(("backend", "minutes", "late"), [("gloo", 1, 3540), ("nccl", 59, 3600)])
+def test_a_message_counts_from_its_wait_over_gloo_and_from_its_call_over_nccl(backend, minutes, late):
     with pytest.raises(Exception, match=rf"rank 1 comes to message .* {late} s after rank 0"):
-        run(work, 2, network=switch(2), compute=Roofline("h100") if device == "cuda" else None)
+        posted_and_waited_for("irecv", backend, minutes, MODELS[backend])

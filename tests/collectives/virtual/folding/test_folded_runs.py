@@ -1,6 +1,7 @@
 """Folded runs: one thread for ranks that do the same takes the same virtual time as one for each rank."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -41,30 +42,14 @@ def data_parallel(rank: int, **options) -> str:
     return f"checkpoint-{rank}.pt"
 
 
-def whose_first_rank_waits_for_its_loss(rank: int) -> None:
-    data_parallel(rank, is_asked=rank == 0)
-
-
-def whose_last_batch_is_shorter(rank: int) -> None:
-    data_parallel(rank, batch=2 if rank == 15 else 4)
-
-
-def fully_sharded(rank: int, *mesh: int, hidden: int = 32) -> None:
+def fully_sharded(rank: int, shape: tuple[int, ...] = (), hidden: int = 32) -> None:
     dist.init_process_group("nccl")
-    shape = mesh or (dist.get_world_size(),)
+    shape = shape or (dist.get_world_size(),)
     model = nn.Sequential(nn.Linear(16, hidden), nn.Linear(hidden, 16))
     whole = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard")[-len(shape) :])
     for layer in model:
         fully_shard(layer, mesh=whole)
     train(fully_shard(model, mesh=whole))
-
-
-def hybrid_sharded(rank: int) -> None:
-    fully_sharded(rank, 4, 4)
-
-
-def unequally_sharded(rank: int) -> None:
-    fully_sharded(rank, hidden=20)
 
 
 def pipeline(rank: int) -> None:
@@ -85,6 +70,15 @@ def pipeline(rank: int) -> None:
         end_iteration()
 
 
+def waiting_for_the_loss_of_rank_0(rank: int) -> None:
+    data_parallel(rank, is_asked=rank == 0)
+
+
+def a_shorter_last_batch(rank: int) -> None:
+    data_parallel(rank, batch=2 if rank == 15 else 4)
+
+
+COSTLY = pytest.mark.costly
 STAGES = tuple(f"ranks {first}, {first + 1} as rank {first}" for first in (0, 2, 4, 6))
 SIX_OF_EIGHT = ("ranks 0, 1, 2, 3, 4, 5 as rank 0",)  # of 3 rows; then 2, then none
 
@@ -93,21 +87,20 @@ SIX_OF_EIGHT = ("ranks 0, 1, 2, 3, 4, 5 as rank 0",)  # of 3 rows; then 2, then 
     ("work", "ranks", "folded", "options"),
     [
         (data_parallel, 16, ("ranks 0-15 as rank 0",), {}),
+        (data_parallel, 16, ("ranks 0-4, 6-15 as rank 0",), {"conditions": [Straggler(5, 2.0)]}),
+        (waiting_for_the_loss_of_rank_0, 16, ("ranks 1-15 as rank 1",), {}),
+        (a_shorter_last_batch, 16, ("ranks 0-14 as rank 0",), {}),
         (fully_sharded, 16, ("ranks 0-15 as rank 0",), {}),
         pytest.param(  # groups share links
-            hybrid_sharded, 16, ("ranks 0-15 as rank 0",), {"network": "aws-p4d"}, marks=pytest.mark.costly
+            partial(fully_sharded, shape=(4, 4)), 16, ("ranks 0-15 as rank 0",), {"network": "aws-p4d"},
+            marks=COSTLY,
         ),
-        (whose_first_rank_waits_for_its_loss, 16, ("ranks 1-15 as rank 1",), {}),
-        (whose_last_batch_is_shorter, 16, ("ranks 0-14 as rank 0",), {}),
+        pytest.param(partial(fully_sharded, hidden=20), 8, SIX_OF_EIGHT, {"fake": True}, marks=COSTLY),
         (pipeline, 8, STAGES, {}),
-        pytest.param(unequally_sharded, 8, SIX_OF_EIGHT, {"fake": True}, marks=pytest.mark.costly),
-        (data_parallel, 16, ("ranks 0-4, 6-15 as rank 0",), {"conditions": [Straggler(5, 2.0)]}),
     ],
-)
+)  # fmt: skip
 def test_ranks_that_do_the_same_are_one_thread(work, ranks, folded, options):
-    outcome = check_folded(work, ranks, **options)
-
-    assert outcome.report.folded == folded
+    assert check_folded(work, ranks, **options).report.folded == folded
 
 
 def test_what_a_folded_rank_returns_is_what_its_representative_does():

@@ -1,4 +1,4 @@
-"""Folding: how classes are split, from attempt to attempt."""
+"""Folding: how classes are split, from attempt to attempt, and who speaks for whom in one."""
 
 import operator
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.errors import NotSupportedError
-from collectives.virtual.folding.classes import Classes, MembersDiffer
+from collectives.virtual.folding.classes import Classes, MembersDiffer, RankClass
 from collectives.virtual.folding.divisions import Rows
 from collectives.virtual.folding.folding import Folding
 from collectives.virtual.folding.probes import ALL_PROBES, MOST_PROBES, probes_of
@@ -46,20 +46,13 @@ def test_ranks_that_do_the_same_are_one_class_in_one_attempt_but_those_that_are_
     assert ranks_of(folding) == [(0, 1, 2, 4, 5, 6, 7)]
 
 
-def test_a_first_rank_that_does_more_takes_two_attempts_and_runs_by_itself():
-    folding = Folding(1024)
-
-    assert run_to_the_end(folding, lambda rank: rank == 0) == 2
-    assert ranks_of(folding) == [tuple(range(1, 1024))]
-    assert not folding.classes().folded[0].probes  # the last rank is known from the first attempt
-
-
-@pytest.mark.parametrize("odd", [1, 2, 7, 1016, 1023])
-def test_a_rank_of_which_scripts_like_to_ask_is_found_at_once(odd):
+@pytest.mark.parametrize("odd", [0, 1, 2, 7, 1016, 1023])
+def test_a_rank_of_which_scripts_like_to_ask_is_found_at_once_and_runs_by_itself(odd):
     folding = Folding(1024, ranks_per_node=8)
 
     assert run_to_the_end(folding, lambda rank: rank == odd) == 2
     assert ranks_of(folding) == [tuple(rank for rank in range(1024) if rank != odd)]
+    assert odd or not folding.classes().folded[0].probes  # the last rank is known from the first attempt
 
 
 @pytest.mark.parametrize(
@@ -128,3 +121,17 @@ def test_ranks_that_all_do_something_else_are_refused_in_the_end():
 
     with pytest.raises(NotSupportedError, match=r"after 40 attempts .* --fold off"):
         run_to_the_end(folding, lambda rank: rank)
+
+
+def test_a_root_that_the_script_names_speaks_for_itself():
+    classes = Classes([RankClass(range(4))])
+    classes.partitions.announce(0, (0, 1, 2, 3))
+    for hosts in [(0, 1), (2, 3)]:
+        classes.partitions.announce(0, hosts)
+
+    classes.check_root((0, 1, 2, 3), 0, 0)
+    classes.check_root((0, 1), 0, 1)  # of two groups that were made together
+    with pytest.raises(MembersDiffer, match="rank 2 is the root") as caught:
+        classes.check_root((0, 1, 2, 3), 0, 2)
+
+    assert [caught.value.key(rank) for rank in range(4)] == [False, False, True, False]

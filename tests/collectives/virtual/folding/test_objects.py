@@ -3,13 +3,18 @@
 from typing import Any
 
 import pytest
+import simpy
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from collectives import NotSupportedError
+from collectives.catalogue.selectors import fixed
+from collectives.communicators.requests import Request
 from collectives.virtual import VirtualRun, end_iteration
+from collectives.virtual.folding.classes import Classes, RankClass
+from collectives.virtual.group_calls.exchange import Exchanges
 from sim import RankError
 from tests.collectives.virtual.clusters import Work, on_gpus
 
@@ -80,3 +85,14 @@ def test_what_a_root_gives_is_known_to_all_ranks_of_its_group(shape, given, is_f
 
     assert outcome.results == [[root] for root in given]
     assert bool(outcome.report.folded) == is_folded
+
+
+def test_a_folded_rank_that_would_have_to_give_something_else_is_refused():
+    exchanges, ranks = Exchanges(simpy.Environment(), Classes([RankClass(range(4))])), (0, 1, 2, 3)
+    exchanges.classes.partitions.announce(0, ranks)
+    request = Request("scatter", 8, torch.float32, output=torch.zeros(2), root=2)
+
+    call = exchanges.join(ranks, (0, 0), 0, request, request.call("ring"), fixed("ring"))
+
+    with pytest.raises(NotSupportedError, match="run with fold off"):
+        raise call.error

@@ -1,5 +1,6 @@
 """Runs without data in which some ranks do something alone: seen, as they have a thread or are compared."""
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -20,31 +21,18 @@ SMALL = 8
 """Ranks of a run in which each has a thread."""
 
 
-def raises() -> None:
-    raise ValueError("of rank 2 alone")
+KINDS: dict[str, Callable[[], object]] = {
+    "raises": lambda: int("of some ranks alone"),
+    "leaves": lambda: sys.exit(3),
+    "sleeps": lambda: time.sleep(1),
+    "calls once more": lambda: dist.all_reduce(torch.ones(4, device="cuda")),
+    "fills its memory": lambda: torch.empty(2**40, device="cuda"),
+    "computes more": lambda: torch.ones(4096, 4096, device="cuda") @ torch.ones(4096, 4096, device="cuda"),
+}
+"""What odd ranks do."""
 
 
-def sleeps() -> None:
-    time.sleep(1)
-
-
-def leaves() -> None:
-    raise SystemExit(3)
-
-
-def fills_its_memory() -> None:
-    torch.empty(2**40, device="cuda")
-
-
-def calls_once_more() -> None:
-    dist.all_reduce(torch.ones(4, device="cuda"))
-
-
-def computes_more() -> None:
-    torch.ones(4096, 4096, device="cuda") @ torch.ones(4096, 4096, device="cuda")
-
-
-def training(own: Callable[[], None], odd: Callable[[int], bool]) -> Callable[[int], None]:
+def training(own: Callable[[], object], odd: Callable[[int], bool]) -> Callable[[int], None]:
     """Return what ranks do in three iterations; those that are *odd* do their *own* in the second, too."""
 
     def work(rank):
@@ -63,8 +51,8 @@ def training(own: Callable[[], None], odd: Callable[[int], bool]) -> Callable[[i
     return work
 
 
+nothing_odd = training(lambda: None, lambda rank: False)
 RANKS, ON_NODE = 72, 8
-KINDS = (raises, leaves, sleeps, calls_once_more, fills_its_memory, computes_more)
 PROBES = probes_of(range(RANKS), ON_NODE)
 SOME: dict[str, Callable[[int], bool]] = {
     **{f"rank {probe}": lambda rank, probe=probe: rank == probe for probe in (0, *PROBES)},
@@ -87,47 +75,44 @@ def outcome(work: Callable[[int], None], num_ranks: int, fold: bool | None) -> t
 
 
 @settings(max_examples=settings.default.max_examples // 20)
-@given(st.sampled_from(KINDS), st.sampled_from(sorted(SOME)))
-@example(sleeps, "even ranks")
-@example(calls_once_more, "rank 2")
+@given(st.sampled_from(sorted(KINDS)), st.sampled_from(sorted(SOME)))
+@example("sleeps", "even ranks")
+@example("calls once more", "rank 2")
 def test_what_ranks_of_a_kind_that_is_compared_do_is_seen(own, some):
-    work = training(own, SOME[some])
+    work = training(KINDS[own], SOME[some])
 
     assert outcome(work, RANKS, fold=True) == outcome(work, RANKS, fold=False)
 
 
-@pytest.mark.parametrize("own", KINDS, ids=lambda own: own.__name__)
-@pytest.mark.parametrize(
-    "odd", [lambda rank: rank == 2, lambda rank: rank % 2 == 0], ids=["rank 2", "even ranks"]
-)
-def test_what_some_ranks_of_a_small_run_do_is_seen(own, odd):
-    work = training(own, odd)
+@pytest.mark.parametrize("own", KINDS)
+@pytest.mark.parametrize("some", ["rank 2", "even ranks"])
+def test_what_some_ranks_of_a_small_run_do_is_seen(own, some):
+    work = training(KINDS[own], SOME[some])
 
     assert outcome(work, SMALL, fold=None) == outcome(work, SMALL, fold=False)
 
 
 def test_each_rank_of_a_small_run_has_a_thread_and_writes_once(capsys):
     def work(rank):
-        training(raises, lambda rank: False)(rank)
+        nothing_odd(rank)
         print(f"rank {rank}")
 
-    ran = on_gpus(work, SMALL, fake=True)
-
-    assert ran.report.ranks_simulated == SMALL
+    assert on_gpus(work, SMALL, fake=True).report.ranks_simulated == SMALL
     assert sorted(capsys.readouterr().out.split("\n")) == ["", *(f"rank {rank}" for rank in range(SMALL))]
 
 
 def test_a_run_that_turns_out_large_is_folded(monkeypatch):
     monkeypatch.setattr(attempts, "SMALL_RUN", 100)
 
-    assert on_gpus(training(raises, lambda rank: False), SMALL, fake=True).report.ranks_simulated == 1
+    assert on_gpus(nothing_odd, SMALL, fake=True).report.ranks_simulated == 1
 
 
 def test_halves_that_differ_are_two_classes_in_few_attempts():
-    report = on_gpus(training(computes_more, SOME["even ranks"]), RANKS, fake=True, fold=True).report
+    work = training(KINDS["computes more"], SOME["even ranks"])
 
-    assert len(report.folded) == 2
-    assert report.ranks_simulated == 2
+    report = on_gpus(work, RANKS, fake=True, fold=True).report
+
+    assert len(report.folded) == report.ranks_simulated == 2
     assert {0, 1, RANKS - 1, *PROBES} <= set(report.ranks_run)
 
 

@@ -1,7 +1,5 @@
 """Calls worked out at once take what they take with every message on one network."""
 
-from functools import partial
-
 import pytest
 import simpy
 from hypothesis import given, settings
@@ -18,7 +16,7 @@ from collectives.virtual.group_calls.family import CallFacts
 from sim import Straggler, Topology
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
-from tests.given import nodes, switch
+from tests.given import nodes
 
 KINDS = {
     "all_reduce": ("ring", "halving_doubling", "tree", "double_binary_tree", "ring:channels=2"),
@@ -181,57 +179,8 @@ def test_a_message_is_between_two_ranks_of_the_group():
     assert ends == {(0, rank): (end_ps, 7 * 1_234_567) for rank in (0, 7)}  # when the later one came
 
 
-def pairs(hosts, ordinal):
-    return ((0, 2), (1, 3))
-
-
-def ends_of(hosts, begun, siblings=None):
-    """Return when each rank got through a call of a group, and who waits; *begun*: facts, ranks and time."""
-    env = simpy.Environment(initial_time=0)
-    scenario = Scenario.of(switch(4))
-    calls = GroupCalls(scenario, scenario.network(env), {})
-    if siblings is not None:
-        calls.siblings = siblings
-    ends = {}
-
-    def through(those, met_ps):
-        for rank in those:
-            assert rank not in ends
-            ends[rank] = int(env.now)
-
-    for facts, ranks, at_ps in begun:
-        begin = partial(calls.call(hosts, (0, 0), facts).begin, ranks, through)
-        env.timeout(at_ps).callbacks.append(lambda _, begin=begin: begin())
-    env.run()
-    calls.note_waiting()
-    return ends, calls.meeting_point(hosts, (0, 0)).waiting.keys()
-
-
-def all_reduce_of(num_ranks):
-    return facts_of(0, (0, "all_reduce", "ring", 1000 // num_ranks, 0), range(num_ranks), switch(num_ranks))
-
-
-def test_a_rank_stands_for_those_of_sibling_groups():
-    own = all_reduce_of(2)
-
-    ends, _ = ends_of((0, 2), [(own, (0, 1), 0), (own, (2, 3), 5000)], pairs)
-
-    expected = simulate("ring", nbytes=4000, topology=switch(4), itemsize=4, placement=(0, 2)).time_ps
-    assert ends == dict.fromkeys(range(4), 5000 + expected)
-
-
 def test_parts_of_any_size_are_exchanged_after_their_sizes():
-    program = resolve_algorithm("direct", "all_to_all")
-    call, chunking = Call(0, "all_to_all", str(program), 1, "float32"), Chunking.of(program, 2, 1, 4)
-    own, other = (
-        CallFacts(call, program, chunking, splits) for splits in (((5, 7), (5, 1000)), ((1000, 2), (7, 2)))
-    )
+    ends, *_ = times(network("switch", 2), [(2, "parts", "", 97, 0, 0, 0)], 2, at_once=True)
 
-    ends, _ = ends_of((0, 1), [(own, (0,), 0), (other, (1,), 0)])
-
-    sizes_ps, latency_ps = 1280, 4_000_000
-    assert ends == dict.fromkeys(range(2), sizes_ps + 320_000 + 2 * latency_ps)
-
-
-def test_who_waits_for_whom_is_known():
-    assert ends_of((0, 1, 2), [(all_reduce_of(3), (0, 1), 0)]) == ({}, {0, 1})
+    latency_ps, sizes_ps, parts_ps = 2 * 1_000_000, 16 * 100, (97 + 3) * 4 * 100
+    assert ends == {(0, rank): (2 * latency_ps + sizes_ps + parts_ps, 0) for rank in range(2)}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.virtual.memory.caching_allocator import CachingAllocator, segment_size
+from collectives.virtual.memory.caching_allocator import CachingAllocator
 
 KIB, MIB = 2**10, 2**20
 
@@ -16,67 +16,75 @@ def allocator() -> CachingAllocator:
     return CachingAllocator()
 
 
-def test_sizes_are_rounded_to_512_bytes(allocator):
-    allocator.allocate(1)
-    allocator.allocate(513)
+@pytest.mark.parametrize(
+    "asked_size_segment",
+    [
+        (1, 512, 2 * MIB), (513, 1024, 2 * MIB), (MIB, MIB, 2 * MIB), (MIB + 512, MIB + 512, 20 * MIB),
+        (10 * MIB - 512, 10 * MIB - 512, 20 * MIB), (10 * MIB, 10 * MIB, 10 * MIB),
+        (11 * MIB + 1, 12 * MIB, 12 * MIB),  # for less than a mebibyte a large block is not split
+    ],
+)  # fmt: skip
+def test_sizes_are_rounded_and_segments_have_those_of_cuda(allocator, asked_size_segment):
+    nbytes, size, segment = asked_size_segment
 
-    assert allocator.allocated == 512 + 1024
-    assert allocator.statistics.requested_bytes.total.current == 514
+    block = allocator.allocate(nbytes)
 
-
-def test_segments_have_the_sizes_of_cuda():
-    assert segment_size(MIB) == 2 * MIB
-    assert segment_size(MIB + 512) == 20 * MIB
-    assert segment_size(10 * MIB - 512) == 20 * MIB
-    assert segment_size(10 * MIB) == 10 * MIB
-    assert segment_size(11 * MIB) == 12 * MIB
-
-
-def test_small_requests_share_a_segment_of_2_mib(allocator):
-    for _ in range(2):
-        allocator.allocate(MIB)
-    assert allocator.reserved == 2 * MIB
-    allocator.allocate(512)
-
-    assert allocator.reserved == 4 * MIB
-    assert allocator.statistics.segment["small_pool"].current == 2
+    assert block.size == allocator.allocated == size
+    assert allocator.reserved == segment
+    assert allocator.statistics.requested_bytes.total.current == nbytes
 
 
-def test_a_large_block_is_not_split_for_less_than_a_mebibyte(allocator):
-    block = allocator.allocate(11 * MIB + 1)
-
-    assert block.size == 12 * MIB == allocator.allocated == allocator.reserved
-
-
-def test_the_smallest_cached_block_that_is_large_enough_serves(allocator):
-    large, small = allocator.allocate(64 * MIB), allocator.allocate(32 * MIB)
-    allocator.free(large)
-    allocator.free(small)
-
-    block = allocator.allocate(30 * MIB)
-
-    assert block.address == small.address
-    assert allocator.reserved == 96 * MIB
-    assert allocator.statistics.inactive_split_bytes.total.current == 2 * MIB
-
-
-def test_neighbours_that_are_free_become_one_block(allocator):
-    blocks = [allocator.allocate(4 * MIB) for _ in range(5)]
-    for number in (1, 3, 2):
+@pytest.mark.parametrize(
+    ("sizes", "freed", "size", "stream", "reused", "reserved"),
+    [
+        ([64, 32], [0, 1], 30, 0, 1, 96),  # the smallest that is large enough
+        ([4] * 5, [1, 3, 2], 12, 0, 1, 20),  # neighbours that are free become one
+        ([20], [0], 20, 1, None, 40),  # a stream does not get what another has freed
+        ([1], [], 1, 0, None, 2), ([1, 1], [], 1, 0, None, 4),  # small requests share a segment of 2 MiB
+    ],
+)  # fmt: skip
+def test_what_is_cached_serves_before_the_device_is_asked(
+    allocator, sizes, freed, size, stream, reused, reserved
+):
+    blocks = [allocator.allocate(own * MIB) for own in sizes]
+    for number in freed:
         allocator.free(blocks[number])
+    left = [block.address for number, block in enumerate(blocks) if number not in freed]
 
-    block = allocator.allocate(12 * MIB)
+    block = allocator.allocate(size * MIB, stream)
 
-    assert block.address == blocks[1].address
-    assert allocator.reserved == 20 * MIB
+    assert block.address not in left
+    assert reused is None or block.address == blocks[reused].address
+    assert allocator.reserved == reserved * MIB
 
 
-def test_a_stream_does_not_get_what_another_has_freed(allocator):
-    allocator.free(allocator.allocate(20 * MIB, stream=0))
+def test_what_is_left_of_a_block_is_counted_as_a_split_one_and_segments_by_their_pool(allocator):
+    allocator.free(allocator.allocate(32 * MIB))
+    for size in (30 * MIB, 512):
+        allocator.allocate(size)
 
-    allocator.allocate(20 * MIB, stream=1)
+    assert allocator.statistics.inactive_split_bytes["large_pool"].current == 2 * MIB
+    assert allocator.statistics.segment["small_pool"].current == 1
 
-    assert allocator.reserved == 40 * MIB
+
+@pytest.mark.parametrize(
+    ("expandable", "sizes", "freed", "reserved"),
+    [
+        (False, [20], 0, 0), (False, [4] * 5, 0, 20),  # a segment in pieces is kept
+        (True, [50] * 3, 1, 160 - 40),  # of 50 to 100 MiB the pages from 60 to 100
+    ],
+)  # fmt: skip
+def test_of_what_is_cached_whole_segments_and_pages_are_given_back(
+    allocator, expandable, sizes, freed, reserved
+):
+    allocator.expandable = expandable
+    blocks = [allocator.allocate(size * MIB) for size in sizes]
+    allocator.free(blocks.pop(freed))
+
+    allocator.release_cached()
+
+    assert allocator.reserved == reserved * MIB
+    assert allocator.allocated == sum(block.size for block in blocks)
 
 
 def test_what_another_stream_uses_is_reused_once_the_host_has_waited(allocator):
@@ -111,15 +119,6 @@ def test_the_cache_is_given_back_before_memory_does_not_suffice(allocator):
     assert allocator.statistics.num_alloc_retries == 2
 
 
-def test_a_segment_in_pieces_is_not_given_back(allocator):
-    blocks = [allocator.allocate(4 * MIB) for _ in range(5)]
-    allocator.free(blocks[0])
-
-    allocator.release_cached()
-
-    assert allocator.reserved == 20 * MIB
-
-
 def test_expandable_segments_leave_no_piece_behind():
     plain, expandable = CachingAllocator(), CachingAllocator()
     expandable.expandable = True
@@ -130,17 +129,6 @@ def test_expandable_segments_leave_no_piece_behind():
 
     assert plain.reserved == (40 + 42 + 44) * MIB  # 41 goes into no 40, and 43 into no 42
     assert expandable.reserved == 60 * MIB  # 43 rounded up to pages of 20 MiB
-
-
-def test_pages_within_a_free_block_of_an_expandable_segment_are_released(allocator):
-    allocator.expandable = True
-    blocks = [allocator.allocate(50 * MIB) for _ in range(3)]
-    allocator.free(blocks[1])  # of 50 to 100 MiB the pages from 60 to 100
-
-    allocator.release_cached()
-
-    assert allocator.reserved == 160 * MIB - 40 * MIB - 0
-    assert allocator.allocated == 100 * MIB
 
 
 SIZES = st.one_of(st.integers(1, 3 * KIB), st.integers(1, 3 * MIB), st.integers(1, 60 * MIB))
