@@ -26,7 +26,7 @@ Why it fails: \\1 $.
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     path = tmp_path / "truth.md"
     path.write_text(TEXT)
     return path

@@ -13,7 +13,7 @@ from testbed.output.table import grouped
 FACTORS = st.lists(st.lists(st.floats(-2, 2), min_size=1, max_size=12), min_size=2, max_size=6)
 
 
-def rows_of(groups: list[list[float]]) -> list[Row]:
+def rows_of(groups):
     """Return rows with these factors, a group of each list."""
     return [Row("family", str(number), factor) for number, own in enumerate(groups) for factor in own]
 

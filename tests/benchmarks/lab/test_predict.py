@@ -2,9 +2,6 @@
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +21,7 @@ LLAMA = {
     "model": "1B", "layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 32, "ffn": 8192, "vocab": 131072,
     "tied": 1, "nodes": 1, "gpus": 8, "dp": 8, "tp": 1, "pp": 1, "zero": 1, "mbs": 1, "ga": 32, "seq": 4096,
 }  # fmt: skip
-ROWS: Mapping[str, Mapping[str, Any]] = {
+ROWS = {
     "gemm": {"gpu": "h100_sxm", "dtype": "bfloat16", "m": 4096, "n": 4096, "k": 4096},
     "gemm_sustained": {"gpu": "gb200", "dtype": "fp8", "m": 4096, "n": 4096, "k": 4096},
     "attention": {
@@ -45,7 +42,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 
 
-def table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+def table(path, rows):
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
@@ -53,9 +50,14 @@ def table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     return path
 
 
-def written(path: Path) -> list[dict[str, str]]:
+def written(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def in_words(row):
+    """Return a row as it is read from a table."""
+    return {name: str(value) for name, value in row.items()}
 
 
 @pytest.mark.parametrize("name", list(ROWS))
@@ -125,7 +127,7 @@ def test_a_step_that_does_not_fit_or_leaves_stages_empty_has_no_speed(tmp_path):
 
 def test_stages_are_cut_at_equal_parts_of_the_cost_and_hold_all_layers():
     for stages in (1, 2, 4, 8):
-        training = training_of({name: str(value) for name, value in LLAMA.items()} | {"pp": str(stages)})
+        training = training_of(in_words({**LLAMA, "pp": stages}))
 
         assert sum(training.stages) == 16
         assert not training.leaves_stages_empty
@@ -133,7 +135,7 @@ def test_stages_are_cut_at_equal_parts_of_the_cost_and_hold_all_layers():
 
 
 def test_products_take_what_their_framework_does_besides():
-    def us(**changes: str) -> float:
+    def us(**changes):
         row = {"gpu": "h200_sxm", "dtype": "fp8", "m": "64", "n": "64", "k": "64", **changes}
         return product_us(row, "burst")
 
@@ -144,15 +146,13 @@ def test_products_take_what_their_framework_does_besides():
     assert us(framework="vllm", **large) == us(framework="sglang", **large)
 
 
+LAYOUTS = [(8, 1, 1), (4, 2, 1), (2, 4, 1), (4, 1, 2), (2, 2, 2), (2, 1, 4)]
+
+
 def test_where_steps_take_what_is_predicted_the_planned_layout_is_the_best(tmp_path):
-    layouts = [(8, 1, 1), (4, 2, 1), (2, 4, 1), (4, 1, 2), (2, 2, 2), (2, 1, 4)]
-    rows = [
-        {**LLAMA, "dp": dp, "tp": tp, "pp": pp, "ga": 256 // dp, "failed": 0, "tokens_per_s_per_gpu": 0.0}
-        for dp, tp, pp in layouts
-    ]
+    rows = [{**LLAMA, "dp": dp, "tp": tp, "pp": pp, "ga": 256 // dp, "failed": 0} for dp, tp, pp in LAYOUTS]
     for row in rows:
-        predicted = SETS["ultrascale"].predict
-        row["tokens_per_s_per_gpu"] = predicted({name: str(own) for name, own in row.items()})["predicted"]
+        row["tokens_per_s_per_gpu"] = SETS["ultrascale"].predict(in_words(row))["predicted"]
 
     [cell] = regret(file=table(tmp_path / "rows.csv", rows)).rows
 
@@ -163,51 +163,29 @@ def test_where_steps_take_what_is_predicted_the_planned_layout_is_the_best(tmp_p
 
 def test_a_fit_finds_constants_that_say_what_rows_have_measured_and_never_sees_a_quarter(tmp_path):
     sizes = [(m, n, k) for m in (64, 1024, 4096, 16384) for n in (1024, 5120, 16384) for k in (2048, 8192)]
-    rows = [{**ROWS["gemm"], "m": m, "n": n, "k": k, "time_us": 0.0, "reference": 1} for m, n, k in sizes]
+    rows = [{**ROWS["gemm"], "m": m, "n": n, "k": k, "reference": 1} for m, n, k in sizes]
     for row in rows:
-        row["time_us"] = product_us({name: str(value) for name, value in row.items()}, "burst")
+        row["time_us"] = product_us(in_words(row), "burst")
 
     found = fit(name="gemm", file=table(tmp_path / "rows.csv", rows))
 
     [one] = found.rows
-    kept = sum(
-        is_kept_back({name: str(value) for name, value in row.items()}, ("m", "n", "k")) for row in rows
-    )
+    kept = sum(is_kept_back(in_words(row), ("m", "n", "k")) for row in rows)
     assert one["kept_back"]["count"] == kept
     assert one["seen"]["count"] == len(rows) - kept
     assert one["kept_back"]["median"] < 0.02
 
 
 def test_a_fit_finds_what_steps_hold_of_memory(tmp_path):
-    layouts = [
-        (8, 1, 1),
-        (4, 2, 1),
-        (2, 4, 1),
-        (4, 1, 2),
-        (2, 2, 2),
-        (2, 1, 4),
-        (1, 8, 1),
-        (1, 4, 2),
-        (1, 2, 4),
-    ]
+    others = [(1, 8, 1), (1, 4, 2), (1, 2, 4)]
     rows = [
-        {
-            **LLAMA,
-            "dp": dp,
-            "tp": tp,
-            "pp": pp,
-            "mbs": mbs,
-            "ga": 256 // dp // mbs,
-            "zero": zero,
-            "peak_gb": 0.0,
-        }
-        for dp, tp, pp in layouts
+        {**LLAMA, "dp": dp, "tp": tp, "pp": pp, "mbs": mbs, "ga": 256 // dp // mbs, "zero": zero}
+        for dp, tp, pp in [*LAYOUTS, *others]
         for mbs in (1, 2)
         for zero in (0, 1)
     ]
     for row in rows:
-        own = {name: str(value) for name, value in row.items()}
-        row["peak_gb"] = peak_bytes(training_of(own), steps.FRAMEWORK.memory) / 2**30
+        row["peak_gb"] = peak_bytes(training_of(in_words(row)), steps.FRAMEWORK.memory) / 2**30
 
     file = table(tmp_path / "rows.csv", rows)
     result = fit(name="ultrascale", file=file)

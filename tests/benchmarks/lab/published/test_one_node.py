@@ -41,20 +41,15 @@ def test_the_default_inside_a_node_is_what_was_measured_there(preset):
 
 
 @pytest.mark.parametrize("preset", ["dgx-a100", "dgx-h100"])
-def test_half_of_the_sizes_predict_the_other_half(preset):
+def test_half_of_the_sizes_predict_the_other_half_and_nccls_model_is_within_a_third(preset):
     for own in judged(preset):
-        left_out = own.errors()["left_out"]
+        errors = own.errors()
 
-        assert (median_error(left_out, large=True) or 0) <= 0.125, own.collective
-        assert (median_error(left_out, large=False) or 0) <= 0.12, own.collective
-
-
-@pytest.mark.parametrize("preset", ["dgx-a100", "dgx-h100"])
-def test_without_measurements_nccls_model_is_within_a_third(preset):
-    for own in judged(preset):
+        assert (median_error(errors["left_out"], large=True) or 0) <= 0.125, own.collective
+        assert (median_error(errors["left_out"], large=False) or 0) <= 0.12, own.collective
         if own.collective in COLLECTIVES:
-            assert (median_error(own.errors()["by_model"], large=True) or 1) < 0.3, own.collective
-            assert (median_error(own.errors()["by_model"], large=False) or 1) < 0.25, own.collective
+            assert (median_error(errors["by_model"], large=True) or 1) < 0.3, own.collective
+            assert (median_error(errors["by_model"], large=False) or 1) < 0.25, own.collective
 
 
 def test_what_an_a100_took_says_what_an_h100_takes():

@@ -11,13 +11,12 @@ from benchmarks.lab.published.split import ELSEWHERE, calibrating_presets, judge
 from benchmarks.lab.report.presets import presets_result, presets_section
 from sim import load_network
 from testbed.calibration.confidence import by_class
-from testbed.calibration.judge.judging import judge
 from tests.commands import called, reported
 
 PRESETS = Path(__file__).parents[4] / "sim" / "presets"
 
 
-def nobody(description: str, completed: int | None = None) -> None:
+def nobody(description, completed=None):
     """Watches."""
 
 
@@ -74,32 +73,19 @@ def test_the_section_and_the_json_have_every_preset_that_was_measured(judged):
     assert json.loads(json.dumps(document))["same_systems"]["classes"]["above"]["median_error"] < 0.05
 
 
-def test_rows_of_the_calibration_are_marked():
-    row = published_split().calibrating
-    of_dgx = [own for own in row if own.system == "ar_h100_ib400_2n_xe9680"]
-
-    found, _ = judge(of_dgx, load_network("dgx-h100"), nobody)
-
-    assert all(own.seen for own in found)
-    assert max(abs(own.error) for own in found) < 1e-3
-
-
 def test_a_calibration_of_a_table_predicts_the_rest_of_it(tmp_path):
-    rows = [row for row in published_split().calibrating if row.system == "ar_t4_efa100_2n_g4dn"]
-    rest = [row for row in published_split().other_sizes if row.system == "ar_t4_efa100_2n_g4dn"]
-    for name, own in (("fit", rows), ("rest", rest)):
+    split, mine = published_split(), tmp_path / "mine.toml"
+    tables = {}
+    for name, rows in (("fit", split.calibrating), ("rest", split.other_sizes)):
+        own = [row for row in rows if row.system == "ar_t4_efa100_2n_g4dn"]
         lines = [f"{row.system},all_reduce,2,2,{row.nbytes},{row.seconds * 1e6}" for row in own]
-        head = "set,collective,ranks,nodes,nbytes,time_us"
-        (tmp_path / f"{name}.csv").write_text("\n".join([head, *lines]))
-    mine = tmp_path / "mine.toml"
+        tables[name] = tmp_path / f"{name}.csv"
+        tables[name].write_text("\n".join(["set,collective,ranks,nodes,nbytes,time_us", *lines]))
 
-    fit, rest_of_it = tmp_path / "fit.csv", tmp_path / "rest.csv"
+    called(f"calibrate --from {tables['fit']} --output {mine}")
+    found = reported(f"validate --table {tables['rest']} --network {mine}")
 
-    called(f"calibrate --from {fit} --output {mine}")
-    found = reported(f"validate --table {rest_of_it} --network {mine}")
-
-    assert len(found["rows"]) == len(rest)
+    assert len(found["rows"]) == len(lines)
     assert found["seen"]["num_rows"] == 0
-    assert found["median_error"] < 0.05
-    assert found["small_median_error"] < 0.05
-    assert "(seen)" in called(f"validate --table {fit} --network {mine}").output
+    assert max(found["median_error"], found["small_median_error"]) < 0.05
+    assert "(seen)" in called(f"validate --table {tables['fit']} --network {mine}").output

@@ -1,5 +1,7 @@
 """Published trainings of one node that are run from scripts."""
 
+from collections import Counter
+
 import pytest
 
 from benchmarks.lab.published.scripted import ScriptedPrediction, families, predict, scripted_rows, summary
@@ -9,22 +11,16 @@ from benchmarks.lab.report.scripted import scripted_result
 def test_all_rows_of_mpt_and_the_possible_ones_of_one_gpu_are_run():
     rows = scripted_rows()
 
-    by_script = {name: [row for row in rows if row.script == name] for name in {row.script for row in rows}}
-
-    assert {name: len(own) for name, own in by_script.items()} == {
-        "mpt.py": 66, "resnet50.py": 6, "bert.py": 4,
-    }  # fmt: skip
-    assert {row.device for row in by_script["mpt.py"]} == {
-        "h100:fa1_2023", "a100:fa1_2023", "a100-40gb:fa1_2023",
-    }  # fmt: skip
-    assert {row.ranks for row in by_script["mpt.py"]} == {8}
+    mpt = [row for row in rows if row.script == "mpt.py"]
+    assert Counter(row.script for row in rows) == {"mpt.py": 66, "resnet50.py": 6, "bert.py": 4}
+    assert {row.device for row in mpt} == {f"{own}:fa1_2023" for own in ("h100", "a100", "a100-40gb")}
+    assert {row.ranks for row in mpt} == {8}
     assert all("seq512" not in row.setting for row in rows)
 
 
 def test_the_batch_of_a_pass_is_that_of_a_step_over_its_passes_where_the_table_says_so():
-    [row] = [
-        row for row in scripted_rows() if row.set == "ddp_dle_pt_bertlarge_dgx1_32g" and row.passes == 64
-    ]
+    of_set = [own for own in scripted_rows() if own.set == "ddp_dle_pt_bertlarge_dgx1_32g"]
+    [row] = [own for own in of_set if own.passes == 64]
 
     assert row.arguments[:2] == ("--batch", "64")
     assert row.samples == 64

@@ -7,12 +7,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from benchmarks.lab.program import program
 from benchmarks.lab.shaped import incast, sockets, timing, validation
@@ -25,6 +23,7 @@ from benchmarks.lab.shaped.sockets import time_flows
 from benchmarks.lab.shaped.timing import Call, time_calls
 from sim import Topology
 from testbed.errors import LaunchError
+from tests.commands import called
 from tests.processes import is_running, not_outliving
 from tests.waiting import LAST_RESORT, until
 
@@ -49,7 +48,7 @@ with built(plan(Topology.switch(num_ranks=3, bandwidth="80Mbps", latency=0))) as
 """
 
 
-def namespaces() -> set[str]:
+def namespaces():
     """Return the network namespaces in which processes of this session are."""
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
@@ -60,9 +59,7 @@ def namespaces() -> set[str]:
 
 
 @pytest.fixture
-def nothing_is_left(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def nothing_is_left(tmp_path_factory, monkeypatch):
     own = tmp_path_factory.mktemp("own")
     monkeypatch.setenv("TMPDIR", str(own))
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -74,7 +71,7 @@ def nothing_is_left(
 
 
 @pytest.fixture
-def from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def from_the_first(monkeypatch):
     """Let times begin with the first host, as what it sends before a late one begins takes its time, too."""
 
     def duration(spans):
@@ -127,10 +124,10 @@ def test_incast_is_predicted_measured_and_written_down(tmp_path, monkeypatch):
     monkeypatch.setattr(incast, "cases", lambda: iter(few))
     (tmp_path / "truth.md").write_text("<!-- section incast -->\n<!-- end of incast -->\n")
 
-    result = CliRunner().invoke(PROGRAM, ["--incast", "--document", str(tmp_path / "truth.md"), "--json"])
+    line = f"--incast --document {tmp_path / 'truth.md'} --json"
 
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
+    found = json.loads(called(line, program=PROGRAM).stdout)
+
     assert [row["case"] for row in found["rows"]] == [case.name for case in few]
     for row in found["rows"]:
         assert 0 < row["links_seconds"] < row["predicted_seconds"]
@@ -176,16 +173,11 @@ def test_a_small_network_is_predicted_written_down_built_and_measured(tmp_path, 
     monkeypatch.setattr(validation, "SECONDS_A_PASS", 0.5)
     monkeypatch.setattr(validation, "CUT_SECONDS", 1.0)
     (tmp_path / "truth.md").write_text("<!-- section shaped -->\n<!-- end of shaped -->\n")
-    result = CliRunner().invoke(
-        PROGRAM,
-        [
-            *(str(file), "--calibration", str(known)),
-            *("--output", str(tmp_path / "out"), "--document", str(tmp_path / "truth.md"), "--json"),
-        ],
-    )
-    assert result.exit_code == 0, result.output
+    out, document = tmp_path / "out", tmp_path / "truth.md"
+    options = f"--calibration {known} --output {out} --document {document}"
 
-    found = json.loads(result.stdout)
+    found = json.loads(called(f"{file} {options} --json", program=PROGRAM).stdout)
+
     (network,) = found["networks"]
     written = (tmp_path / "out" / "predictions" / "pair.jsonl").read_bytes()
     assert len(found["rows"]) >= 24

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.lab.shaped import cases
 from benchmarks.lab.shaped.cases import Case
-from benchmarks.lab.shaped.plan import Plan, plan, wire
+from benchmarks.lab.shaped.plan import plan, wire
 from benchmarks.lab.shaped.rows import Prediction, Row, by_family, figures
 from benchmarks.lab.shaped.shaping import COMMON, LEAST_BURST, Shaping
 from collectives.errors import NotSupportedError
@@ -20,7 +20,7 @@ from sim.topology.description import load_network
 from tests.given import nodes, switch
 
 
-def walk(made: Plan, source: int, destination: int) -> list[int]:
+def walk(made, source, destination):
     """Return the links on the way that devices and forwarding tables of *made* give a message."""
     device_of = {(hop.vertex, hop.destination): hop.device for hop in made.hops}
     across = {}
@@ -35,14 +35,14 @@ def walk(made: Plan, source: int, destination: int) -> list[int]:
     return links
 
 
-def racks(num_ranks: int, hosts_per_leaf: int, num_spines: int = 1, **fields) -> Topology:
+def racks(num_ranks, hosts_per_leaf, num_spines=1, **fields):
     rates = {"bandwidth": 1e7, "uplink_bandwidth": 2e7, "latency": 0, **fields}
     return Topology.leaf_spine(
         num_ranks=num_ranks, hosts_per_leaf=hosts_per_leaf, num_spines=num_spines, **rates
     )
 
 
-def pairs_of_ranks(num_nodes: int, cards: int) -> Topology:
+def pairs_of_ranks(num_nodes, cards):
     rates = {"intra_bandwidth": 4e7, "intra_latency": 0, "nic_bandwidth": 1e7, "nic_latency": 0}
     return nodes(num_nodes, 2, cards, **rates)
 
@@ -71,19 +71,20 @@ def test_each_link_leaves_by_one_device_at_its_own_rate(topology):
     assert rates == dict(enumerate(topology.link_bandwidth.tolist()))
 
 
-def test_what_switches_cannot_forward_is_refused_by_name():
-    ring = Topology.ring(num_ranks=4, bandwidth=1e7, latency=0)
-    with pytest.raises(
-        NotSupportedError, match=r"pass through rank 1; a shaped network has hosts at its edge"
-    ):
-        plan(ring)
-
-    hashed = racks(8, 2, 4, uplink_bandwidth=1e7, routing="ecmp")
-    with pytest.raises(NotSupportedError, match=r"depends on the source; .* not ecmp"):
-        plan(hashed)
-
-    with pytest.raises(NotSupportedError, match=r"1000 ranks; a shaped network has 2 to 16 hosts"):
-        plan(switch(1000, 1e7, 0))
+@pytest.mark.parametrize(
+    ("topology", "said"),
+    [
+        (
+            Topology.ring(num_ranks=4, bandwidth=1e7, latency=0),
+            "pass through rank 1; a shaped network has hosts at its edge",
+        ),
+        (racks(8, 2, 4, uplink_bandwidth=1e7, routing="ecmp"), "depends on the source; .* not ecmp"),
+        (switch(1000, 1e7, 0), "1000 ranks; a shaped network has 2 to 16 hosts"),
+    ],
+)
+def test_what_switches_cannot_forward_is_refused_by_name(topology, said):
+    with pytest.raises(NotSupportedError, match=said):
+        plan(topology)
 
 
 def test_wires_have_the_rates_of_the_file_without_its_efficiencies(tmp_path):
@@ -103,30 +104,23 @@ def test_wires_have_the_rates_of_the_file_without_its_efficiencies(tmp_path):
 EXAMPLES = sorted(Path("examples/networks/shaped").glob("*.toml"))
 
 
-def at_a_rate(case: Case) -> float:
+def at_a_rate(case):
     """Return what *case* would take if all its bytes passed one link of 25 MB/s."""
     return sum(call.nbytes for call in case.calls) / 25e6
 
 
 @pytest.mark.parametrize("num_hosts", range(2, 9))
-def test_every_network_has_24_rows_at_least(num_hosts):
-    topology = switch(num_hosts, 1e7, 0)
-    large = cases.LARGE[0]
-    chosen = [
-        *cases.collectives(num_hosts, large),
-        *cases.jobs(num_hosts, large),
-        *cases.changes(topology, large, at_a_rate),
-    ]
+def test_every_network_has_24_rows_at_least_and_jobs_share_no_host(num_hosts):
+    topology, large = switch(num_hosts, 1e7, 0), cases.LARGE[0]
+    jobs = list(cases.jobs(num_hosts, large))
+
+    chosen = [*cases.collectives(num_hosts, large), *jobs, *cases.changes(topology, large, at_a_rate)]
+
     names = [name for case in chosen for name in case.names()]
-
     assert len(names) == len(set(names)) >= 24
-
-
-def test_jobs_share_no_host():
-    for case in cases.jobs(7, 1 << 20):
-        hosts = Counter(host for call in case.calls for host in call.members)
-        assert hosts == Counter(range(7))
-    assert list(cases.jobs(3, 1 << 20)) == []
+    for case in jobs:
+        assert Counter(host for call in case.calls for host in call.members) == Counter(range(num_hosts))
+    assert bool(jobs) == (num_hosts > 3)
 
 
 def test_the_largest_size_is_the_largest_that_there_is_time_for():
@@ -187,56 +181,40 @@ def test_a_port_of_a_common_switch_has_one_queue_for_all_and_its_hosts_have_one_
     assert sum("bfifo" in line for line in at_host) == len(pairs)
 
 
-def test_another_rate_changes_the_classes_that_there_are():
+def test_another_rate_changes_the_classes_that_there_are_and_a_burst_is_a_frame_at_least():
     shaping = Shaping()
     built = shaping.port("eth0", 10**7, [("10.0.0.1", "10.0.0.2")])
 
-    changed = shaping.changed("eth0", 5 * 10**6, 1)
+    changed = shaping.changed("eth0", 5 * 10**7, 1)
 
     identities = [re.findall(r"classid \S+", line) for line in built if line.startswith("class add")]
     assert [re.findall(r"classid \S+", line) for line in changed] == identities
     assert all(line.startswith("class change dev eth0") for line in changed)
+    assert "burst 8000 " in changed[0]
+    assert f"burst {LEAST_BURST} " in shaping.changed("eth0", 1000, 0)[0]
 
 
-def test_a_burst_is_a_time_of_the_rate_but_at_least_a_frame():
-    fast, slow = (Shaping().changed("eth0", rate, 0)[0] for rate in (50_000_000, 1000))
-
-    assert "burst 8000 " in fast
-    assert f"burst {LEAST_BURST} " in slow
-
-
-def row(predicted: float, *seconds: float, nbytes: int = 1 << 20, family: str = "collective") -> Row:
+def row(predicted, *seconds, nbytes=1 << 20, family="collective"):
     return Row.of(Prediction("net", family, "a case", "all_reduce", "ring", nbytes, 4, predicted), seconds)
 
 
-def test_an_error_is_predicted_over_median_less_one():
+def test_an_error_is_predicted_over_median_less_one_and_json_gives_the_row_back():
     one = row(0.9, 1.5, 1.0, 0.5)
 
     assert one.measured == 1.0
     assert one.error == pytest.approx(-0.1)
     assert one.spread == pytest.approx(1.0)
+    assert Row.from_json(json.loads(json.dumps(one.as_json()))) == one
 
 
-def test_small_rows_are_judged_apart():
+def test_small_rows_are_judged_apart_and_other_families_are_no_plain_collectives():
     errors = figures(
         [row(1.1, 1.0), row(0.8, 1.0, 0.95, 1.05), row(1.02, 1.0), row(3.0, 1.0, nbytes=(512 << 10) - 4)]
     )
 
     assert errors["num_rows"] == 4
-    assert errors["median_error"] == pytest.approx(0.1)
-    assert errors["worst_error"] == pytest.approx(0.2)
-    assert errors["worst_beyond_spread"] == pytest.approx(0.1)
-    assert errors["small_median_error"] == pytest.approx(2.0)
-
-
-def test_rows_of_other_families_are_not_taken_for_plain_collectives():
+    found = [
+        errors[name] for name in ("median_error", "worst_error", "worst_beyond_spread", "small_median_error")
+    ]
+    assert found == pytest.approx([0.1, 0.2, 0.1, 2.0])
     assert set(by_family([row(1, 1), row(1, 1, family="two jobs")])) == {"all_reduce ring", "two jobs ring"}
-
-
-def test_json_holds_the_keys_that_are_promised_and_gives_the_row_back():
-    one = row(0.9, 1.5, 1.0)
-    content = json.loads(json.dumps(one.as_json()))
-
-    promised = "case collective algorithm nbytes ranks predicted_seconds measured_seconds spread error"
-    assert set(promised.split()) <= set(content)
-    assert Row.from_json(content) == one

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,25 +25,25 @@ NETWORKS = ("four_equal", "two_racks_2to1")
 
 
 @cache
-def recorded() -> dict[str, Any]:
+def recorded():
     return json.loads(RECORDED.read_text())
 
 
-def calibration() -> Calibration:
+def calibration():
     return Calibration.from_json(recorded()["calibration"])
 
 
-def predictor(network: str) -> Predictor:
+def predictor(network):
     wires = wire(load_network(Path(f"examples/networks/shaped/{network}.toml")))
     return Predictor(applied_to(wires, calibration()), calibration())
 
 
-def rows(network: str) -> list[Row]:
+def rows(network):
     return [Row.from_json(row) for row in recorded()["rows"] if row["network"] == network]
 
 
 @cache
-def anew(network: str) -> list[Row]:
+def anew(network):
     """Return recorded rows of collectives beside predictions of now."""
     found = []
     for row in rows(network):
@@ -73,7 +72,7 @@ def test_predictions_are_those_that_were_written_down(network):
         assert again.prediction.predicted_seconds == pytest.approx(row.prediction.predicted_seconds, rel=1e-3)
 
 
-def validation(network: str) -> Validation:
+def validation(network):
     cut = Cut("all_reduce ring 4 MiB, rank 0 up cut after 138 ms", "rank 0 up", {0: "no message"})
     return Validation(network, predictor(network).topology, tuple(rows(network)), cut, ("x",), "0" * 64)
 
