@@ -14,9 +14,8 @@ in rank order:
     def test_an_all_reduce_sums_over_the_ranks(pool: WorkerPool) -> None:
         assert pool.run(sum_of_ranks, 3) == [3.0, 3.0, 3.0]
 
-The function's module is loaded in the worker from its file, so test modules need not be on the
-path.  A rank that raises, dies or does not come back in time fails the run by name; its worker is
-replaced, because nobody knows what it left behind.
+A rank that raises, dies or does not come back in time fails the run by name; its worker is replaced,
+because nobody knows what it left behind.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ import contextlib
 import ctypes
 import faulthandler
 import gc
-import importlib.util
 import multiprocessing
 import os
 import pickle
@@ -123,12 +121,10 @@ class WorkerPool:
         while len(self._workers) < world_size:
             self._workers.append(_Worker(self._store.port))
         self._num_runs += 1
-        module = sys.modules[fn.__module__]
-        call = (str(module.__file__), fn.__module__, fn.__qualname__)
         workers = self._workers[:world_size]
         for rank, worker in enumerate(workers):
             group = (backend, f"run{self._num_runs}", rank, world_size, max(timeout, MEETING_SECONDS))
-            worker.connection.send((call, group, pickle.dumps(args)))
+            worker.connection.send((group, pickle.dumps((fn, args))))
         outcomes = self._collect(workers, timeout, grace)
         for worker, outcome in zip(workers, outcomes, strict=True):
             if isinstance(outcome, Failure):
@@ -186,7 +182,6 @@ class _Worker:
         return pickle.loads(payload) if succeeded else Failure(rank, "raised", payload)
 
     def show_stack(self) -> None:
-        assert self._process.pid is not None
         os.kill(self._process.pid, signal.SIGUSR1)
 
     def stop(self) -> None:
@@ -210,13 +205,13 @@ def _serve(connection: Connection, store_port: int) -> None:
     num_modules = len(sys.modules)
     while True:
         try:
-            call, (backend, prefix, rank, world_size, timeout), arguments = connection.recv()
+            (backend, prefix, rank, world_size, timeout), call = connection.recv()
         except EOFError:
             return
         try:
-            fn = _load(*call)
+            fn, arguments = pickle.loads(call)
             with _default_group(backend, dist.PrefixStore(prefix, store), rank, world_size, timeout):
-                result = fn(rank, world_size, *pickle.loads(arguments))
+                result = fn(rank, world_size, *arguments)
             answer = (True, pickle.dumps(result))
         except BaseException:
             answer = (False, traceback.format_exc())
@@ -241,22 +236,6 @@ def _default_group(backend: str, store, rank: int, world_size: int, timeout: flo
         if dist.is_initialized():
             _late_groups.append(list(distributed_c10d._world.pg_map))
             dist.destroy_process_group()
-
-
-def _load(path: str, module_name: str, qualname: str) -> Callable[..., Any]:
-    """Return a function of a test module, which is loaded from its file, once."""
-    if module_name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(module_name, path)
-        sys.modules[module_name] = module = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[module_name]
-            raise
-    found = sys.modules[module_name]
-    for name in qualname.split("."):
-        found = getattr(found, name)
-    return found
 
 
 def _die_with_parent() -> None:

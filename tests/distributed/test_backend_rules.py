@@ -1,7 +1,5 @@
 """Rules of Gloo, held against Gloo: what is refused, and what comes out wrong."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -11,21 +9,15 @@ from collectives.torch_backend.backend_rules import MESSAGE, refusal
 pytestmark = pytest.mark.distributed
 
 ROWS, COLUMNS = 4, 2
-LAYOUTS: dict[str, Callable[[int, torch.dtype], torch.Tensor]] = {
+LAYOUTS = {
     "contiguous": lambda rows, dtype: torch.zeros(rows, COLUMNS, dtype=dtype),
     "transposed": lambda rows, dtype: torch.zeros(COLUMNS, rows, dtype=dtype).t(),
     "strided": lambda rows, dtype: torch.zeros(rows, 2 * COLUMNS, dtype=dtype)[:, ::2],
 }
 DTYPES = [torch.float32, torch.int16, torch.bool, torch.uint16, torch.float8_e4m3fn, torch.complex64]
 
-Make = Callable[[int], torch.Tensor]
-"""Makes a tensor of so many rows."""
 
-Call = Callable[[Make, torch.Tensor, int], list[torch.Tensor]]
-"""Carries a collective out on tensors that hold given values, and returns what then holds the result."""
-
-
-def in_place(call: Callable[[torch.Tensor], None]) -> Call:
+def in_place(call):
     def carried_out(make, values, rank):
         tensor = make(ROWS).copy_(values)
         call(tensor)
@@ -34,72 +26,45 @@ def in_place(call: Callable[[torch.Tensor], None]) -> Call:
     return carried_out
 
 
-def scatter(make: Make, values: torch.Tensor, rank: int) -> list[torch.Tensor]:
-    given = [make(ROWS).copy_(values) for _ in range(2)] if rank == 0 else None
-    output = make(ROWS)
-    dist.scatter(output, given)
-    return [output]
+def exchanged(call, outputs, inputs, only_root=""):
+    """Return what carries *call* out, into tensors of so many rows, of others; rank 0 alone may have some."""
+
+    def carried_out(make, values, rank):
+        at = None if rank and only_root == "inputs" else [make(rows).copy_(values) for rows in inputs]
+        to = None if rank and only_root == "outputs" else [make(rows) for rows in outputs]
+        call(to, at)
+        return to or []
+
+    return carried_out
 
 
-def reduce_scatter(make: Make, values: torch.Tensor, rank: int) -> list[torch.Tensor]:
-    output, given = make(ROWS), [make(ROWS).copy_(values) for _ in range(2)]
-    dist.reduce_scatter(output, given)
-    return [output]
-
-
-def reduce_scatter_single(make: Make, values: torch.Tensor, rank: int) -> list[torch.Tensor]:
-    output, given = make(ROWS // 2), make(ROWS).copy_(values)
-    dist.reduce_scatter_single(output, given)
-    return [output]
-
-
-def all_gather(make: Make, values: torch.Tensor, rank: int) -> list[torch.Tensor]:
-    parts, given = [make(ROWS) for _ in range(2)], make(ROWS).copy_(values)
-    dist.all_gather(parts, given)
-    return parts
-
-
-def all_gather_single(make: Make, values: torch.Tensor, rank: int) -> list[torch.Tensor]:
-    output, given = make(2 * ROWS), make(ROWS).copy_(values)
-    dist.all_gather_single(output, given)
-    return [output]
-
-
-def gather(make: Make, values: torch.Tensor, rank: int) -> list[torch.Tensor]:
-    parts, given = [make(ROWS) for _ in range(2)] if rank == 0 else None, make(ROWS).copy_(values)
-    dist.gather(given, parts)
-    return parts or []
-
-
-def all_to_all(make: Make, values: torch.Tensor, rank: int) -> list[torch.Tensor]:
-    parts, given = [make(ROWS) for _ in range(2)], [make(ROWS).copy_(values) for _ in range(2)]
-    dist.all_to_all(parts, given)
-    return parts
-
-
-def all_to_all_single(make: Make, values: torch.Tensor, rank: int) -> list[torch.Tensor]:
-    output, given = make(ROWS), make(ROWS).copy_(values)
-    dist.all_to_all_single(output, given)
-    return [output]
-
-
-def message(make: Make, values: torch.Tensor, rank: int) -> list[torch.Tensor]:
+def message(make, values, rank):
     """Send, where Gloo refuses to do so on both sides, before anything is on its way."""
     tensor = make(ROWS).copy_(values)
     dist.send(tensor, 1) if rank == 0 else dist.recv(tensor, 0)
     return [tensor]
 
 
-CALLS: dict[str, Call] = {
-    "all_reduce": in_place(dist.all_reduce), "broadcast": in_place(lambda tensor: dist.broadcast(tensor, 0)),
-    "reduce": in_place(lambda tensor: dist.reduce(tensor, 0)), "scatter": scatter,
-    "reduce_scatter": reduce_scatter, "reduce_scatter_single": reduce_scatter_single,
-    "all_gather": all_gather, "all_gather_single": all_gather_single, "gather": gather,
-    "all_to_all": all_to_all, "all_to_all_single": all_to_all_single, MESSAGE: message,
-}  # fmt: skip
+ONE, TWO = [ROWS], [ROWS, ROWS]
+CALLS = {
+    "all_reduce": in_place(dist.all_reduce),
+    "broadcast": in_place(lambda tensor: dist.broadcast(tensor, 0)),
+    "reduce": in_place(lambda tensor: dist.reduce(tensor, 0)),
+    "scatter": exchanged(lambda to, at: dist.scatter(to[0], at), ONE, TWO, "inputs"),
+    "reduce_scatter": exchanged(lambda to, at: dist.reduce_scatter(to[0], at), ONE, TWO),
+    "reduce_scatter_single": exchanged(
+        lambda to, at: dist.reduce_scatter_single(to[0], at[0]), [ROWS // 2], ONE
+    ),
+    "all_gather": exchanged(lambda to, at: dist.all_gather(to, at[0]), TWO, ONE),
+    "all_gather_single": exchanged(lambda to, at: dist.all_gather_single(to[0], at[0]), [2 * ROWS], ONE),
+    "gather": exchanged(lambda to, at: dist.gather(at[0], to), TWO, ONE, "outputs"),
+    "all_to_all": exchanged(dist.all_to_all, TWO, TWO),
+    "all_to_all_single": exchanged(lambda to, at: dist.all_to_all_single(to[0], at[0]), ONE, ONE),
+    MESSAGE: message,
+}
 
 
-def carried_out(rank: int, world_size: int, collective: str, layout: str, dtype: torch.dtype):
+def carried_out(rank, world_size, collective, layout, dtype):
     """Return what comes out, None where Gloo refuses; and what the rules say."""
     values = (torch.arange(ROWS * COLUMNS).view(ROWS, COLUMNS) + 100 * rank * (dtype != torch.bool)).to(dtype)
     given = []
@@ -143,7 +108,7 @@ WITH_SHAPES = {
 }
 
 
-def taken(rank: int, world_size: int, collective: str, shape: tuple[int, ...]) -> tuple[bool, bool]:
+def taken(rank, world_size, collective, shape):
     """Return whether Gloo takes a part of two rows beside tensors of *shape*, and whether the rules do."""
     part, other = torch.zeros(SHAPES[0]), torch.zeros(shape)
     tensors = [part, other]

@@ -1,7 +1,5 @@
 import json
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +15,7 @@ pytestmark = pytest.mark.distributed
 SMALL, LARGE = 1024, 65536
 
 
-def write_table(path: Path, ranks: int, transport: str = "gloo") -> str:
+def write_table(path, ranks, transport="gloo"):
     fastest = {SMALL: "native", LARGE: "ring"}
     rows = [
         {"collective": collective, "algorithm": name, "size_bytes": size, "time_us": 1.0 + (name != best)}
@@ -29,7 +27,7 @@ def write_table(path: Path, ranks: int, transport: str = "gloo") -> str:
     return f"auto:table={path}"
 
 
-def both_sizes_in_flight(rank: int, world_size: int, choice: str) -> list[Any]:
+def both_sizes_in_flight(rank, world_size, choice):
     communicator = connect(algorithm=choice, timeout=20)
     assert isinstance(communicator.launcher, AutoLauncher)
     tensors = [torch.full((size // 4,), float(rank)) for size in (SMALL, LARGE, SMALL, LARGE)]
@@ -48,7 +46,7 @@ def test_every_size_goes_to_what_was_fastest_and_waits_in_any_order(pool, tmp_pa
         assert result == ["native", "ring"] * 2
 
 
-def chosen_by_default(rank: int, world_size: int, names: list[str]) -> list[tuple[str | None, str]]:
+def chosen_by_default(rank, world_size, names):
     """Return carrier and launcher of what nobody has chosen but, in turn, the environment."""
     found = []
     for name in names:
@@ -74,7 +72,7 @@ def test_the_environment_makes_a_measured_table_the_default(pool, tmp_path):
         assert nothing == ("shm", "ProgramLauncher")
 
 
-def wait_for_the_vendor_first(rank: int, world_size: int, choice: str) -> float:
+def wait_for_the_vendor_first(rank, world_size, choice):
     communicator = connect(algorithm=choice, timeout=10)
     large, small = torch.ones(LARGE // 4), torch.ones(SMALL // 4)
     if rank == 0:
@@ -93,7 +91,7 @@ def test_a_wait_for_the_vendor_lets_our_programs_before_it_go_on(pool, tmp_path)
     assert pool.run(wait_for_the_vendor_first, 3, choice) == [6.0] * 3
 
 
-def keep_the_contract(rank: int, world_size: int, choice: str):
+def keep_the_contract(rank, world_size, choice):
     communicator = connect(algorithm=choice, timeout=30)
     return play(communicator, [*SCENARIOS, *tensor_contract.SCENARIOS])
 
@@ -103,7 +101,7 @@ def test_it_keeps_the_contract_of_a_communicator(pool, tmp_path):
     pool.run(keep_the_contract, 3, write_table(tmp_path / "table.json", ranks=3))
 
 
-def refusal(rank: int, world_size: int, choice: str) -> str:
+def refusal(rank, world_size, choice):
     try:
         connect(algorithm=choice)
     except NotSupportedError as error:
@@ -112,9 +110,11 @@ def refusal(rank: int, world_size: int, choice: str) -> str:
 
 
 def test_without_a_table_or_with_that_of_another_group_auto_is_refused(pool, tmp_path):
-    assert (
-        "testbed bench --transport gloo --ranks 2 --algorithm all --output FILE"
-        in pool.run(refusal, 2, "auto")[0]
-    )
-    assert "measured with 3 ranks" in pool.run(refusal, 2, write_table(tmp_path / "a.json", ranks=3))[0]
-    assert "measured over nccl" in pool.run(refusal, 2, write_table(tmp_path / "b.json", 2, "nccl"))[1]
+    of_three, over_nccl = write_table(tmp_path / "a.json", 3), write_table(tmp_path / "b.json", 2, "nccl")
+
+    for choice, said in (
+        ("auto", "testbed bench --transport gloo --ranks 2 --algorithm all --output FILE"),
+        (of_three, "measured with 3 ranks"),
+        (over_nccl, "measured over nccl"),
+    ):
+        assert said in pool.run(refusal, 2, choice)[0]

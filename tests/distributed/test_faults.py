@@ -1,7 +1,6 @@
 """Faults of one rank: the others are told by whom, in which collective and in time."""
 
 import re
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
@@ -18,7 +17,7 @@ from tests.distributed.faults import (
     lose_the_store,
     poll_in_vain,
 )
-from tests.distributed.pool import Failure, WorkerPool
+from tests.distributed.pool import Failure
 
 pytestmark = pytest.mark.distributed
 
@@ -31,7 +30,7 @@ MARGIN = 30.0
 PROGRAMS = ("ring", "tree", "ring, shm", "ring, two hosts", "testbed")
 
 
-def drawn(num_scenarios: int) -> settings:
+def drawn(num_scenarios):
     """Return settings for *num_scenarios* random scenarios; one that fails is shown as it was drawn."""
     return settings(
         max_examples=num_scenarios * NUM_SCENARIOS,
@@ -40,7 +39,7 @@ def drawn(num_scenarios: int) -> settings:
     )
 
 
-def scenarios(fault: str, ways: tuple[str, ...]) -> st.SearchStrategy[Scenario]:
+def scenarios(fault, ways):
     return st.builds(
         Scenario,
         fault=st.just(fault),
@@ -52,14 +51,14 @@ def scenarios(fault: str, ways: tuple[str, ...]) -> st.SearchStrategy[Scenario]:
     )
 
 
-def accounts_of(pool: WorkerPool, scenario: Scenario) -> list[Any]:
+def accounts_of(pool, scenario):
     outcomes = pool.run_outcomes(go_through, 4, scenario)
     for outcome in outcomes:
         note(str(outcome))
     return outcomes
 
 
-def check_survivor(account: Account, scenario: Scenario, verdict: str) -> None:
+def check_survivor(account, scenario, verdict):
     """Check that this rank was told, in time, what the *verdict* says of the culprit, and what all did."""
     assert isinstance(account, Account)
     first, *lines = account.error.splitlines()
@@ -105,7 +104,7 @@ def test_every_rank_names_the_rank_that_calls_another(pool, fault):
 
     @drawn(1)
     @given(scenario=scenarios(fault, ways))
-    def check(scenario: Scenario) -> None:
+    def check(scenario):
         for account in accounts_of(pool, scenario):
             check_survivor(account, scenario, "called something else")
             assert account.error.startswith("MismatchError")
@@ -117,7 +116,7 @@ def test_every_rank_names_the_rank_that_calls_another(pool, fault):
 def test_the_others_name_a_rank_that_does_not_call(pool, fault):
     @drawn(1)
     @given(scenario=scenarios(fault, (*PROGRAMS, "native")))
-    def check(scenario: Scenario) -> None:
+    def check(scenario):
         accounts = accounts_of(pool, scenario)
 
         absent = accounts.pop(scenario.culprit)

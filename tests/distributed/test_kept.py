@@ -16,10 +16,10 @@ COUNTS = (1, 5_000, 300_000)
 CALLS = 25
 
 
-def items_below(root: object) -> Counter[str]:
+def items_below(root):
     """Return how many items all collections hold that *root* reaches through our objects, by attribute."""
     found: Counter[str] = Counter()
-    seen: set[int] = set()
+    seen = set()
     waiting = [("", root)]
     while waiting:
         name, own = waiting.pop()
@@ -36,7 +36,7 @@ def items_below(root: object) -> Counter[str]:
     return found
 
 
-def kept_after(rank: int, world_size: int, transport: str | None) -> dict[str, list[tuple[int, int]]]:
+def kept_after(rank, world_size, transport):
     """Return what has grown by as many items as there were calls of a size, by attribute."""
     grown = {}
     for algorithm in ALGORITHMS:

@@ -6,7 +6,6 @@ exact; beyond that, only powers of two do when algorithms add up in other orders
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
@@ -46,7 +45,7 @@ class Plan:
 class Branching(nn.Module):
     """Sums branches; a branch multiplies its input by sums of its weights."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan):
         super().__init__()
         self.plan = plan
         generator = torch.Generator().manual_seed(len(plan.sizes))
@@ -58,7 +57,7 @@ class Branching(nn.Module):
         if self.table is not None:
             nn.init.ones_(self.table.weight)
 
-    def forward(self, x: torch.Tensor, rows: torch.Tensor, when: int) -> list[torch.Tensor]:
+    def forward(self, x, rows, when):
         total = x.sum()
         for index in self.plan.always:
             total = total + self.weights[index].float().sum() * x[0]
@@ -73,7 +72,7 @@ class Branching(nn.Module):
         return outputs
 
 
-def train_random_model(make, rank: int, plan: Plan) -> list[Any]:
+def train_random_model(make, rank, plan):
     model = make(Branching(plan))
     generator = torch.Generator().manual_seed(rank)
     seen = []
@@ -89,7 +88,7 @@ def train_random_model(make, rank: int, plan: Plan) -> list[Any]:
 
 
 @st.composite
-def plans(draw: st.DrawFn, kind: str) -> Plan:
+def plans(draw, kind):
     num = draw(st.integers(1, 7))
     sizes = tuple(draw(st.lists(st.integers(1, 40), min_size=num, max_size=num)))
     dtypes = tuple(draw(st.lists(st.sampled_from(sorted(DTYPES)), min_size=num, max_size=num)))
@@ -103,7 +102,7 @@ def plans(draw: st.DrawFn, kind: str) -> Plan:
 
 
 @st.composite
-def settings_of_ddp(draw: st.DrawFn) -> tuple[Plan, dict[str, Any]]:
+def settings_of_ddp(draw):
     kind = draw(st.sampled_from(["plain", "find_unused_parameters", "static_graph"]))
     options = {} if kind == "plain" else {kind: True}
     caps = draw(st.sampled_from([None, 1e-5, 1e-4, [1e-5, 5e-5]]))
@@ -129,7 +128,7 @@ def test_random_models_train_bit_for_bit_as_with_torch(pool, place, share, sizes
         suppress_health_check=list(HealthCheck),
     )
     @given(drawn=settings_of_ddp(), own=st.fixed_dictionaries(OURS_ALONE), world_size=st.sampled_from(sizes))
-    def check(drawn: tuple[Plan, dict[str, Any]], own: dict[str, Any], world_size: int) -> None:
+    def check(drawn, own, world_size):
         plan, options = drawn
         own = own if world_size != 3 else {"algorithm": "native"}
         scenario = Scenario(

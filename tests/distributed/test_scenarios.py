@@ -4,9 +4,8 @@ import warnings
 
 import pytest
 
-from tests.distributed.pool import WorkerPool
 from tests.distributed.scenarios import graphs, hooks, interface, logged, mistakes, strategies, training
-from tests.distributed.scenarios.scenario import PATIENCE, Scenario, each
+from tests.distributed.scenarios.scenario import PATIENCE, each
 
 pytestmark = [
     pytest.mark.distributed, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(3 * PATIENCE),
@@ -15,7 +14,7 @@ pytestmark = [
 TABLES = (training, strategies, graphs, hooks, interface, logged, mistakes)
 
 
-def check(pool: WorkerPool, scenario: Scenario, place: str) -> None:
+def check(pool, scenario, place):
     with warnings.catch_warnings(record=True):  # torch warns of its own optimizer, whatever the filters say
         scenario.check(pool, place)
 

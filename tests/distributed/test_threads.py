@@ -7,7 +7,6 @@ import threading
 import time
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -27,15 +26,13 @@ GLOO = pytest.mark.parametrize("carrier", [pytest.param("shm", marks=pytest.mark
 """What also holds of the other is tried there where there is more time."""
 
 
-def threads_on_groups(
-    rank: int, world_size: int, carrier: str, num_threads: int, num_calls: int
-) -> list[Any]:
+def threads_on_groups(rank, world_size, carrier, num_threads, num_calls):
     groups = [group_over(carrier) for _ in range(num_threads)]
     callers = [Caller(group, seed, num_calls) for seed, group in enumerate(groups)]
     return in_threads([caller.run for caller in callers])
 
 
-def many(world_size: int, num_threads: int):
+def many(world_size, num_threads):
     """Ten thousand calls in all."""
     return pytest.param(world_size, num_threads, 1250 // num_threads, marks=pytest.mark.slow)
 
@@ -56,7 +53,7 @@ def test_threads_each_on_a_group_come_to_the_bits_that_gloo_comes_to(
     assert all(len(digest) == 64 for of_rank in expected for digest in of_rank)
 
 
-def threads_on_one_group(rank: int, world_size: int, carrier: str) -> list[Any]:
+def messages_pass_under_their_own_tags_beside_collectives_of_the_group(rank, world_size, carrier):
     group = group_over(carrier)
     peer, num_rounds = 1 - rank, 30
 
@@ -86,12 +83,7 @@ def threads_on_one_group(rank: int, world_size: int, carrier: str) -> list[Any]:
     return in_threads([*(partial(messages, tag) for tag in range(4)), collectives])
 
 
-@CARRIERS
-def test_threads_on_one_group_pass_messages_under_their_own_tags_beside_its_collectives(pool, carrier):
-    assert pool.run(threads_on_one_group, 2, carrier) == [[0] * 5] * 2
-
-
-def received_from_any(rank: int, world_size: int, carrier: str) -> list[float]:
+def received_from_any(rank, world_size, carrier):
     group = group_over(carrier)
     if rank == 1:
         for number in range(40):
@@ -117,7 +109,7 @@ def test_threads_that_receive_from_any_source_get_every_message_once(pool, carri
     assert pool.run(received_from_any, 2, carrier)[0] == [float(number) for number in range(40)]
 
 
-def waited_elsewhere(rank: int, world_size: int, carrier: str) -> list[float]:
+def works_are_waited_for_in_other_threads_than_those_that_started_them(rank, world_size, carrier):
     group = group_over(carrier)
     handed_over = queue.Queue()
     tensors = [torch.full((1 + 7000 * number,), rank + 1.0) for number in range(30)]
@@ -142,16 +134,11 @@ def waited_elsewhere(rank: int, world_size: int, carrier: str) -> list[float]:
     return sorted(total for of_thread in totals for total in of_thread)
 
 
-@SHM
-def test_works_are_waited_for_in_other_threads_than_those_that_started_them(pool, carrier):
-    assert pool.run(waited_elsewhere, 2, carrier) == [[3.0] * 60] * 2
-
-
 def queue_of(group):
     return group.communicator(torch.device("cpu")).launcher.transport.queue
 
 
-def left_alone(rank: int, world_size: int, carrier: str) -> list[float]:
+def what_a_thread_starts_and_leaves_goes_on_while_another_one_waits(rank, world_size, carrier):
     waited, left = group_over(carrier, 8), group_over(carrier, 8)
     first, second = torch.full((5000,), rank + 1.0), torch.full((5000,), rank + 1.0)
     if rank == 1:
@@ -167,12 +154,7 @@ def left_alone(rank: int, world_size: int, carrier: str) -> list[float]:
     return [first.unique().item(), second.unique().item()]
 
 
-@GLOO
-def test_what_a_thread_starts_and_leaves_goes_on_while_another_one_waits(pool, carrier):
-    assert pool.run(left_alone, 2, carrier) == [[3.0, 3.0]] * 2
-
-
-def received_beside(rank: int, world_size: int, carrier: str) -> list[float]:
+def a_message_expected_on_one_group_is_taken_while_the_rank_waits_in_another(rank, world_size, carrier):
     waited, left = group_over(carrier, 8), group_over(carrier, 8)
     received, total = torch.zeros(1_000_000), torch.full((5000,), rank + 1.0)
     if rank == 1:
@@ -185,12 +167,28 @@ def received_beside(rank: int, world_size: int, carrier: str) -> list[float]:
     return [received.unique().item(), total.unique().item()]
 
 
-@SHM
-def test_a_message_that_is_expected_on_one_group_is_taken_while_the_rank_waits_in_another(pool, carrier):
-    assert pool.run(received_beside, 2, carrier) == [[7.0, 3.0], [0.0, 3.0]]
+COMES_TO = {
+    messages_pass_under_their_own_tags_beside_collectives_of_the_group: ("", [[0] * 5] * 2),
+    works_are_waited_for_in_other_threads_than_those_that_started_them: ("gloo", [[3.0] * 60] * 2),
+    what_a_thread_starts_and_leaves_goes_on_while_another_one_waits: ("shm", [[3.0, 3.0]] * 2),
+    a_message_expected_on_one_group_is_taken_while_the_rank_waits_in_another: ("gloo", [[7, 3], [0, 3]]),
+}
+"""Of what threads do: the carrier on which it is tried where there is more time, and what ranks come to."""
 
 
-def one_thread_missing(rank: int, world_size: int, carrier: str) -> list[Any]:
+@pytest.mark.parametrize(
+    ("work", "carrier"),
+    [
+        pytest.param(work, carrier, marks=pytest.mark.costly if carrier == later else ())
+        for work, (later, _) in COMES_TO.items()
+        for carrier in ("shm", "gloo")
+    ],
+)
+def test_threads_beside_each_other_come_to_what_they_must(pool, work, carrier):
+    assert pool.run(work, 2, carrier) == COMES_TO[work][1]
+
+
+def one_thread_missing(rank, world_size, carrier):
     missed, other = group_over(carrier, 3), group_over(carrier, 60)
     store = dist.distributed_c10d._get_default_store()
 
@@ -219,7 +217,7 @@ def test_a_thread_whose_peer_does_not_call_names_it_in_time_and_another_thread_g
     assert len(digest) == len(other_digest) == 64
 
 
-def impatient(rank: int, world_size: int, carrier: str) -> list[Any]:
+def impatient(rank, world_size, carrier):
     group = group_over(carrier, 40)
     store = dist.distributed_c10d._get_default_store()
     if rank == 1:
@@ -250,7 +248,7 @@ def test_a_wait_ends_in_time_while_another_thread_drives_what_it_waits_for(pool,
     assert seconds < 30
 
 
-def killed_beside_threads(rank: int, world_size: int, carrier: str) -> list[Any]:
+def killed_beside_threads(rank, world_size, carrier):
     groups = [group_over(carrier, 40) for _ in range(3)]
     for group in groups:
         dist.barrier(group)
@@ -271,7 +269,7 @@ def test_every_thread_of_a_survivor_names_the_rank_that_was_killed(pool, carrier
         assert seconds < 30
 
 
-def failing_beside(rank: int, world_size: int, carrier: str) -> list[Any]:
+def failing_beside(rank, world_size, carrier):
     right, wrong = group_over(carrier, 20), group_over(carrier, 3)
     work = dist.all_reduce(torch.ones(1000 + rank), group=wrong, async_op=True)
     waited = [Caller(right, 1, 40).run, work.wait]
@@ -285,7 +283,7 @@ def test_a_failure_of_one_group_is_raised_to_who_waits_for_it_and_to_nobody_else
         assert said.startswith("MismatchError: ")
 
 
-def groups_made_in_a_thread(rank: int, world_size: int, carrier: str) -> list[Any]:
+def groups_made_in_a_thread(rank, world_size, carrier):
     trained = group_over(carrier)
 
     def evaluate():
@@ -307,7 +305,7 @@ def test_a_thread_makes_groups_while_another_one_calls(pool, carrier):
     assert len(digest) == len(other_digest) == 64
 
 
-def trained_beside_checkpoints(rank: int, world_size: int, carrier: str) -> tuple[list[Any], list[Any]]:
+def trained_beside_checkpoints(rank, world_size, carrier):
     training, saving = group_over(carrier), group_over(carrier)
     steps = queue.Queue()
     saved = []

@@ -12,7 +12,7 @@ PAIRS = all_pairs()
 FIRST_OF_CLASS = [next(pair for pair in PAIRS if pair.kind == kind) for kind in CLASSES]
 
 
-def points() -> list[object]:
+def points():
     """Return the first pair of each class, and for `make test-all` every fifth of all.
 
     ``python -m benchmarks.bugs`` goes through all of them.

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from collectives.virtual import run
-from ddp import Profile
 from sim import RankError, Topology
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,20 +80,6 @@ def test_a_run_in_virtual_time_repeats_and_its_trace_too(tmp_path):
     spans = [event for event in json.loads(runs[0][1])["traceEvents"] if event["ph"] == "X"]
     assert {span["pid"] for span in spans} == {0, 1, 2, 3}
     assert len({span["name"] for span in spans}) > 1  # several buckets
-
-
-@pytest.mark.costly
-def test_a_recorded_profile_charges_the_virtual_ranks(tmp_path):
-    in_virtual_time(1, tmp_path, "--epochs", "1", "--record", str(tmp_path / "profile.json"))
-    profile = Profile.load(tmp_path / "profile.json")
-    trace = tmp_path / "trace.json"
-
-    charges = profile.compute_charges()
-    outcome = in_virtual_time(4, tmp_path, "--epochs", "1", "--trace", str(trace), compute=charges)
-
-    assert outcome.seconds > 11 * profile.compute_seconds
-    tracks = {event.get("cat") for event in json.loads(trace.read_text())["traceEvents"]}
-    assert {"compute", "communication"} <= tracks
 
 
 @pytest.mark.parametrize(

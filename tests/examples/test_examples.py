@@ -48,13 +48,13 @@ SCHEDULES = ["zbvzerobubble", "dualpipev", "interleaved1f1b", "interleavedzerobu
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of much that its own code does
 
 
-def losses_in(printed: str) -> list[float]:
+def losses_in(printed):
     steps = re.findall(r"^step (\d+): loss ([\d.]+)(?:,.*)?$", printed, re.MULTILINE)
     assert [int(step) for step, _ in steps] == list(range(max(3, len(steps)))), printed
     return [float(loss) for _, loss in steps]
 
 
-def path_of(name: str) -> str:
+def path_of(name):
     return str(ROOT / "examples" / f"{name}.py")
 
 
@@ -221,7 +221,7 @@ def test_mpt_begins_at_the_loss_of_one_who_knows_nothing(capfd):
     assert [float(loss) for loss in found] == pytest.approx([math.log(256)] * 3, rel=0.02)
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(count):
     """Return ports that no connection gets by itself, so that they stay free until they are bound."""
     found = []
     for port in random.sample(range(20_000, 32_000), 20 * count):

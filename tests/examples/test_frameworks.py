@@ -18,7 +18,7 @@ EXAMPLES = {
 pytestmark = [pytest.mark.slow, pytest.mark.distributed, pytest.mark.timeout(600)]
 
 
-def steps_of(*command: str) -> list[tuple[str, str]]:
+def steps_of(*command):
     """Return what *command* prints of each step, and the loss, to all digits."""
     printed = subprocess.run(
         [sys.executable, "-m", *command],

@@ -5,7 +5,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 from typer.testing import CliRunner
 
 from benchmarks.bugs.pairs import read_pair
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Running all_reduce on global ran
 
 
 @cache
-def run(name: str) -> Result:
+def run(name):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
         return CliRunner().invoke(app, SHOWN[name][0].split())

@@ -22,12 +22,7 @@ SPREAD = [
     System("fsdp2", sharded.each_parameter, trained_alone, calls=SHARDED),
     System("hsdp", sharded.replicated_shards, trained_alone, 4, SHARDED | REDUCED),
     System("tensor parallel", sharded.columns_then_rows, trained_alone, calls=REDUCED),
-    System(
-        "sequence parallel",
-        sharded.along_the_sequence,
-        sharded.along_the_sequence_alone,
-        calls=SHARDED | REDUCED,
-    ),
+    System("sequence parallel", sharded.by_sequence, sharded.by_sequence_alone, calls=SHARDED | REDUCED),
     System("fsdp2 x tensor parallel", sharded.with_sharded_data, trained_alone, 4, SHARDED | REDUCED),
     System(
         "dtensor redistributed",

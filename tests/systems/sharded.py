@@ -66,7 +66,7 @@ def block() -> nn.Sequential:
     ).double()
 
 
-def along_the_sequence(rank: int, world_size: int) -> list[torch.Tensor]:
+def by_sequence(rank: int, world_size: int) -> list[torch.Tensor]:
     """Normalise each rank's part of the sequence between layers that are split."""
     mesh = init_device_mesh("cpu", (world_size,))
     model = parallelize_module(
@@ -88,7 +88,7 @@ def sequences() -> tuple[torch.Tensor, torch.Tensor]:
     return inputs.view(2, 4, 4), targets.view(2, 4, 4)
 
 
-def along_the_sequence_alone(rank: int, world_size: int) -> list[torch.Tensor]:
+def by_sequence_alone(rank: int, world_size: int) -> list[torch.Tensor]:
     model = block()
     train(model, sgd(model.parameters()), *sequences())
     return whole(model.parameters())

@@ -35,13 +35,13 @@ BUILT_IN = torch._C._distributed_c10d.BuiltinCommHookType
 SEVERAL_BUCKETS = {"bucket_cap_mb": 0.002}
 
 
-def hooked(make, hook, state: object = None):
+def hooked(make, hook, state=None):
     model = make(net(*WIDE))
     model.register_comm_hook(state, hook)
     return model
 
 
-def train(model, rank: int, optimizers: models.Optimizers = sgd) -> list[Any]:
+def train(model, rank, optimizers=sgd):
     return models.train(model, rank, optimizers, shape=(3, WIDE[0]))
 
 
@@ -49,7 +49,7 @@ def power_state():
     return powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, matrix_approximation_rank=2)
 
 
-def post_local_sgd(model) -> None:
+def post_local_sgd(model):
     subgroup, _ = dist.new_subgroups(group_size=1)
     state = post_localSGD_hook.PostLocalSGDState(None, subgroup, start_localSGD_iter=3)
     model.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
@@ -76,7 +76,7 @@ REGISTER: dict[str, Any] = {
 @cases.add(given=[{"name": "powerSGD"}], chains=True)
 @cases.add({**SEVERAL_BUCKETS, "gradient_as_bucket_view": True}, given=[{"name": "fp16"}])
 @cases.add(SEVERAL_BUCKETS, given=[{"name": name} for name in REGISTER if name != "powerSGD"])
-def torchs_own_hooks_train(make: Any, rank: int, name: str) -> list[Any]:
+def torchs_own_hooks_train(make, rank, name):
     model = make(net(*WIDE))
     REGISTER[name](model)
     rate = 0.0 if name == "fused_sgd" else 0.05
@@ -92,14 +92,14 @@ def power_one_at_a_time(state, bucket):
 
 @cases.add({**SEVERAL_BUCKETS, "algorithm": "ring"}, places=["gloo"], chains=True)
 @cases.add({**SEVERAL_BUCKETS, "algorithm": "native"}, places=["gloo"], world_size=3, chains=True)
-def powersgd_trains_over_gloo_as_with_torch_bucket_by_bucket(make: Any, rank: int) -> list[Any]:
+def powersgd_trains_over_gloo_as_with_torch_bucket_by_bucket(make, rank):
     hook = powerSGD_hook.powerSGD_hook if make.func is OURS else power_one_at_a_time
     seen = [train(hooked(make, hook, power_state()), rank) for _ in range(2)]
     assert same(*seen)
     return seen[0]
 
 
-def quantize_by_hand(per_channel: bool, flat: torch.Tensor) -> torch.Tensor:
+def quantize_by_hand(per_channel, flat):
     """The mean of what all ranks' gradients are after quantisation, in torch's order of operations."""
     gathered = [torch.zeros_like(flat) for _ in range(dist.get_world_size())]
     dist.all_gather(gathered, flat)
@@ -137,7 +137,7 @@ def quantize_by_hand(per_channel: bool, flat: torch.Tensor) -> torch.Tensor:
     chains=True,
 )
 @cases.add(SEVERAL_BUCKETS, given=[{"hook": PER_CHANNEL}], places=["threads"], world_size=3)
-def quantization_hooks_train_as_by_hand(make: Any, rank: int, hook: Any) -> list[Any]:
+def quantization_hooks_train_as_by_hand(make, rank, hook):
     def by_hand(state, bucket):
         return resolved(quantize_by_hand(hook is PER_CHANNEL, bucket.buffer()))
 
@@ -149,7 +149,7 @@ def quantization_hooks_train_as_by_hand(make: Any, rank: int, hook: Any) -> list
 
 
 @cases.add(expected=True)
-def gradients_are_compressed_to_bfloat16_on_a_cpu_too(make: Any, rank: int) -> bool:
+def gradients_are_compressed_to_bfloat16_on_a_cpu_too(make, rank):
     halves = [(torch.tensor(r + 1.3).bfloat16() / 2).bfloat16() for r in range(2)]
     if torch_over_gloo(make):
         return "BF16 all reduce communication hook required" in told(
@@ -163,7 +163,7 @@ def gradients_are_compressed_to_bfloat16_on_a_cpu_too(make: Any, rank: int) -> b
 
 @cases.add(given=[{"hierarchical": False}])
 @cases.add(given=[{"hierarchical": True}], world_size=4)
-def models_are_averaged(make: Any, rank: int, hierarchical: bool) -> list[Any]:
+def models_are_averaged(make, rank, hierarchical):
     from torch.distributed.optim import PostLocalSGDOptimizer  # its module warns when it is imported
 
     model = make(net(*WIDE))
@@ -175,7 +175,7 @@ def models_are_averaged(make: Any, rank: int, hierarchical: bool) -> list[Any]:
 
 
 @cases.add(SEVERAL_BUCKETS)
-def torchs_sharded_optimizer_trains(make: Any, rank: int) -> list[Any]:
+def torchs_sharded_optimizer_trains(make, rank):
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     def sharded(model):
@@ -184,7 +184,7 @@ def torchs_sharded_optimizer_trains(make: Any, rank: int) -> list[Any]:
     return train(make(net(*WIDE)), rank, sharded)
 
 
-def shard(make, rank: int, name: str, split: bool, group=None) -> list[Any]:
+def shard(make, rank, name, split, group=None):
     from torch.distributed.algorithms.ddp_comm_hooks import ddp_zero_hook
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -208,7 +208,7 @@ ZERO = [
 
 @cases.add(SEVERAL_BUCKETS, given=ZERO, places=["threads"], world_size=3)
 @cases.add(SEVERAL_BUCKETS, given=ZERO[:2], places=PROCESSES)
-def an_overlapped_sharded_optimizer_trains(make: Any, rank: int, name: str, split: bool) -> list[Any]:
+def an_overlapped_sharded_optimizer_trains(make, rank, name, split):
     if dist.get_backend() == "testbed":
         return shard(make, rank, name, split)
     if not hasattr(dist.Backend, "PLAIN"):  # Gloo under a name that torch's check does not know
@@ -226,9 +226,7 @@ RAISES = {
 
 
 @cases.add(SEVERAL_BUCKETS, given=[{"hook": hook} for hook in RAISES], places=["gloo"], world_size=1)
-def hooks_that_raise_in_torch_itself_raise_here_by_name_or_not_at_all(
-    make: Any, rank: int, hook: Any
-) -> None:
+def hooks_that_raise_in_torch_itself_raise_here_by_name_or_not_at_all(make, rank, hook):
     """Torch's quantisation takes what Gloo has gathered for what NCCL would have; with ours it works."""
     batched = hook is powerSGD_hook.batched_powerSGD_hook
     model = hooked(make, hook, power_state() if batched else dist.group.WORLD)
@@ -240,7 +238,7 @@ def hooks_that_raise_in_torch_itself_raise_here_by_name_or_not_at_all(
 
 
 @cases.add(oracle=False, world_size=1, expected=True)
-def hooks_that_chain_take_turns_over_gloo_within_wrappers_too(make: Any, rank: int) -> bool:
+def hooks_that_chain_take_turns_over_gloo_within_wrappers_too(make, rank):
     wrapped = default_hooks.fp16_compress_wrapper(powerSGD_hook.powerSGD_hook)
     hooks = (wrapped, partial(PER_CHANNEL, bucket_size=64), default_hooks.allreduce_hook, power_one_at_a_time)
     turns = [takes_turns(hook, dist.group.WORLD, torch.device("cpu")) for hook in hooks]
@@ -249,9 +247,7 @@ def hooks_that_chain_take_turns_over_gloo_within_wrappers_too(make: Any, rank: i
 
 
 @cases.add(oracle=False, expected=([6.0, 6.0, 2.0], [8.0, 8.0, 2.0]))
-def a_hook_sees_undivided_gradients_bucket_by_bucket_and_may_change_their_dtype(
-    make: Any, rank: int
-) -> list[float | None]:
+def a_hook_sees_undivided_gradients_bucket_by_bucket_and_may_change_their_dtype(make, rank):
     seen = []
 
     def hook(state, bucket):
@@ -272,21 +268,21 @@ def a_hook_sees_undivided_gradients_bucket_by_bucket_and_may_change_their_dtype(
     return numbers(model)
 
 
-def returns_none(state: object, bucket):
+def returns_none(state, bucket):
     return None
 
 
-def raises(state: object, bucket):
+def raises(state, bucket):
     raise ZeroDivisionError("inside the hook")
 
 
-def holds_an_error(state: object, bucket):
+def holds_an_error(state, bucket):
     future = torch.futures.Future()
     future.set_exception(ZeroDivisionError("inside the future"))
     return future
 
 
-def holds_no_tensor(state: object, bucket):
+def holds_no_tensor(state, bucket):
     return resolved(3)
 
 
@@ -299,9 +295,7 @@ FAILS = {
 
 
 @cases.add(given=[{"hook": hook} for hook in FAILS], oracle=False, expected=0.5)
-def a_hook_that_fails_is_told_by_its_own_error_and_the_next_pass_works(
-    make: Any, rank: int, hook: Any
-) -> float | None:
+def a_hook_that_fails_is_told_by_its_own_error_and_the_next_pass_works(make, rank, hook):
     model = make(line())
     model.register_comm_hook(None, hook)
     message = told((TypeError, ZeroDivisionError), model(number(1)).backward)
@@ -312,17 +306,17 @@ def a_hook_that_fails_is_told_by_its_own_error_and_the_next_pass_works(
     return numbers(model)[0]
 
 
-def takes_a_number(state: object, bucket: int):
+def takes_a_number(state, bucket: int):
     return bucket
 
 
-def takes_nothing() -> None: ...
+def takes_nothing(): ...
 
 
 @cases.add(given=[{"hook": 3}], oracle=False, says=["must be callable, got 3"])
 @cases.add(given=[{"hook": takes_nothing}], oracle=False, says=["is called with a state and a bucket"])
 @cases.add(given=[{"hook": takes_a_number}], oracle=False, says=[r"takes a torch\.distributed\.GradBucket"])
-def what_is_no_hook_and_a_second_hook_are_refused(make: Any, rank: int, hook: Any) -> str:
+def what_is_no_hook_and_a_second_hook_are_refused(make, rank, hook):
     model = make(line())
     message = told((TypeError, ValueError), model.register_comm_hook, None, hook)
     model.register_comm_hook(None, default_hooks.allreduce_hook)
@@ -334,7 +328,7 @@ def what_is_no_hook_and_a_second_hook_are_refused(make: Any, rank: int, hook: An
 
 
 @cases.add(oracle=False, expected=True)
-def a_sparse_gradient_is_what_the_hook_has_made_of_it(make: Any, rank: int) -> bool:
+def a_sparse_gradient_is_what_the_hook_has_made_of_it(make, rank):
     def of_times(times):
         model = make(nn.Embedding(5, 2, sparse=True))
         model.register_comm_hook(None, lambda _, bucket: resolved(bucket.buffer() * times))

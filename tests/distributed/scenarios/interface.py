@@ -3,7 +3,6 @@
 import copy
 import io
 import pickle
-from typing import Any
 
 import pytest
 import torch
@@ -19,9 +18,7 @@ LOW = torch.bfloat16
 
 
 @cases.add(given=[{"reduced": None}, {"reduced": torch.float32}], oracle=False, expected={torch.float32})
-def mixed_precision_computes_low_reduces_as_told_and_keeps_parameters_full(
-    make: Any, rank: int, reduced: torch.dtype | None
-) -> set[torch.dtype]:
+def mixed_precision_computes_low_reduces_as_told_and_keeps_parameters_full(make, rank, reduced):
     model = make(net(), mixed_precision=_MixedPrecision(param_dtype=LOW, reduce_dtype=reduced))
     low = net().to(LOW)
     (x,) = inputs(rank, 1)
@@ -39,7 +36,7 @@ def mixed_precision_computes_low_reduces_as_told_and_keeps_parameters_full(
 
 
 @cases.add({}, {"find_unused_parameters": True}, {"gradient_as_bucket_view": True})
-def an_optimizer_in_the_backward_pass_trains_as_one_behind_it_on_a_cpu_too(make: Any, rank: int) -> list[Any]:
+def an_optimizer_in_the_backward_pass_trains_as_one_behind_it_on_a_cpu_too(make, rank):
     from torch.distributed.optim import _apply_optimizer_in_backward
 
     module = net()
@@ -58,18 +55,18 @@ def an_optimizer_in_the_backward_pass_trains_as_one_behind_it_on_a_cpu_too(make:
 
 
 class Counter(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.layer = nn.Linear(1, 1)
         self.register_buffer("count", torch.zeros(1))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         self.count = self.count + x.sum()
         return self.layer(x)
 
 
 @cases.add(given=[{"before": False}, {"before": True}])
-def hooks_replace_the_broadcast_of_buffers(make: Any, rank: int, before: bool) -> float:
+def hooks_replace_the_broadcast_of_buffers(make, rank, before):
     model = make(Counter())
 
     def hook(state, buffers):
@@ -87,7 +84,7 @@ def hooks_replace_the_broadcast_of_buffers(make: Any, rank: int, before: bool) -
 
 
 @cases.add(places=["gloo"])
-def a_model_can_be_pickled_and_copied_and_goes_on_averaging(make: Any, rank: int) -> list[Any]:
+def a_model_can_be_pickled_and_copied_and_goes_on_averaging(make, rank):
     first, second = inputs(rank, 2)
     model = make(net(), bucket_cap_mb=1e-4)
     model(first).sum().backward()
@@ -110,7 +107,7 @@ def a_model_can_be_pickled_and_copied_and_goes_on_averaging(make: Any, rank: int
 
 
 @cases.add(world_size=3, oracle=False, expected=([1.0, 0.5], [1.0, 0.5], [1.0]))
-def a_model_goes_on_with_the_ranks_of_another_group(make: Any, rank: int) -> list[float]:
+def a_model_goes_on_with_the_ranks_of_another_group(make, rank):
     model = make(line())
     seen = []
     for group in (None, dist.new_group([0, 1])):
@@ -126,7 +123,7 @@ def a_model_goes_on_with_the_ranks_of_another_group(make: Any, rank: int) -> lis
 
 
 @cases.add(expected=(0.0, 1.0))
-def without_its_hooks_nothing_is_averaged(make: Any, rank: int) -> float:
+def without_its_hooks_nothing_is_averaged(make, rank):
     model = make(line())
     model._remove_autograd_hooks()
     model(number(rank)).sum().backward()
@@ -134,9 +131,7 @@ def without_its_hooks_nothing_is_averaged(make: Any, rank: int) -> float:
 
 
 @cases.add(given=[{"first": 0}, {"first": 2}])
-def delayed_parameters_are_averaged_when_the_chosen_gradient_is_there(
-    make: Any, rank: int, first: int
-) -> list[Any]:
+def delayed_parameters_are_averaged_when_the_chosen_gradient_is_there(make, rank, first):
     module = net()
     named = list(module.named_parameters())
     delayed = {"delay_all_reduce_named_params": named[first:], "param_to_hook_all_reduce": named[0][1]}
@@ -144,7 +139,7 @@ def delayed_parameters_are_averaged_when_the_chosen_gradient_is_there(
 
 
 @cases.add(world_size=4, expected=(1.0, 2.0, 1.0, 2.0))
-def a_mesh_of_one_dimension_names_the_ranks(make: Any, rank: int) -> float:
+def a_mesh_of_one_dimension_names_the_ranks(make, rank):
     mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     model = make(line(), device_mesh=mesh["dp"])
     model(number(rank)).sum().backward()

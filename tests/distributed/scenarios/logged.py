@@ -1,6 +1,5 @@
 """Logging data and private names of DDP: those of torch's, but for times."""
 
-from typing import Any
 from unittest import mock
 
 import torch
@@ -11,28 +10,27 @@ from tests.distributed.scenarios.models import inputs, line, net
 from tests.distributed.scenarios.scenario import OURS, Scenarios
 
 cases = Scenarios()
-Logged = dict[str, Any]
 
 
 class Halves(nn.Module):
     """Layers of two dtypes."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first, self.second = net(), nn.Linear(2, 2).double()
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return self.second(self.first(x).double())
 
 
-def but_for_times(ours: Logged, theirs: Logged) -> bool:
+def but_for_times(ours, theirs):
     """Return whether both have torch's keys and values; ours tells more of static graphs, and its carrier."""
     assert theirs.keys() <= ours.keys() <= {*theirs, "static_graph", "carrier"}
     return all(ours[key] == theirs[key] for key in theirs if "_time" not in key)
 
 
 @cases.add({}, {"gradient_as_bucket_view": True}, places=["gloo"], alike=but_for_times)
-def logging_data_have_torchs_keys_and_but_for_times_its_values(make: Any, rank: int) -> Logged:
+def logging_data_have_torchs_keys_and_but_for_times_its_values(make, rank):
     model = make(Halves(), bucket_cap_mb=1e-4)
     model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
     model._set_ddp_runtime_logging_sample_rate(2)
@@ -46,12 +44,12 @@ def logging_data_have_torchs_keys_and_but_for_times_its_values(make: Any, rank: 
     return logged
 
 
-def has_torchs_keys(ours: Logged, theirs: Logged) -> bool:
+def has_torchs_keys(ours, theirs):
     return theirs.keys() <= ours.keys()
 
 
 @cases.add(places=["testbed"], alike=has_torchs_keys)
-def logging_data_over_our_backend_have_torchs_keys(make: Any, rank: int) -> Logged:
+def logging_data_over_our_backend_have_torchs_keys(make, rank):
     model = make(net())
     for x in inputs(rank, 2):
         model(x).sum().backward()
@@ -68,7 +66,7 @@ def logging_data_over_our_backend_have_torchs_keys(make: Any, rank: int) -> Logg
     {"static_graph": True},
     places=["gloo"],  # torch's reduces the rows of an embedding by a sparse all-reduce
 )
-def first_and_rebuilt_buckets_are_so_large(make: Any, rank: int) -> list[Any]:
+def first_and_rebuilt_buckets_are_so_large(make, rank):
     module = nn.Sequential(*(nn.Linear(500, 500) for _ in range(6)), nn.Embedding(9, 500, sparse=True))
     model = make(module)
     layers = list(module)
@@ -78,7 +76,7 @@ def first_and_rebuilt_buckets_are_so_large(make: Any, rank: int) -> list[Any]:
     return buckets_of(model)
 
 
-def buckets_of(model) -> list[Any]:
+def buckets_of(model):
     data = model._get_ddp_logging_data()
     if isinstance(model, OURS):
         rebuilt = data.get("rebuilt_bucket_sizes") or data["bucket_sizes"]
@@ -87,7 +85,7 @@ def buckets_of(model) -> list[Any]:
 
 
 class Shared(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first = line()
         self.second = line()
@@ -96,7 +94,7 @@ class Shared(nn.Module):
 
 
 @cases.add(expected=[2, 2, 1])
-def shared_and_ignored_parameters_are_counted(make: Any, rank: int) -> list[int]:
+def shared_and_ignored_parameters_are_counted(make, rank):
     counts = []
     for ignored in ([], ["first.weight"], ["own.weight"]):
         module = Shared()
@@ -106,7 +104,7 @@ def shared_and_ignored_parameters_are_counted(make: Any, rank: int) -> list[int]
 
 
 @cases.add(expected="104, 128", places=["gloo"])
-def the_size_of_the_first_bucket_is_tuned(make: Any, rank: int) -> str:
+def the_size_of_the_first_bucket_is_tuned(make, rank):
     with mock.patch.object(dist, "_DEFAULT_FIRST_BUCKET_BYTES", 100):
         model = make(net())
         for x in inputs(rank, 3):
@@ -117,18 +115,18 @@ def the_size_of_the_first_bucket_is_tuned(make: Any, rank: int) -> str:
 class Branches(nn.Module):
     """The second layer is used only where the input says so."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first, self.second = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
         self.register_buffer("count", torch.zeros(2))
 
-    def forward(self, x: torch.Tensor, both: bool) -> torch.Tensor:
+    def forward(self, x, both):
         y = self.first(x)
         return self.second(y) if both else y
 
 
 @cases.add({"find_unused_parameters": True, "bucket_cap_mb_list": [1, 2]})
-def private_names_answer(make: Any, rank: int) -> list[Any]:
+def private_names_answer(make, rank):
     """Read what torch's tests, and code of users, read on a wrapped module."""
     torch.manual_seed(0)
     model = make(Branches())
@@ -149,7 +147,7 @@ def private_names_answer(make: Any, rank: int) -> list[Any]:
 
 
 @cases.add({"skip_all_reduce_unused_params": False}, {"skip_all_reduce_unused_params": True})
-def so_many_buckets_are_told_to_be_reduced(make: Any, rank: int) -> int:
+def so_many_buckets_are_told_to_be_reduced(make, rank):
     model = make(Branches(), bucket_cap_mb=1e-6, find_unused_parameters=True)
     for _ in range(3):
         model(torch.ones(1, 2), False).sum().backward()

@@ -2,9 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -31,14 +29,14 @@ BOTH, FIRST = (0, 1), (0,)
 """Layers that a pass uses."""
 
 
-def told(error, function: Callable[..., Any], *arguments) -> str:
+def told(error, function, *arguments):
     """Return what the error says that *function* raises."""
     with pytest.raises(error) as caught:
         function(*arguments)
     return str(caught.value)
 
 
-def backward(model, use: tuple[int, ...], again: bool | None = None, value: float = 1.0) -> None:
+def backward(model, use, again=None, value=1.0):
     model(number(value).requires_grad_(), use, again).sum().backward()
 
 
@@ -54,8 +52,8 @@ def backward(model, use: tuple[int, ...], again: bool | None = None, value: floa
     says=[r"p0 of float32\[2\], strides \[1\], rank 1 has parameter p0 of float64\[2\]"],
 )
 def ranks_that_wrap_different_modules_all_learn_which_parameter_differs(
-    make: Any, rank: int, widths: Any, dtypes: Any = (torch.float32, torch.float32)
-) -> str:
+    make, rank, widths, dtypes=(torch.float32, torch.float32)
+):
     parameters = [nn.Parameter(torch.zeros(width, dtype=dtypes[rank])) for width in widths[rank]]
     module = nn.ParameterDict({f"p{number}": own for number, own in enumerate(parameters)})
     return told(ModelMismatchError, make, module)
@@ -71,9 +69,7 @@ def ranks_that_wrap_different_modules_all_learn_which_parameter_differs(
         "which did not receive grad for rank {rank}: layers.1.weight, layers.2.weight$",
     ],
 )
-def an_unused_parameter_is_named_before_gradients_are_used_and_the_next_step_works(
-    make: Any, rank: int, by_step: bool
-) -> str:
+def an_unused_parameter_is_named_before_gradients_are_used_and_the_next_step_works(make, rank, by_step):
     model = make(Choosing(3))
     optimizer, other = (torch.optim.SGD(own.parameters(), lr=0.1) for own in (model, Choosing(3)))
     with pytest.warns(UserWarning, match=r"without a gradient for layers\.1\.weight, layers\.2\.weight"):
@@ -93,7 +89,7 @@ def an_unused_parameter_is_named_before_gradients_are_used_and_the_next_step_wor
 
 
 @cases.add(expected=[0.5] * 3)
-def a_pass_that_an_exception_ended_does_not_spoil_the_next(make: Any, rank: int) -> list[Any]:
+def a_pass_that_an_exception_ended_does_not_spoil_the_next(make, rank):
     model = make(Choosing(2), bucket_cap_mb=1e-6)
     seen = []
     for step in range(4):
@@ -112,11 +108,11 @@ def a_pass_that_an_exception_ended_does_not_spoil_the_next(make: Any, rank: int)
 class Table(nn.Embedding):
     """A table whose gradient is sparse or not, whatever it has declared."""
 
-    def __init__(self, declared: bool, sparse: bool) -> None:
+    def __init__(self, declared, sparse):
         super().__init__(4, 2, sparse=declared)
         self.is_sparse = sparse
 
-    def forward(self, index: torch.Tensor) -> torch.Tensor:
+    def forward(self, index):
         return nn.functional.embedding(index, self.weight, sparse=self.is_sparse)
 
 
@@ -126,23 +122,17 @@ class Table(nn.Embedding):
 @cases.add(
     given=[{"sparse": False}], says=["^the gradient of weight is dense, but its layer has sparse=True"]
 )
-def a_gradient_that_is_not_of_the_declared_layout_is_refused_by_name(
-    make: Any, rank: int, sparse: bool
-) -> str:
+def a_gradient_that_is_not_of_the_declared_layout_is_refused_by_name(make, rank, sparse):
     model = make(Table(declared=not sparse, sparse=sparse))
     return told(NotSupportedError, model(torch.tensor([1])).sum().backward)
 
 
-def frozen() -> nn.Module:
-    return line().requires_grad_(False)
-
-
-def lazy() -> nn.Module:
-    return nn.Sequential(nn.LazyLinear(1))
-
-
-def synchronised() -> nn.Module:
-    return nn.Sequential(nn.SyncBatchNorm(2))
+MODULES = {
+    "line": line,
+    "frozen": lambda: line().requires_grad_(False),
+    "lazy": lambda: nn.Sequential(nn.LazyLinear(1)),
+    "synchronised": lambda: nn.Sequential(nn.SyncBatchNorm(2)),
+}
 
 
 @cases.add({"bucket_cap_mb_list": [1, 0]}, says=["bucket_cap_mb_list must"])
@@ -157,21 +147,19 @@ def synchronised() -> nn.Module:
     {"strategy": "accumulate:k=2", "static_graph": True}, says=["static_graph needs gradients that are"]
 )
 @cases.add({"strategy": "waitfree"}, says=["did you mean 'wait_free'"])
-@cases.add(given=[{"module": frozen}], says=["doesn't have any parameter that requires a gradient"])
-@cases.add(given=[{"module": lazy}], says=[r"parameter 0\.weight has no shape yet"])
+@cases.add(given=[{"module": "frozen"}], says=["doesn't have any parameter that requires a gradient"])
+@cases.add(given=[{"module": "lazy"}], says=[r"parameter 0\.weight has no shape yet"])
 @cases.add(
-    given=[{"module": synchronised}],
+    given=[{"module": "synchronised"}],
     says=["SyncBatchNorm layers only work with GPU modules: 0 is a"],
     places=PROCESSES,
 )
-def a_module_or_an_argument_that_is_not_supported_is_refused_by_name(
-    make: Any, rank: int, module: Callable[[], nn.Module] = line
-) -> str:
-    return told((DDPError, ValueError), make, module())
+def a_module_or_an_argument_that_is_not_supported_is_refused_by_name(make, rank, module="line"):
+    return told((DDPError, ValueError), make, MODULES[module]())
 
 
 @cases.add({"algorithm": "native"}, {"algorithm": "ring"}, places=["gloo"])
-def a_rank_that_skips_its_backward_is_named_after_the_time_out(make: Any, rank: int) -> None:
+def a_rank_that_skips_its_backward_is_named_after_the_time_out(make, rank):
     store = dist.distributed_c10d._get_default_store()
     dist.barrier()  # so that nobody is late when it is made
     model = make(line(), timeout=2.0)
@@ -195,9 +183,7 @@ def a_rank_that_skips_its_backward_is_named_after_the_time_out(make: Any, rank: 
     world_size=3,
     says=[r"^iteration 3: the averaged gradient of 0\.weight differs between rank 0 and rank 2"],
 )
-def a_wrong_gradient_is_told_on_every_rank_with_name_rank_and_iteration(
-    make: Any, rank: int, bad_rank: int
-) -> str:
+def a_wrong_gradient_is_told_on_every_rank_with_name_rank_and_iteration(make, rank, bad_rank):
     model = make(net())
     first, second = inputs(rank, 2)
     for x in (first, second):
@@ -212,7 +198,7 @@ def a_wrong_gradient_is_told_on_every_rank_with_name_rank_and_iteration(
 
 
 @cases.add(places=PROCESSES, says=[r"not averaged over the ranks; call backward\(\)"])
-def gradients_of_parameters_from_autograd_grad_are_warned_of(make: Any, rank: int) -> str:
+def gradients_of_parameters_from_autograd_grad_are_warned_of(make, rank):
     model = make(net())
     (x,) = inputs(rank, 1)
     x.requires_grad_()
@@ -226,7 +212,7 @@ def gradients_of_parameters_from_autograd_grad_are_warned_of(make: Any, rank: in
 
 
 @cases.add(places=PROCESSES, expected=1)
-def gradients_of_gradients_are_warned_of_once(make: Any, rank: int) -> int:
+def gradients_of_gradients_are_warned_of_once(make, rank):
     model = make(net())
     once_more = mock.patch.object(FlatBucket, "_warned", False)
     with once_more, warnings.catch_warnings(record=True) as caught:
@@ -237,7 +223,7 @@ def gradients_of_gradients_are_warned_of_once(make: Any, rank: int) -> int:
 
 
 @cases.add(expected=True)
-def all_ranks_raise_when_one_has_no_more_inputs_if_asked_to(make: Any, rank: int) -> bool:
+def all_ranks_raise_when_one_has_no_more_inputs_if_asked_to(make, rank):
     model = make(line())
 
     def train_until_somebody_ends():
@@ -255,9 +241,7 @@ def all_ranks_raise_when_one_has_no_more_inputs_if_asked_to(make: Any, rank: int
 @cases.add(
     given=[{"second": (1,)}], places=PROCESSES, says=["Your training graph has changed in this iteration"]
 )
-def a_static_graph_that_changes_is_told_with_the_parameters_name(
-    make: Any, rank: int, second: tuple[int, ...]
-) -> str:
+def a_static_graph_that_changes_is_told_with_the_parameters_name(make, rank, second):
     model = make(Choosing(2), static_graph=True)
     backward(model, FIRST)
     with warnings.catch_warnings(action="ignore"):
@@ -268,7 +252,7 @@ def a_static_graph_that_changes_is_told_with_the_parameters_name(
 
 
 @cases.add({"bucket_cap_mb": 1e-6}, says=[r"\(layers\.0\.weight\).* became ready twice"])
-def a_gradient_that_changes_after_it_was_taken_is_refused(make: Any, rank: int) -> str:
+def a_gradient_that_changes_after_it_was_taken_is_refused(make, rank):
     model = make(Choosing(2))
     for _ in range(3):
         model.zero_grad()
@@ -283,7 +267,7 @@ def a_gradient_that_changes_after_it_was_taken_is_refused(make: Any, rank: int) 
 
 
 @cases.add(expected=True, places=PROCESSES)
-def a_gradient_that_changes_before_it_is_taken_is_averaged_whole(make: Any, rank: int) -> bool:
+def a_gradient_that_changes_before_it_is_taken_is_averaged_whole(make, rank):
     model = make(Choosing(2))
     for _ in range(3):
         model.zero_grad()
@@ -296,7 +280,7 @@ def a_gradient_that_changes_before_it_is_taken_is_averaged_whole(make: Any, rank
 
 
 @cases.add(places=PROCESSES, says=["Parameters which did not receive grad", r"layers\.0\.weight$"])
-def a_pass_that_reaches_no_watched_gradient_is_reduced_all_the_same(make: Any, rank: int) -> str:
+def a_pass_that_reaches_no_watched_gradient_is_reduced_all_the_same(make, rank):
     model = make(Choosing())
     everything = (0, 1, 2)
     for _ in range(3):
@@ -317,7 +301,7 @@ def a_pass_that_reaches_no_watched_gradient_is_reduced_all_the_same(make: Any, r
 @cases.add(
     world_size=1, says=["before the first backward pass", "should be called before training loop starts"]
 )
-def a_graph_is_declared_static_before_training_only(make: Any, rank: int) -> str:
+def a_graph_is_declared_static_before_training_only(make, rank):
     model, late = make(net()), make(net())
     model._set_static_graph()
     for x in inputs(rank, 3):

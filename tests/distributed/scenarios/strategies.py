@@ -1,7 +1,6 @@
 """Strategies of overlap train, clip and record as torch's DDP does with a plain optimizer."""
 
 from itertools import accumulate, cycle, pairwise
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -24,7 +23,7 @@ TRAINING = [
 NORMS = [{"norm_type": kind} for kind in (1.0, 2.0, float("inf"))] + [{"norm_type": 2.0, "limit": 1e6}]
 
 
-def optimizer_of(make, model, kind: type[torch.optim.Optimizer], rate: float):
+def optimizer_of(make, model, kind, rate):
     """Return the optimizer that the strategy needs."""
     if make.func is OURS:
         return ddp.OverlappedOptimizer(model, lambda own: kind(own, lr=rate))
@@ -34,20 +33,20 @@ def optimizer_of(make, model, kind: type[torch.optim.Optimizer], rate: float):
 class UsesAChildsWeights(nn.Module):
     """Its parameters are used by a module that never calls their owner, as in nn.MultiheadAttention."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.first, self.hidden, self.last = nn.Linear(20, 50), nn.Linear(50, 30), nn.Linear(30, 3)
         self.norm = nn.BatchNorm1d(50)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         x = nn.functional.linear(self.norm(self.first(x)), self.hidden.weight, self.hidden.bias)
         return self.last(torch.relu(x))
 
 
 @cases.add({"strategy": "priority", "algorithm": "native"})
 @cases.add(*({"strategy": name, "algorithm": own} for name, own in zip(TRAINING, cycle(["ring", "native"]))))
-def every_strategy_trains(make: Any, rank: int) -> list[torch.Tensor]:
+def every_strategy_trains(make, rank):
     model = make(UsesAChildsWeights(), bucket_cap_mb=0.005)
     optimizer = optimizer_of(make, model, torch.optim.Adam, 0.01)
     seen = []
@@ -65,7 +64,7 @@ def every_strategy_trains(make: Any, rank: int) -> list[torch.Tensor]:
     return seen + values(model)
 
 
-def check_rows(model) -> None:
+def check_rows(model):
     """Check what the model says became of its buckets."""
     rows = model.bucket_rows()
     assert rows
@@ -84,9 +83,7 @@ def check_rows(model) -> None:
     world_size=3,
     alike=close,
 )
-def every_strategy_clips_to_the_same_norms(
-    make: Any, rank: int, norm_type: float, limit: float = 0.01
-) -> list[torch.Tensor]:
+def every_strategy_clips_to_the_same_norms(make, rank, norm_type, limit=0.01):
     model = make(net(20, 50, 3).double(), bucket_cap_mb=0.005)
     optimizer = optimizer_of(make, model, torch.optim.SGD, 0.5)
     norms = []
@@ -110,7 +107,7 @@ def every_strategy_clips_to_the_same_norms(
     places=PROCESSES,
     oracle=False,
 )
-def a_recorder_is_told_compute_and_every_bucket_of_a_step(make: Any, rank: int) -> None:
+def a_recorder_is_told_compute_and_every_bucket_of_a_step(make, rank):
     trace = Trace()
     model = make(nn.Sequential(nn.Linear(9, 9), nn.Linear(9, 9)), bucket_cap_mb=1e-6, recorder=trace)
     for _ in range(2):

@@ -36,14 +36,14 @@ cases = Scenarios()
     {"broadcast_buffers": False},
     {"init_sync": False},
 )
-def two_ranks_train(make: Any, rank: int) -> list[Any]:
+def two_ranks_train(make, rank):
     module = Mixed(seed=rank if make.keywords.get("init_sync", True) else 0)
     module.norm.running_mean.fill_(rank)
     return train(make(module), rank, shape=IMAGES)
 
 
 @cases.add({}, {"gradient_as_bucket_view": True})
-def no_sync_accumulates_locally_and_the_sum_is_reduced(make: Any, rank: int) -> list[Any]:
+def no_sync_accumulates_locally_and_the_sum_is_reduced(make, rank):
     model = make(Mixed(seed=rank))
     seen = []
     data = inputs(rank, 7, *IMAGES)
@@ -60,7 +60,7 @@ def no_sync_accumulates_locally_and_the_sum_is_reduced(make: Any, rank: int) -> 
 
 
 @cases.add(oracle=False, expected=[0.5, 5.5])
-def each_of_two_forward_passes_is_reduced_by_its_own_backward(make: Any, rank: int) -> list[float]:
+def each_of_two_forward_passes_is_reduced_by_its_own_backward(make, rank):
     model = make(line())
     first, second = model(number(rank)), model(number(10 * rank))
     first.backward()
@@ -70,7 +70,7 @@ def each_of_two_forward_passes_is_reduced_by_its_own_backward(make: Any, rank: i
 
 
 @cases.add(expected=[True, True, 0.5])
-def a_backward_pass_that_reaches_no_parameter_reduces_nothing(make: Any, rank: int) -> list[Any]:
+def a_backward_pass_that_reaches_no_parameter_reduces_nothing(make, rank):
     critic = make(line())
     weight = critic.module.weight
     image = number(rank).requires_grad_()
@@ -83,23 +83,23 @@ def a_backward_pass_that_reaches_no_parameter_reduces_nothing(make: Any, rank: i
 
 
 class ComplexScale(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.z = nn.Parameter(torch.ones(1, dtype=torch.complex64))
 
-    def forward(self, factor: complex) -> torch.Tensor:
+    def forward(self, factor):
         return (self.z * factor).real.sum()
 
 
 @cases.add(expected=1 - 1j)
-def complex_gradients_are_averaged(make: Any, rank: int) -> complex:
+def complex_gradients_are_averaged(make, rank):
     model = make(ComplexScale())
     model(2.0 * rank + 1j).backward()
     return complex(model.module.z.grad.item())
 
 
 @cases.add({}, {"algorithm": "ring"}, world_size=3, expected=(None, [1.0, 1.5], [1.0, 1.5]))
-def a_group_of_some_ranks_trains_from_its_first_rank_on(make: Any, rank: int) -> list[float] | None:
+def a_group_of_some_ranks_trains_from_its_first_rank_on(make, rank):
     group = dist.new_group([1, 2])
     if rank == 0:
         return None
@@ -111,9 +111,7 @@ def a_group_of_some_ranks_trains_from_its_first_rank_on(make: Any, rank: int) ->
 
 
 @cases.add(world_size=3)
-def wrapping_gives_every_rank_the_values_of_rank_zero_but_for_those_ignored(
-    make: Any, rank: int
-) -> list[Any]:
+def wrapping_gives_every_rank_the_values_of_rank_zero_but_for_those_ignored(make, rank):
     module = Mixed(seed=rank)
     module.norm.running_mean.fill_(rank)
     ddp.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
@@ -130,7 +128,7 @@ def wrapping_gives_every_rank_the_values_of_rank_zero_but_for_those_ignored(
 
 
 @cases.add(expected=[0, 0.5])
-def a_module_can_be_wrapped_again(make: Any, rank: int) -> list[float]:
+def a_module_can_be_wrapped_again(make, rank):
     module = line()
     old = make(module)
     old(number(1)).sum().backward()
@@ -144,7 +142,7 @@ def a_module_can_be_wrapped_again(make: Any, rank: int) -> list[float]:
 
 @cases.add({}, expected=(4, 4), oracle=False)
 @cases.add({"gradient_as_bucket_view": True}, expected=(2, 2))
-def gradients_are_views_of_the_two_buckets_only_where_asked_for(make: Any, rank: int) -> int:
+def gradients_are_views_of_the_two_buckets_only_where_asked_for(make, rank):
     model = make(nn.Sequential(nn.Linear(9, 9), nn.Linear(9, 9)), bucket_cap_mb=0.0003)
     for _ in range(2):
         model(torch.ones(1, 9)).sum().backward()
@@ -152,7 +150,7 @@ def gradients_are_views_of_the_two_buckets_only_where_asked_for(make: Any, rank:
 
 
 @cases.add(oracle=False, expected=[True, True, False])
-def a_wrapped_module_can_be_copied_saved_restored_and_evaluated(make: Any, rank: int) -> list[bool]:
+def a_wrapped_module_can_be_copied_saved_restored_and_evaluated(make, rank):
     model = make(Mixed(seed=rank))
     images = torch.ones(2, 2, 5, 5)
     model(images).sum().backward()
@@ -200,7 +198,7 @@ WRAP = {
 class Two(nn.Module):
     """Two layers, of which a backward pass may use one."""
 
-    def __init__(self, wrap) -> None:
+    def __init__(self, wrap):
         super().__init__()
         torch.manual_seed(0)
         self.one = nn.Linear(2, 2, bias=False)
@@ -208,7 +206,7 @@ class Two(nn.Module):
         self.wrap = wrap
         self.latest = []
 
-    def forward(self, x: torch.Tensor):
+    def forward(self, x):
         self.latest = [self.one(x), self.two(x)]
         return self.wrap(*self.latest)
 
@@ -219,7 +217,7 @@ class Two(nn.Module):
     oracle=False,
     expected=[[1.5, None], [None, 1.5], [3.0, 1.5]],
 )
-def a_backward_pass_through_any_of_the_tensors_is_reduced(make: Any, rank: int, kind: str) -> list[Any]:
+def a_backward_pass_through_any_of_the_tensors_is_reduced(make, rank, kind):
     """Go back from one output, whose parameters alone are used then, from the other, and from both."""
     model = make(Two(WRAP[kind]))
     seen = []
@@ -233,7 +231,7 @@ def a_backward_pass_through_any_of_the_tensors_is_reduced(make: Any, rank: int, 
 
 
 @cases.add({}, {"find_unused_parameters": True}, places=["gloo"], expected=[1.5, 1.5])
-def tensors_behind_remote_references_are_found(make: Any, rank: int) -> list[float]:
+def tensors_behind_remote_references_are_found(make, rank):
     from torch.distributed import rpc
 
     rendezvous = [tempfile.mkdtemp() if rank == 0 else ""]
@@ -254,7 +252,7 @@ def tensors_behind_remote_references_are_found(make: Any, rank: int) -> list[flo
 
 
 @cases.add(given=[{"within": True}, {"within": False}], alike=close, costly=True)
-def compiled_modules_train(make: Any, rank: int, within: bool) -> list[Any]:
+def compiled_modules_train(make, rank, within):
     """Wrap a compiled module, or compile a wrapped one; what they come to is that of the module itself."""
     module = net(*WIDE)
     if torch_over_gloo(make):
