@@ -1,9 +1,5 @@
 """Tests that run in every order of events, or under seeds: they fail in the one in which they would."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -12,13 +8,13 @@ from sim.errors import DeadlockError
 from testbed.testing import DependsOnTimeError, VirtualCluster, on_ranks
 
 
-def store() -> Any:
+def store():
     return dist.distributed_c10d._get_default_store()
 
 
-def test_an_assertion_that_holds_in_one_order_fails_in_another_and_both_are_shown() -> None:
+def test_an_assertion_that_holds_in_one_order_fails_in_another_and_both_are_shown():
     @on_ranks(3, orders="all")
-    def test(rank: int) -> None:
+    def test(rank):
         dist.init_process_group()
         if rank == 0:
             assert dist.recv(torch.ones(1)) == 1
@@ -36,11 +32,11 @@ def test_an_assertion_that_holds_in_one_order_fails_in_another_and_both_are_show
     assert "takes the message of rank 2" in note[-1]
 
 
-def test_what_holds_in_every_order_passes_and_runs_in_each() -> None:
+def test_what_holds_in_every_order_passes_and_runs_in_each():
     seen = set()
 
     @on_ranks(3, orders="all")
-    def test(rank: int) -> None:
+    def test(rank):
         dist.init_process_group()
         seen.add((rank, store().add("rank", 1)))
 
@@ -49,8 +45,8 @@ def test_what_holds_in_every_order_passes_and_runs_in_each() -> None:
     assert len(seen) == 9
 
 
-def test_a_hang_in_one_order_is_found(virtual_cluster: type[VirtualCluster]) -> None:
-    def work(rank: int) -> None:
+def test_a_hang_in_one_order_is_found(virtual_cluster):
+    def work(rank):
         dist.init_process_group()
         if store().add("rank", 1) == 1 or rank == 1:
             dist.barrier()
@@ -60,14 +56,14 @@ def test_a_hang_in_one_order_is_found(virtual_cluster: type[VirtualCluster]) -> 
 
 
 @on_ranks(3, seeds=6)
-def test_a_sum_is_the_same_under_every_seed(rank: int) -> None:
+def test_a_sum_is_the_same_under_every_seed(rank):
     dist.init_process_group("gloo")
     total = torch.tensor([float(rank)])
     dist.all_reduce(total)
     assert total == 3
 
 
-def first_to_come(rank: int) -> list[int]:
+def first_to_come(rank):
     dist.init_process_group("gloo")
     if rank:
         dist.send(torch.tensor([float(rank)]), 0)
@@ -75,7 +71,7 @@ def first_to_come(rank: int) -> list[int]:
     return [dist.recv(torch.zeros(1)) for _ in range(2)]
 
 
-def test_a_function_that_depends_on_who_comes_first_fails_with_the_seed() -> None:
+def test_a_function_that_depends_on_who_comes_first_fails_with_the_seed():
     with pytest.raises(DependsOnTimeError, match=r"returned \[2, 1\], without faults \[1, 2\]") as caught:
         VirtualCluster(3, seeds=20).run(first_to_come)
 
@@ -84,8 +80,8 @@ def test_a_function_that_depends_on_who_comes_first_fails_with_the_seed() -> Non
         VirtualCluster(3, seeds=[seed]).run(first_to_come)
 
 
-def test_an_assertion_that_fails_under_a_seed_names_it() -> None:
-    def trusts_in_order(rank: int) -> None:
+def test_an_assertion_that_fails_under_a_seed_names_it():
+    def trusts_in_order(rank):
         assert first_to_come(rank) in ([], [1, 2])
 
     with pytest.raises(AssertionError) as caught:
@@ -95,16 +91,18 @@ def test_an_assertion_that_fails_under_a_seed_names_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "named"),
+    ("named", "wrong"),
     [
-        ({"orders": "some"}, "orders"),
-        ({"orders": "all", "compute": "h100"}, "orders"),
-        ({"seeds": -1}, "seeds"),
-        ({"seeds": [-3]}, "seeds"),
-        ({"seeds": 3, "orders": "all"}, "seeds"),
+        ("orders", {"orders": "some"}),
+        ("orders", {"orders": "all", "compute": "h100"}),
+        ("seeds", {"seeds": -1}),
+        ("seeds", {"seeds": [-3]}),
+        ("seeds", {"seeds": 3, "orders": "all"}),
+        ("check", {"check": "all"}),
+        ("check", {"check": "replicas", "orders": "all"}),
     ],
 )
-def test_orders_and_seeds_that_cannot_be_are_refused(wrong: dict[str, Any], named: str) -> None:
-    for refusing in (on_ranks, VirtualCluster):
-        with pytest.raises(ValueError, match=named):
-            refusing(3, **wrong)
+@pytest.mark.parametrize("refusing", [on_ranks, VirtualCluster])
+def test_orders_seeds_and_checks_that_cannot_be_are_refused(named, wrong, refusing):
+    with pytest.raises(ValueError, match=named):
+        refusing(3, **wrong)

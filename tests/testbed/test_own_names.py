@@ -1,14 +1,11 @@
 """A user's own file or folder with the name of a package of ours: nobody else's program stumbles over it."""
 
-from __future__ import annotations
-
 import fnmatch
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -50,7 +47,7 @@ CASES = [
 """A folder without ``__init__.py`` gives way to any package that is installed under its name (PEP 420)."""
 
 
-def a_user_has(folder: Path, names: Sequence[str], form: str) -> None:
+def a_user_has(folder, names, form):
     """Write the user's own modules, and programs that import them."""
     for name in names:
         own = folder / FORMS[form].format(name)
@@ -62,19 +59,19 @@ def a_user_has(folder: Path, names: Sequence[str], form: str) -> None:
     (folder / "asking.py").write_text(ASKING.format(folder=folder))
 
 
-def ran(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def ran(folder, *command, **environment):
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
         command, cwd=folder, env=variables | environment, capture_output=True, text=True, timeout=100
     )
 
 
-def command(*arguments: str) -> list[str]:
+def command(*arguments):
     """Return what the installed script does, whose folder and not the current one goes first."""
     return [sys.executable, "-P", "-c", "from _collective_testbed_entry import main; main()", *arguments]
 
 
-def check_all(folder: Path, names: Sequence[str], **environment: str) -> None:
+def check_all(folder, names, **environment):
     """Check that what a user does beside modules of these names works."""
     total = f"mine {3 * len(names)}\n"
 
@@ -95,16 +92,14 @@ def check_all(folder: Path, names: Sequence[str], **environment: str) -> None:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("names", "form"), CASES)
-def test_torch_pytest_and_the_command_work_beside_modules_of_our_names(
-    tmp_path: Path, names: Sequence[str], form: str
-) -> None:
+def test_torch_pytest_and_the_command_work_beside_modules_of_our_names(tmp_path, names, form):
     a_user_has(tmp_path, names, form)
 
     check_all(tmp_path, names)
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory):
     """Return a folder with what a wheel installs, made of a copy, as the build writes beside its sources."""
     source, site = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
     for name in (*entry.PACKAGES, "examples"):
@@ -123,7 +118,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", NAMES)
-def test_so_they_do_where_a_wheel_is_installed(tmp_path: Path, wheel: Path, name: str) -> None:
+def test_so_they_do_where_a_wheel_is_installed(tmp_path, wheel, name):
     a_user_has(tmp_path, [name], "file")
     where = [sys.executable, "-P", "-c", "import sim; print(sim.__file__)"]
     assert ran(tmp_path, *where, PYTHONPATH=str(wheel)).stdout.startswith(str(wheel))
@@ -131,7 +126,7 @@ def test_so_they_do_where_a_wheel_is_installed(tmp_path: Path, wheel: Path, name
     check_all(tmp_path, [name], PYTHONPATH=str(wheel))
 
 
-def test_where_the_backend_is_asked_for_one_line_names_what_stands_in_its_way(tmp_path: Path) -> None:
+def test_where_the_backend_is_asked_for_one_line_names_what_stands_in_its_way(tmp_path):
     a_user_has(tmp_path, ["collectives"], "file")
 
     asked = ran(tmp_path, sys.executable, "asking.py")
@@ -144,9 +139,7 @@ def test_where_the_backend_is_asked_for_one_line_names_what_stands_in_its_way(tm
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", NAMES)
-def test_what_stands_in_the_way_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str
-) -> None:
+def test_what_stands_in_the_way_is_named(tmp_path, monkeypatch, name, form):
     a_user_has(tmp_path, [name], form)
     monkeypatch.delitem(sys.modules, name, raising=False)
     elsewhere = [place for place in sys.path if Path(place).resolve() != ROOT]
@@ -159,11 +152,7 @@ def test_what_stands_in_the_way_is_named(
     assert str(caught.value).startswith(f"{place} stands in the way of the package {name!r}")
 
 
-def test_nothing_stands_in_the_way_of_packages_that_are_ours() -> None:
-    entry.require()
-
-
-def test_the_command_says_in_one_line_what_stands_in_its_way(tmp_path: Path) -> None:
+def test_the_command_says_in_one_line_what_stands_in_its_way(tmp_path):
     a_user_has(tmp_path, ["testbed"], "file")
 
     refused = ran(tmp_path, *command("--help"), PYTHONPATH=str(tmp_path))
@@ -186,9 +175,7 @@ ON_RANKS = "from testbed.testing import on_ranks\n"
         ("testbed", "", "--testbed-html page.html", "*--testbed-html: */testbed.py stands in the way*"),
     ],
 )
-def test_pytest_says_what_stands_in_the_way_where_a_test_asks_for_us(
-    tmp_path: Path, name: str, text: str, options: str, said: str
-) -> None:
+def test_pytest_says_what_stands_in_the_way_where_a_test_asks_for_us(tmp_path, name, text, options, said):
     a_user_has(tmp_path, [name], "file")
     (tmp_path / "test_own.py").write_text(text)
 
@@ -200,7 +187,7 @@ def test_pytest_says_what_stands_in_the_way_where_a_test_asks_for_us(
 
 @pytest.mark.costly
 @pytest.mark.distributed
-def test_a_run_of_processes_starts_beside_our_names_and_says_which_it_cannot_find(tmp_path: Path) -> None:
+def test_a_run_of_processes_starts_beside_our_names_and_says_which_it_cannot_find(tmp_path):
     a_user_has(tmp_path, ["testbed"], "file")
     (tmp_path / "own.py").write_text("import torch; print('ran', flush=True); from testbed import mine\n")
 

@@ -1,7 +1,5 @@
 """Promises of an installed copy before anything runs."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import subprocess
 import sys
@@ -32,7 +30,7 @@ HEAVY = {"distributed", "matplotlib", "networkx", "numpy", "pydantic", "rich", "
         (SPREAD, {"dask", "distributed", "torch"}),
     ],
 )
-def test_only_what_needs_them_imports_large_packages(code: str, heavy: set[str]) -> None:
+def test_only_what_needs_them_imports_large_packages(code, heavy):
     imported = f"import sys; print({heavy!r} & {{*sys.modules}})"
 
     finished = subprocess.run(
@@ -42,14 +40,14 @@ def test_only_what_needs_them_imports_large_packages(code: str, heavy: set[str])
     assert finished.stdout.endswith("set()\n"), finished.stdout + finished.stderr
 
 
-def test_help_says_what_commands_say_of_themselves_and_python_has_them_all() -> None:
+def test_help_says_what_commands_say_of_themselves_and_python_has_them_all():
     said = {name: str(docstring_of(getattr(testbed, name))).partition("\n\n")[0] for name in COMMANDS}
 
     assert {name: " ".join(text.split()) for name, text in said.items()} == COMMANDS
     assert sorted([*COMMANDS, "cost", "fused"]) == testbed.__all__
 
 
-def test_the_version_is_the_distributions() -> None:
+def test_the_version_is_the_distributions():
     try:
         installed = importlib.metadata.version("collective-testbed")
     except importlib.metadata.PackageNotFoundError:

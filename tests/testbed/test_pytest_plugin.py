@@ -1,18 +1,15 @@
 """The pytest plugin: a test function runs as so many ranks, fails as one test, and is light to load."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from testbed.testing import VirtualCluster, on_ranks
+from testbed.testing import on_ranks
 
 pytest_plugins = ["pytester"]
 
@@ -118,8 +115,8 @@ TESTS = """
 
 @pytest.mark.slow
 def test_tests_run_as_ranks_and_fail_as_one_test_with_the_words_that_matter_on_workers_too(
-    pytester: pytest.Pytester,
-) -> None:
+    pytester,
+):
     pytester.makepyfile(test_all=TESTS, test_guide=GUIDE)
 
     result = pytester.runpytest_subprocess(*OPTIONS, "-n", "1", "-W", "error", "--import-mode=importlib")
@@ -143,14 +140,14 @@ def test_tests_run_as_ranks_and_fail_as_one_test_with_the_words_that_matter_on_w
     result.stdout.no_fnmatch_line("*testing.py:*")
 
 
-def test_loading_the_plugin_takes_less_than_50_ms_and_no_torch() -> None:
+def test_loading_the_plugin_takes_less_than_50_ms_and_no_torch():
     code = (
         "import sys, time, pytest; began = time.process_time(); import _collective_testbed_entry; "
         "print(time.process_time() - began); import testbed.testing; "
         "print(sorted({'torch', 'numpy', 'sim', 'simpy', 'collectives'} & set(sys.modules)))"
     )
 
-    def seconds() -> float:
+    def seconds():
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         took, too_much = done.stdout.splitlines()
         assert too_much == "[]"
@@ -159,23 +156,16 @@ def test_loading_the_plugin_takes_less_than_50_ms_and_no_torch() -> None:
     assert any(seconds() < 0.05 for _ in range(10))  # of many, as caches of a busy machine are cold
 
 
-def test_on_ranks_without_parentheses_says_what_it_expects() -> None:
-    unfinished: Any = on_ranks
+def test_on_ranks_without_parentheses_says_what_it_expects():
+    unfinished = on_ranks
 
     with pytest.raises(TypeError, match=r"expected a number of ranks, such as @on_ranks\(4\)"):
 
         @unfinished
-        def test() -> None: ...
+        def test(): ...
 
 
-def test_a_script_runs_with_its_arguments(tmp_path: Any) -> None:
-    path = tmp_path / "script.py"
-    path.write_text("import sys\nargument = sys.argv[1]\n")
-
-    assert [own["argument"] for own in VirtualCluster(2).run(path, 5).results] == ["5", "5"]
-
-
-def test_a_page_shows_what_failed_and_what_the_ranks_did(pytester: pytest.Pytester) -> None:
+def test_a_page_shows_what_failed_and_what_the_ranks_did(pytester):
     pytester.makepyfile(
         """
         import torch
@@ -203,27 +193,22 @@ def test_a_page_shows_what_failed_and_what_the_ranks_did(pytester: pytest.Pytest
     pytester.runpytest_subprocess(*OPTIONS, "--testbed-html", str(page)).assert_outcomes(passed=1, failed=2)
 
     text = page.read_text().replace("\N{NO-BREAK SPACE}", " ")
-    for said in (
-        "2 of 3 tests failed.",
-        "AssertionError: too high",
-        "raised on rank 1",
-        "all_reduce",  # a piece of the timeline
-        "rank 2: waits since 0 ps for barrier #0",
-        "never ended: barrier #0",  # the same
-    ):
+    errors = ("2 of 3 tests failed.", "AssertionError: too high", "raised on rank 1")
+    pieces_of_the_timeline = ("all_reduce", "never ended: barrier #0")
+    for said in (*errors, *pieces_of_the_timeline, "rank 2: waits since 0 ps for barrier #0"):
         assert said in text
     assert "entries are hidden" not in text
 
 
 @pytest.mark.costly
-def test_the_readmes_test_runs_with_what_the_readme_installs() -> None:
+def test_the_readmes_test_runs_with_what_the_readme_installs():
     without = [f"-pno:{plugin}" for plugin in ("timeout", "xdist", "hypothesispytest")]
     command = [sys.executable, "-m", "pytest", "-q", *without, *OPTIONS, "examples/test_mean.py"]
 
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
 
 
-def test_a_page_that_cannot_be_written_is_refused_before_tests_run(pytester: pytest.Pytester) -> None:
+def test_a_page_that_cannot_be_written_is_refused_before_tests_run(pytester):
     pytester.makepyfile("def test_that_passes(): pass")
 
     found = pytester.runpytest_inprocess(*OPTIONS, "--testbed-html", "failed.txt")
@@ -232,7 +217,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_tests_run(pytester: pyt
     found.stderr.fnmatch_lines(["*--testbed-html failed.txt: expected a name that ends in .html"])
 
 
-def test_the_workflow_for_ci_runs_pytest_with_options_that_exist(pytestconfig: pytest.Config) -> None:
+def test_the_workflow_for_ci_runs_pytest_with_options_that_exist(pytestconfig):
     workflow = yaml.safe_load((ROOT / "examples" / "ci" / "github-actions.yml").read_text())
 
     steps = workflow["jobs"]["ranks"]["steps"]
@@ -264,9 +249,7 @@ PREPARED = """
         ("optim", ["-k", "other"], (False, False)),
     ],
 )
-def test_what_tests_on_ranks_need_is_there_before_the_first_of_them(
-    pytester: pytest.Pytester, text: str, options: list[str], found: tuple[bool, bool]
-) -> None:
+def test_what_tests_on_ranks_need_is_there_before_the_first_of_them(pytester, text, options, found):
     pytester.makepyfile(PREPARED.format(text=text, found=found))
 
     result = pytester.runpytest_subprocess(*OPTIONS, *options)

@@ -1,9 +1,5 @@
 """Algorithms take turns, rows mean what nccl-tests means, and what is wrong adds up."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 
@@ -18,52 +14,45 @@ class Alone:
 
     rank, world_size, launcher = 0, 1, None
 
-    def __init__(
-        self, name: str = "", calls: list[str] | None = None, spoil: Any = lambda tensor: None
-    ) -> None:
+    def __init__(self, name="", calls=None, spoil=lambda tensor: None):
         self.name = name
         self.calls = [] if calls is None else calls
         self.spoil = spoil
 
-    def all_reduce(self, tensor: torch.Tensor) -> None:
+    def all_reduce(self, tensor):
         self.calls.append(self.name)
         self.spoil(tensor)
 
-    def barrier(self) -> None:
+    def barrier(self):
         self.calls.append("|")
 
 
-def request(iterations: int = 1, warmup: int = 0, num_ranks: int = 1) -> BenchRequest:
+def request(iterations=1, warmup=0, num_ranks=1):
     return BenchRequest(
         TransportName.THREADS, num_ranks, "all_reduce", (), (10,), "float32", iterations, warmup, 1.0
     )
 
 
-def samples_of(*communicators: Alone, iterations: int = 3, warmup: int = 1) -> list[Sample | Refusal]:
-    named: Any = {communicator.name: communicator for communicator in communicators}
+def samples_of(*communicators, iterations=3, warmup=1):
+    named = {communicator.name: communicator for communicator in communicators}
     return list(sample(named, request(iterations, warmup), torch.device("cpu")))
 
 
-def refuse(tensor: torch.Tensor) -> None:
+def refuse(tensor):
     raise NotSupportedError("not here")
 
 
-def test_a_right_payload_has_no_wrong_element() -> None:
-    (taken,) = samples_of(Alone())
+@pytest.mark.parametrize(
+    ("spoil", "wrong"), [(lambda tensor: None, 0), (lambda tensor: tensor[3:5].add_(1), 4)]
+)
+def test_every_wrong_element_is_counted_in_both_checks(spoil, wrong):
+    (taken,) = samples_of(Alone(spoil=spoil))
 
-    assert isinstance(taken, Sample)
-    assert (taken.count, taken.wrong, len(taken.seconds)) == (10, 0, 3)
-
-
-def test_every_wrong_element_is_counted_in_both_checks() -> None:
-    (taken,) = samples_of(Alone(spoil=lambda tensor: tensor[3:5].add_(1)))
-
-    assert isinstance(taken, Sample)
-    assert taken.wrong == 4
+    assert (taken.count, taken.wrong, len(taken.seconds)) == (10, wrong, 3)
 
 
-def test_several_take_turns_and_each_makes_all_its_calls() -> None:
-    calls: list[str] = []
+def test_several_take_turns_and_each_makes_all_its_calls():
+    calls = []
 
     taken = samples_of(Alone("a", calls), Alone("b", calls), iterations=7)
 
@@ -72,7 +61,7 @@ def test_several_take_turns_and_each_makes_all_its_calls() -> None:
     assert [len(own.seconds) for own in taken if isinstance(own, Sample)] == [5, 5]
 
 
-def test_one_of_several_that_refuses_is_measured_no_further() -> None:
+def test_one_of_several_that_refuses_is_measured_no_further_and_a_single_one_raises():
     refusing = Alone("b", spoil=refuse)
 
     taken = samples_of(Alone("a"), refusing)
@@ -80,14 +69,11 @@ def test_one_of_several_that_refuses_is_measured_no_further() -> None:
     assert Refusal("b", "not here") in taken
     assert [own.algorithm for own in taken] == ["b", "a"]
     assert refusing.calls == ["b"]
-
-
-def test_a_single_one_that_refuses_raises() -> None:
     with pytest.raises(NotSupportedError, match="not here"):
         samples_of(Alone(spoil=refuse))
 
 
-def test_a_row_takes_the_median_call_of_the_slowest_rank_and_adds_up_what_is_wrong() -> None:
+def test_a_row_takes_the_median_call_of_the_slowest_rank_and_adds_up_what_is_wrong():
     fast, slow = Sample("ring", 1024, (1e-6, 1e-6, 9e-6), 1), Sample("ring", 1024, (2e-6, 3e-6, 1e-6), 2)
 
     (combined,), refusals = combine([[fast], [slow]], request(num_ranks=2))
@@ -105,9 +91,7 @@ def test_a_row_takes_the_median_call_of_the_slowest_rank_and_adds_up_what_is_wro
         ("scatter", 4 * 10**9, 6.0, "none", 0),
     ],
 )
-def test_a_row_counts_as_nccl_tests_does(
-    collective: str, size: int, busbw: float, redop: str, root: int | None
-) -> None:
+def test_a_row_counts_as_nccl_tests_does(collective, size, busbw, redop, root):
     request = BenchRequest(TransportName.SIM, 4, collective, (), (250_000_000,), "float32", 1, 0, 1.0)
 
     measured = row(request, "ring", 250_000_000, seconds=0.5, wrong=0)
@@ -116,7 +100,7 @@ def test_a_row_counts_as_nccl_tests_does(
     assert (measured.redop, measured.root) == (redop, root)
 
 
-def test_a_size_is_that_of_the_whole_buffer_and_its_parts_are_equal() -> None:
+def test_a_size_is_that_of_the_whole_buffer_and_its_parts_are_equal():
     assert count_of(100, "float32") == 25
     assert count_of(100, "float32", "all_gather", world_size=3) == 8
     assert count_of(100, "float32", "broadcast", world_size=3) == 25

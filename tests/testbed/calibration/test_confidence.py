@@ -1,7 +1,5 @@
 """Confidence in predictions: intervals of families that were measured, and where nobody can say."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +10,7 @@ from sim import load_network
 from testbed.calibration.confidence import interval, interval_of_step, known_families
 
 
-def test_what_ships_was_measured_in_groups_and_held_of_those_left_out() -> None:
+def test_what_ships_was_measured_in_groups_and_held_of_those_left_out():
     """Every family of the file."""
     for name, own in known_families().items():
         assert 0 < own["low"] < own["high"], name
@@ -21,16 +19,14 @@ def test_what_ships_was_measured_in_groups_and_held_of_those_left_out() -> None:
 
 
 @given(st.floats(1e-6, 1e3), st.floats(0.01, 0.5))
-def test_a_step_that_is_less_sure_has_a_wider_interval(seconds: float, deviation: float) -> None:
+def test_a_step_that_is_less_sure_has_a_wider_interval(seconds, deviation):
     """In proportion to the prediction."""
     sure, less = (interval("layout on one node", seconds, times * deviation) for times in (1, 2))
-    assert sure is not None
-    assert less is not None
     assert less.low < sure.low < sure.high < less.high
     assert less.high / seconds == pytest.approx((sure.high / seconds) ** 2)
 
 
-def test_only_what_is_expected_of_a_real_run_has_an_interval() -> None:
+def test_only_what_is_expected_of_a_real_run_has_an_interval():
     """Neither links alone, nor one rank, nor chosen terms; and no step is below what it computes."""
     several, one = (load_network("dgx-h100").topology(ranks) for ranks in (16, 1))
     real, ideal = Assumptions.of_a_real_run(several), Assumptions.ideal()
@@ -38,11 +34,10 @@ def test_only_what_is_expected_of_a_real_run_has_an_interval() -> None:
     assert interval_of_step(0.1, 0.1, real, one) is None
     assert interval_of_step(0.1, 0.09, real.with_(inefficiencies=("late",)), several) is None
     found = interval_of_step(0.1, 0.09, real, several)
-    assert found is not None
     assert found.low == 0.09
 
 
-def test_what_nccl_expects_and_what_is_likely_of_it_have_intervals_of_their_own() -> None:
+def test_what_nccl_expects_and_what_is_likely_of_it_have_intervals_of_their_own():
     asked = {"network": "dgx-h100", "ranks": 24, "nbytes": "1M", "collective": "all_to_all"}
 
     likely = testbed.simulate("nccl", **asked).rows.rows[0]
@@ -54,7 +49,7 @@ def test_what_nccl_expects_and_what_is_likely_of_it_have_intervals_of_their_own(
     assert likely["high"] / likely["seconds"] < expected["high"] / expected["seconds"]
 
 
-def test_commands_say_how_sure_one_step_is_alike() -> None:
+def test_commands_say_how_sure_one_step_is_alike():
     """`scale` and `plan`, of what they were asked; and `simulate` of a collective."""
     asked = {"profile": "resnet50", "network": "dgx-h100", "ranks": "16", "strategy": "wait_free"}
     rows = [

@@ -1,12 +1,9 @@
 """Bad input of every command: one line that says what is wrong, exit code 2, and nothing done."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -15,17 +12,17 @@ from testbed.cli import app
 from testbed.options.command import Outputs
 
 ROOT = Path(__file__).parents[3]
-LARGE = {"NINES": "9" * 5000, "DASHES": "-" * 20_000}
-"""What stands for numbers beyond all bounds."""
+NINES = "9" * 5000
+"""What stands for a number beyond all bounds."""
 
 
-def times(**changes: Any) -> str:
+def times(**changes):
     """Return what `testbed bench --output` writes, or nearly."""
     row = {"collective": "all_reduce", "algorithm": "ring", "size_bytes": 1024, "time_us": 9.5}
     return json.dumps({"transport": "sim", "ranks": 4, "rows": [row], **changes})
 
 
-def network(bandwidth: str, kind: str = "switch") -> str:
+def network(bandwidth, kind="switch"):
     return f'schema = 1\nkind = "{kind}"\nnum_ranks = 4\n{bandwidth}\nlatency = "1us"\n'
 
 
@@ -54,16 +51,12 @@ FILES = {
     "twice.json": '{"schema": 1, "schema": 1}',
     "words.json": "no JSON",
     "no_ranks.json": times(ranks="4"),
-    "no_rows.json": times(rows={}),
-    "number.json": times(rows=[1]),
-    "collective.json": times(rows=[{"collective": ["x"]}]),
     "nameless.json": times(rows=[{"size_bytes": 1, "time_us": 1}]),
     "true.json": times(rows=[{"algorithm": "ring", "size_bytes": True}]),
     "nan.json": times(rows=[{"algorithm": "ring", "size_bytes": 1, "time_us": float("nan")}]),
     "open.json": "{",
     "bandwith.json": '{"bandwith": 1}',
     "object.json": '{"model": {}}',
-    "guess.json": '{"model": "guess"}',
     "jitter.json": '{"jitter": "1us"}',
     "two.json": '{"network": ["dgx-h100", "dgx-a100"]}',
     "nothing.toml": NETWORK_ASKED,
@@ -98,7 +91,6 @@ calibrate --output no/a.toml | no folder no
 {bench;verify ring;run;show ring;fuzz ring;same script.py} --ranks 0 | --ranks
 {verify;verify ring} --collective all_to_some | unknown collective 'all_to_some'; known: all_reduce
 export no_ranks.json --format nccl-tuner | expected what testbed bench --output writes … ranks: input
-export no_rows.json --format nccl-tuner | expected what testbed bench --output writes … rows: input
 compare {empty.json;list.json;twice.json;words.json} list.json | .json
 {simulate ring --network;plan;compare list.json;run;validate --table} pipe | pipe: this is a named pipe; give
 {scale --profile;scale --assumptions} pipe | pipe: this is a named pipe; give a file, or <(command)
@@ -111,24 +103,19 @@ bench --ranks 3 --algorithm swing:shape=2x2,swing:shape=4x4 | nothing to measure
 bench --algorithm own.py:gathers | gathers is an algorithm for all_gather: add --collective all_gather
 bench --nbytes 3 | 3 B holds no element of float32
 bench --collective scatter --ranks 8 --nbytes 31 | for each of 8 ranks; begin at 32 B
-bench --nbytes many | --nbytes
 bench --compare | choose --transport threads, shm, gloo or nccl
 bench --transport gloo --network switch-100g | add --compare
 bench --transport threads --algorithm native | the vendor's own
 bench --transport threads --ranks 1 --compare | at least 2 ranks
+bench --ranks 2 --algorithm auto:table=list.json --output list.json | this is an input
 bench --timeout 0 | --timeout 0
 bench --timeout nan | --timeout nan: expected a finite number
 bench --transport threads --payload | --payload is for --transport sim
 bench --transport gloo --registered | --registered is for --transport shm
 bench --transport threads --algorithm ring,tree --compare | one algorithm; 2 are named
 bench --collective gossip | --collective gossip: expected one of all_reduce, reduce_scatter,
-bench --collective gather --ranks 2000 | for each of 2000 ranks; begin at 8000 B
 bench --transport gloo --ranks 2 --algorithm auto | bench --transport gloo --algorithm all --output FILE
-bench --ranks 2 --iterations NINES | '--iterations': Unable to parse input string as an integer
-bench --ranks 2 --iterations 99999999999 | '--iterations': Input should be less than or equal to 1000000000
-bench --ranks 3 --payload --nbytes 1e18 | --nbytes: expected at most 1024 TiB
 bench --ranks 3 --payload --nbytes 100T | a copy of it on each of 3 ranks does not fit into
-bench --ranks 2 --transport threads --nbytes 100T | a copy of it on each of 2 ranks does not fit into
 
 calibrate --ranks 1 | one rank sends nothing
 calibrate --seconds 1 | --seconds 1: expected 5 at least
@@ -138,10 +125,7 @@ calibrate --device --seconds 30 | --seconds is of a network that is measured
 calibrate --device --types int8 | --types: expected some of float64 … got int8
 calibrate --device --from x.csv | name one
 
-
-
 demo | demo moved: python examples/demo.py, in a checkout
-demo --output there | demo moved
 
 export ring --format msccl | --format msccl is for one world size: add --ranks N
 export tree --collective broadcast --ranks 4 --format msccl | no place for the root of a
@@ -149,18 +133,13 @@ export ring --ranks 4 --format mscclpp --protocol ll | plans are written for sim
 export ring --ranks 4 --format msccl --csv rows.csv | stdout is for what is exported
 export none.json --format nccl-tuner | none.json: no such file; expected what testbed bench
 export none.json --format nccl-tuner --ranks 4 | --ranks is for algorithms
-export number.json --format nccl-tuner | rows 1: input should be an object, got 1
-export collective.json --format nccl-tuner | rows 1, collective: input should be a valid string
 export nameless.json --format nccl-tuner | rows 1, algorithm: this field is missing
 export true.json --format nccl-tuner | rows 1, size_bytes: input should be a valid integer, got True
 export nan.json --format nccl-tuner | not a JSON file: expected finite numbers, got NaN
 export swing.json --format nccl-tuner | nothing that was timed is an algorithm of NCCL's
-export words.json --format nccl-tuner | words.json: not a JSON file
 
 fuzz nothing.py | nothing.py: there is no such script
-fuzz rings | unknown algorithm 'rings'
 fuzz ring --faults rain | --faults rain: expected none, or some of delay, slow
-fuzz ring --faults hook | --faults hook: expected none, or some of delay, slow
 fuzz ring --ranks 1 | --ranks 1: expected 2 to 1024
 fuzz ring --algorithm tree | --algorithm is for scripts
 fuzz ring --time-limit soon | --time-limit
@@ -197,7 +176,6 @@ run --processes 2 --network dgx-h100 script.py | --network means nothing
 run --processes 2 --fold on script.py | --fold means nothing
 run --algorithm all_redcue=ring script.py | no collective 'all_redcue'; expected
 run / | /: is a folder
-run --processes 2 --overhead 1us script.py | --overhead means nothing
 run --transport-model mpi script.py | 'mpi' is not one of
 run | SCRIPT
 run --ranks 4 --output 4 script.py | --output 4: expected all, none, or a rank from 0 to 3
@@ -206,7 +184,6 @@ run --orders all --straggler 1:2 script.py | a straggler or jitter means nothing
 run --processes 99999 train.py | '--processes': Input should be less than or equal to 1024
 
 scale --bucket-cap-mb 0 | --bucket-cap-mb 0
-scale --ranks 0-4 | --ranks 0-4
 scale --network bandwith.toml | bandwith.toml … bandwith
 scale --network negative.toml | negative.toml … bandwidth
 scale --profile empty.json | empty.json … name: this field is missing
@@ -218,21 +195,13 @@ scale --assumptions list.json | expected a report
 scale --assumptions open.json | not a JSON file
 scale --assumptions bandwith.json | no assumption 'bandwith'
 scale --assumptions object.json | model: expected a value
-scale --assumptions guess.json | guess
 scale --assumptions jitter.json | jitter = '1us' is nothing that scale assumes
 simulate ring --assumptions two.json | expects one, got 2
 scale --ranks 2 --bucket-cap-mb 1e308 | bucket_cap_mb must be a positive number of MiB
 
-show tree --collective all_gather | unknown algorithm 'tree' for all_gather
 show tree:root=8 --collective broadcast | tree:root=8, 8 ranks: the root is a rank from 0 to 7
 show own.py:picky --ranks 3 | needs 2 ranks, got 3; use ring
-simulate ring, | expected names with a comma between them
-simulate native --ideal | native is the vendor's own
-simulate bruck | unknown algorithm 'bruck' for all_reduce
 simulate hierarchical:nodes=3 | nodes
-simulate ring --collective reduce_all | --collective reduce_all: expected one of
-simulate ring --network dgx-h10 | did you mean 'dgx-h100'?
-simulate ring --network cluster.toml --ranks 9 | has 8 ranks, not 9
 simulate ring --nbytes 1M,banana | --nbytes: cannot read 'banana'
 simulate ring --nbytes 1M-1K | --nbytes 1M-1K: a range goes from
 simulate ring --placement near | --placement near: expected packed
@@ -240,18 +209,14 @@ simulate ring --placement 3-1 | --placement 3-1: expected places
 simulate ring --placement 0,1,99 | placement of rank 2: switch-100g has places 0 to 63, got 99
 simulate ring --placement 1,1 | ranks 0 and 1 are both at place 1
 simulate ring --overhead 1parsec | overhead: cannot read '1parsec'
-simulate ring --reduction-bandwidth fast | reduction_bandwidth: cannot read 'fast'
 simulate ring --jitter -1us | jitter: '-1us' is negative
-simulate ring --straggler 3 | --straggler 3: expected RANK:FACTOR
 simulate ring --straggler 3: | --straggler 3:: expected RANK:FACTOR
 simulate ring --straggler 3:0.5 | factor: expected a number of at least 1
 simulate ring --straggler 3:+soon | delay of a straggler: cannot read 'soon'
-simulate ring --straggler 64:2 | switch-100g has places 0 to 63, got 64
 simulate ring --fail-link 'rank 3 up' | --fail-link rank 3 up: expected LINK@TIME
 simulate ring --fail-link 'rank 3@1ms' | did you mean 'rank 3 up'?
 simulate ring --degrade-link 'rank 3 up@1ms' | expected LINK@TIME:FACTOR, such as 'rank 3 up@1ms:0.5'
 simulate ring --degrade-link 'rank 3 up@1ms:half' | factor: expected a number above 0, got 'half'
-simulate ring --degrade-link 'rank 3 up@1ms:0' | factor: expected a number above 0, got 0
 simulate ring --reroute | add --fail-link LINK@TIME
 simulate ring --engine makespan --fail-link 0@1ms | only events follow it
 simulate ring --model nccl --straggler 3:2 | knows no conditions
@@ -264,41 +229,33 @@ simulate ring --ranks 256 --trace x.json | too many messages to record: ring on 
 simulate ring tree --trace x.json | --trace is of one run, but 2 are asked for
 simulate ring --nbytes 1M --nbytes 2M | --nbytes is given 2 times
 simulate native --network ethernet-25g --ranks 8 --ideal | --transport-model gloo … --model nccl … measured
-simulate ring --ranks 4 --seed NINES | '--seed': Unable to parse
-simulate ring --ranks 4 --placement 0-NINES | --placement 0-999
 simulate ring --ranks 4 --nbytes 1,NINES | --nbytes 1,999 … expected at most 4000 characters
 simulate ring --ranks 4 --nbytes 1e999 | --nbytes: '1e999' is too large
 simulate ring --ranks 4 --nbytes 2048T | --nbytes: expected at most 1024 TiB
 simulate ring --ranks 4 --nbytes 1-4K --factor 1 | --factor must be at least 2
 simulate bucket:shape=NINES --ranks 4 | a value has at most 200 characters, got 5000
-simulate ring:channels=DASHES1 --ranks 4 | a value has at most 200 characters, got 20001
 
-tune --profile bert_large | did you mean 'bert-large'
 tune --ranks 1 | at least 2
 tune --algorithm native --ideal | take transport_model='gloo'; or, for what NCCL takes, model='nccl'
-tune --network dgx-h100 --ranks 2 --inefficiencies '' | expected terms with a comma between them
 
 validate --device h10 | unknown device
 validate --device h100 --table x.csv --network dgx-h100 | name one
 validate | name --table FILE and --network … python -m benchmarks.lab.truth, in a checkout
 validate --shaped ring.toml --output out | validate --shaped moved: python -m benchmarks.lab.shaped, in
-validate --training | validate --training moved: python -m benchmarks.lab.truth --training, in a checkout
 claims C5 --json | claims moved: python -m benchmarks.lab.claims, in a checkout
 validate --network dgx-h100 | go together
 
 verify missing.py:ring | missing.py: no such file
-verify tree:root=2 --ranks 2 | tree:root=2, 2 ranks: the root is a rank from 0 to 1
 verify ring --ranks 8-2 | the smaller first
 verify direct --ranks 4096 | direct, 4096 ranks: a proof goes through about … give --budget
 verify ring --ranks 2-131072 --budget 10 | 131071 world sizes; at most 2048 are proved at once
-verify ring --ranks many | expected a number, a list or a range
 verify ring --ranks 2 --budget 1 | nothing was proved: every proof is over --budget 1
 verify own.py:picky --ranks 3 | nothing was proved: needs 2 ranks, got 3; use ring
 """
 """A command, or in braces several that take the same, and the phrases of the error, with … between them."""
 
 
-def each(command: str) -> list[str]:
+def each(command):
     """Return the commands that a row stands for."""
     before, _, rest = command.partition("{")
     inside, _, after = rest.partition("}")
@@ -312,12 +269,12 @@ ROWS = [
 ]
 
 
-def worked(*_: Any) -> None:
+def worked(*_):
     raise AssertionError("the work was done, and its result is to be given")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """Return the folder where commands are called, in which none leaves anything."""
     folder = tmp_path_factory.mktemp("files")
     for name, content in FILES.items():
@@ -327,14 +284,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("command", "said"), ROWS, ids=[command for command, _ in ROWS])
-def test_bad_input_is_one_line_and_exit_code_2(
-    command: str, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_input_is_one_line_and_exit_code_2(command, said, folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(Outputs, "give", worked)
-    words = shlex.split(command)
-    for name, large in LARGE.items():
-        words = [word.replace(name, large) for word in words]
+    words = [word.replace("NINES", NINES) for word in shlex.split(command)]
 
     result = CliRunner().invoke(app, words)
 

@@ -1,9 +1,5 @@
 """Commands that take FILE.py:FUNCTION, with programs that are wrong: one error, and never exit code 0."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from typer.testing import CliRunner
 
@@ -56,7 +52,7 @@ COMMANDS = {
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch):
     monkeypatch.setattr("collectives.catalogue.bounds.STEP_SECONDS", 0.2)
     monkeypatch.setattr("collectives.catalogue.bounds.TICK_SECONDS", 0.02)
     monkeypatch.setattr("collectives.catalogue.user_files.MAX_STEPS", 100)
@@ -72,9 +68,7 @@ IN_EVERY_COMMAND = ("wrong", "garbage", "exits", "leaves on import", "loops", "n
         *(("simulate", program) for program in PROGRAMS if program not in IN_EVERY_COMMAND),
     ],
 )
-def test_a_wrong_program_ends_in_one_error_in_every_command(
-    command: str, program: str, tmp_path: Path
-) -> None:
+def test_a_wrong_program_ends_in_one_error_in_every_command(command, program, tmp_path):
     path = tmp_path / "mine.py"
     head = "def f():" if program == "no arguments" else "def f(rank, world_size):"
     body = PROGRAMS[program] if program in WHOLE_FILES else f"{head}\n    {PROGRAMS[program]}"

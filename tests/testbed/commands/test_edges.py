@@ -1,7 +1,5 @@
 """Edges of what a machine and a shell give a command: streams, numbers, names, files, sizes."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess
@@ -28,7 +26,7 @@ NUMBERS = [
 """Commands, and their parameters that are numbers with a fraction."""
 
 
-def test_a_command_whose_stderr_is_closed_prints_what_it_prints_otherwise(tmp_path: Path) -> None:
+def test_a_command_whose_stderr_is_closed_prints_what_it_prints_otherwise(tmp_path):
     line = "simulate ring --ranks 4"
     closed = [sys.executable, "-m", "testbed", *line.split()]
 
@@ -40,7 +38,7 @@ def test_a_command_whose_stderr_is_closed_prints_what_it_prints_otherwise(tmp_pa
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e400"])
-def test_no_option_of_any_command_takes_a_number_that_is_not_finite(number: str) -> None:
+def test_no_option_of_any_command_takes_a_number_that_is_not_finite(number):
     assert {("bench", "timeout"), ("calibrate", "seconds")} <= set(NUMBERS)
     for command, name in NUMBERS:
         for given in (float(number), [1.0, float(number)]):
@@ -49,19 +47,12 @@ def test_no_option_of_any_command_takes_a_number_that_is_not_finite(number: str)
 
 
 @pytest.mark.parametrize("name", ["es\x1b[31mc.toml", "new\nline.toml", "c1\x9b31m.toml"])
-def test_a_name_with_control_characters_is_refused_and_spelled(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_with_control_characters_is_refused_and_spelled(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path(name).write_text(NETWORK, encoding="utf-8")
-    lines = ("network", "simulate ring --network", "run", "compare b", "plan")
-    calls = [
-        *((line, name) for line in lines),
-        ("simulate ring --trace", f"{name}.json"),
-        ("verify", f"{name}:f"),
-    ]
+    calls = [(line, name) for line in ("network", "simulate ring --network", "run", "compare b", "plan")]
 
-    for line, word in calls:
+    for line, word in [*calls, ("simulate ring --trace", f"{name}.json"), ("verify", f"{name}:f")]:
         said = called(line, word, code=2).stderr
 
         assert "expected no control characters, got 'es\\x1b[31mc" in said or name[0] != "e"
@@ -69,9 +60,7 @@ def test_a_name_with_control_characters_is_refused_and_spelled(
         assert all(sign.isprintable() for sign in said[:-1])
 
 
-def test_errors_and_tables_spell_control_characters_that_are_of_no_argument(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_and_tables_spell_control_characters_that_are_of_no_argument(tmp_path, monkeypatch):
     (tmp_path / "own.py").write_text("def f(rank, world_size):\n    raise ValueError('a\\x1b[31mred')\n")
     monkeypatch.chdir(tmp_path)
 
@@ -85,9 +74,7 @@ def test_errors_and_tables_spell_control_characters_that_are_of_no_argument(
 NETWORK = 'schema = 1\nkind = "switch"\nnum_ranks = 4\nbandwidth = "1Gbps"\nlatency = "1us"\n'
 
 
-def test_a_name_that_is_not_utf_8_is_shown_and_drawn_with_a_question_mark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_is_not_utf_8_is_shown_and_drawn_with_a_question_mark(tmp_path, monkeypatch):
     pytest.importorskip("bokeh")
     monkeypatch.chdir(tmp_path)
     name = os.fsdecode(b"caf\xe9.toml")
@@ -102,7 +89,7 @@ def test_a_name_that_is_not_utf_8_is_shown_and_drawn_with_a_question_mark(
 
 
 @pytest.mark.parametrize("transport", ["gloo", "shm"])
-def test_processes_that_cannot_meet_are_not_started(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_cannot_meet_are_not_started(transport, monkeypatch):
     monkeypatch.setattr(launch, "ADDRESS", "192.0.2.1")  # that no machine has
 
     result = called(f"bench --transport {transport} --ranks 2 --nbytes 1K", code=2)
@@ -111,21 +98,17 @@ def test_processes_that_cannot_meet_are_not_started(transport: str, monkeypatch:
     assert result.stderr.count("\n") == 1
 
 
-def test_what_the_shell_pipes_is_read(tmp_path: Path) -> None:
+def test_what_the_shell_pipes_is_read(tmp_path):
     (tmp_path / "net.toml").write_text(NETWORK, encoding="utf-8")
-    command = shlex.join([sys.executable, "-m", "testbed", "network"])
+    command = f"{shlex.join([sys.executable, '-m', 'testbed', 'network'])} <(cat net.toml)"
 
-    done = subprocess.run(
-        ["bash", "-c", f"{command} <(cat net.toml)"], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60)
 
     assert done.returncode == 0, done.stderr
     assert "4 ranks" in done.stdout
 
 
-def test_a_program_that_fuzz_cannot_carry_out_is_a_wrong_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_fuzz_cannot_carry_out_is_a_wrong_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(
         "from collectives import Recv, Send\n\n\ndef f(rank, world_size):\n"

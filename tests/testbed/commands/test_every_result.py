@@ -1,7 +1,5 @@
 """Contract of every command: one JSON document, a page that asks nothing of a network, lines that fit."""
 
-from __future__ import annotations
-
 import csv
 import fcntl
 import json
@@ -13,10 +11,8 @@ import subprocess
 import sys
 import termios
 from collections import Counter
-from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -64,7 +60,7 @@ VOID = {"meta", "link", "br", "hr", "img", "input", "col"}
 class Parsed(HTMLParser):
     """A page: how many of each element, which are left open, and which addresses it would ask."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
         self.elements: Counter[str] = Counter()
         self.open: list[str] = []
@@ -72,7 +68,7 @@ class Parsed(HTMLParser):
         self.feed(text)
         self.close()
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.elements[tag] += 1
         if tag not in VOID:
             self.open.append(tag)
@@ -82,12 +78,12 @@ class Parsed(HTMLParser):
             if name in {"src", "href"} and value and "//" in value.partition("data:")[0]
         ]
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
 
 @pytest.fixture
-def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def inputs(tmp_path, monkeypatch):
     """The files that command lines above name, in the current folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
@@ -102,27 +98,23 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-COMMANDS: dict[str, Any] = {name: imported(name) for name in cli.COMMANDS}
+COMMANDS = {name: imported(name) for name in cli.COMMANDS}
 
 
-def commands_with(option: str) -> set[str]:
+def commands_with(option):
     return {name for name, command in COMMANDS.items() for own in command.params if option in own.opts}
 
 
-def test_every_command_that_makes_a_page_or_a_document_is_here() -> None:
+def test_every_command_that_makes_a_page_or_a_document_is_here():
     assert commands_with("--html") == PAGES.keys()
     assert commands_with("--json") == COMMANDS.keys() == PAGES.keys()
 
 
-def test_the_environment_is_told() -> None:
-    assert {"python", "platform"} <= reported("env")["environment"].keys()
-
-
-def each(names: Iterable[str]) -> list[Any]:
+def each(names):
     return [pytest.param(name, marks=[pytest.mark.costly] if name in COSTLY else []) for name in names]
 
 
-def check_that_it_is_a_result(document: dict[str, Any]) -> None:
+def check_that_it_is_a_result(document):
     """Check what every document has: how it was got, an answer in words, rows, and what they assume."""
     assert document["schema"] == SCHEMA
     assert {"command", "versions", "method", "model", "topologies", "seed"} <= document.keys()
@@ -138,17 +130,12 @@ def check_that_it_is_a_result(document: dict[str, Any]) -> None:
     assert all(document.get(name) is not None for name in document["asked"] if name)
 
 
-TYPES: dict[str, Any] = {
-    "string": str,
-    "array": list,
-    "object": dict,
-    "null": type(None),
-    "integer": int,
-    "number": (int, float),
-}
+TYPES = {
+    "string": str, "array": list, "object": dict, "null": type(None), "integer": int, "number": (int, float),
+}  # fmt: skip
 
 
-def mistakes(value: Any, schema: dict[str, Any], where: str = "") -> list[str]:
+def mistakes(value, schema, where=""):
     """Return what *schema* does not allow of *value*: of JSON Schema what ours use."""
     types = schema.get("type", [])
     allowed = tuple(TYPES[name] for name in ([types] if isinstance(types, str) else types))
@@ -169,7 +156,7 @@ def mistakes(value: Any, schema: dict[str, Any], where: str = "") -> list[str]:
     return found
 
 
-def check_against_the_schema(command: str, document: dict[str, Any]) -> None:
+def check_against_the_schema(command, document):
     """Check *document* against the schema in docs/, and its rows against the columns of *command*."""
     schema = json.loads((ROOT / "docs" / "result.schema.json").read_text(encoding="utf-8"))
     assert mistakes(document, schema) == []
@@ -178,7 +165,7 @@ def check_against_the_schema(command: str, document: dict[str, Any]) -> None:
     assert min(of_each, key=len) == []
 
 
-def test_a_document_that_is_no_result_is_told_from_one() -> None:
+def test_a_document_that_is_no_result_is_told_from_one():
     schema = json.loads((ROOT / "docs" / "result.schema.json").read_text(encoding="utf-8"))
 
     assert len(mistakes({}, schema)) == len(schema["required"])
@@ -187,7 +174,7 @@ def test_a_document_that_is_no_result_is_told_from_one() -> None:
     assert {name.split()[0] for name in schema["$defs"]} == PAGES.keys()
 
 
-def test_what_iterations_on_a_gpu_are_lost_to_is_in_the_schema(inputs: Path) -> None:
+def test_what_iterations_on_a_gpu_are_lost_to_is_in_the_schema(inputs):
     document = reported("run --fake --ranks 2 --network dgx-h100 --compute h100 train.py")
     other = document | {"lost_to": [{"iteration": 1, "cause": "host", "time": 0.0}]}
 
@@ -198,9 +185,7 @@ def test_what_iterations_on_a_gpu_are_lost_to_is_in_the_schema(inputs: Path) -> 
 
 
 @pytest.mark.parametrize("name", each(PAGES))
-def test_a_result_is_one_document_a_page_that_asks_no_address_outside_and_rows(
-    name: str, inputs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_is_one_document_a_page_that_asks_no_address_outside_and_rows(name, inputs, monkeypatch):
     line, tables, plots = PAGES[name]
     monkeypatch.setattr(sys, "argv", ["testbed", *line.split()])
 
@@ -231,7 +216,7 @@ def test_a_result_is_one_document_a_page_that_asks_no_address_outside_and_rows(
     assert f"<pre>testbed {line}</pre>" in text
 
 
-def on_terminal(columns: int, line: str, folder: Path) -> tuple[int, list[str]]:
+def on_terminal(columns, line, folder):
     """Return how a command ends on a terminal of so many columns, and the lines that are seen there."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
@@ -266,13 +251,9 @@ def on_terminal(columns: int, line: str, folder: Path) -> tuple[int, list[str]]:
 @pytest.mark.parametrize("columns", [80, 200])
 @pytest.mark.parametrize(
     "line",
-    [
-        line
-        for name, (line, _, _) in PAGES.items()
-        if name not in {"calibrate", "export", "profile", "validate"}
-    ],
+    [PAGES[name][0] for name in PAGES if name not in ("calibrate", "export", "profile", "validate")],
 )
-def test_no_line_is_wider_than_the_terminal(columns: int, line: str, inputs: Path) -> None:
+def test_no_line_is_wider_than_the_terminal(columns, line, inputs):
     code, lines = on_terminal(columns, line, inputs)
 
     assert code in {0, 1}

@@ -1,11 +1,6 @@
 """`testbed export`: the three formats."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-
-import pytest
 
 from tests.commands import called, reported, rows_of
 
@@ -16,8 +11,8 @@ allreduce,67108864,67108864,ring,simple,-1,-1,8,-1,-1
 
 
 def test_an_algorithm_goes_out_as_msccl_xml_and_comes_back_to_be_proved_drawn_and_timed(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path = tmp_path / "ring.xml"
 
     written = called(f"export ring --ranks 4 --format msccl --output {path}").stdout
@@ -33,7 +28,7 @@ def test_an_algorithm_goes_out_as_msccl_xml_and_comes_back_to_be_proved_drawn_an
     assert timed["time_us"] > ours["time_us"]  # by the latency of the protocol that the file states
 
 
-def test_without_a_file_it_goes_to_stdout() -> None:
+def test_without_a_file_it_goes_to_stdout():
     xml = called("export ring --ranks 2 --format msccl --protocol ll128").stdout
     plan = called("export ring --collective all_gather --ranks 2 --format mscclpp").stdout
 
@@ -42,13 +37,8 @@ def test_without_a_file_it_goes_to_stdout() -> None:
     assert reported("export ring --ranks 2 --format msccl --protocol ll128")["text"] == xml
 
 
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    """What `testbed bench --output` writes of times."""
+def test_a_table_of_times_goes_out_for_the_tuner_plugin(tmp_path):
     path = tmp_path / "bench.json"
     called(f"bench --algorithm ring,double_binary_tree,swing --nbytes 4K,64M --ranks 8 --output {path}")
-    return path
 
-
-def test_a_table_of_times_goes_out_for_the_tuner_plugin(saved: Path) -> None:
-    assert called(f"export {saved} --format nccl-tuner").stdout.endswith(TUNER)
+    assert called(f"export {path} --format nccl-tuner").stdout.endswith(TUNER)

@@ -1,14 +1,10 @@
 """`testbed run`: a script runs unmodified as ranks in virtual time, and its failures are its own."""
 
-from __future__ import annotations
-
 import io
 import signal
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -43,18 +39,18 @@ SUM = "import torch, torch.distributed as dist\ndist.init_process_group()\ndist.
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Path:
+def script(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(textwrap.dedent(TRAIN))
     return path
 
 
-def run(script: Path, body: str, *options: str, code: int = 0) -> Any:
+def run(script, body, *options, code=0):
     script.write_text(textwrap.dedent(body))
     return called("run --ranks 4", *options, script, code=code)
 
 
-def test_a_script_gets_its_own_flags_and_rank_0_is_heard(script: Path) -> None:
+def test_a_script_gets_its_own_flags_and_rank_0_is_heard(script):
     result = called(f"run --ranks 4 {script} --steps 2 --ranks mine")
 
     assert result.stdout.splitlines() == [f"rank 0 of 4, step {step}, mine" for step in range(2)]
@@ -66,7 +62,7 @@ def test_a_script_gets_its_own_flags_and_rank_0_is_heard(script: Path) -> None:
     assert "rank 0 up" in result.stderr
 
 
-def test_the_transport_is_what_would_run_unless_another_is_named(script: Path) -> None:
+def test_the_transport_is_what_would_run_unless_another_is_named(script):
     script.write_text(SUM)
     counted = "--arrival-overhead 20us --reduction-bandwidth 2GB/s"
     over_gloo, plain, ideal, nccl = (
@@ -88,9 +84,7 @@ def test_the_transport_is_what_would_run_unless_another_is_named(script: Path) -
         ("all", [line for rank in range(4) for line in (f"[rank {rank}] a", f"[rank {rank}] b{rank}")]),
     ],
 )
-def test_ranks_are_heard_as_is_asked_and_all_with_a_prefix(
-    heard: str, lines: list[str], script: Path
-) -> None:
+def test_ranks_are_heard_as_is_asked_and_all_with_a_prefix(heard, lines, script):
     body = "import os\nprint('a\\nb', end='')\nprint(os.environ['RANK'], end='')"
 
     result = run(script, body, "--output", heard)
@@ -98,24 +92,17 @@ def test_ranks_are_heard_as_is_asked_and_all_with_a_prefix(
     assert sorted(result.stdout.splitlines()) == sorted(lines)
 
 
-def test_a_line_without_end_does_not_grow_for_ever() -> None:
-    class Target:
-        encoding = "utf-8"
-        size = 0
-
-        def write(self, text: str) -> int:
-            self.size += len(text)
-            return len(text)
-
-    target: Any = Target()
+def test_a_line_without_end_does_not_grow_for_ever():
+    target = io.StringIO()
     lines = PrefixedLines(target, "[rank 0] ")
+
     for _ in range(100):
         lines.write("x" * 1000)
 
-    assert target.size > 60_000
+    assert len(target.getvalue()) > 60_000
 
 
-def test_the_json_report_is_all_of_stdout(script: Path) -> None:
+def test_the_json_report_is_all_of_stdout(script):
     report = reported(f"run --ranks 4 --algorithm all_reduce=tree,broadcast=chain {script}")
 
     assert report["num_ranks"] == 4
@@ -126,16 +113,7 @@ def test_the_json_report_is_all_of_stdout(script: Path) -> None:
     assert report["compute"] == "none but what the script charges"
 
 
-@pytest.mark.costly
-def test_a_script_that_prints_nothing_and_makes_no_group_is_fine(script: Path) -> None:
-    result = run(script, "pass")
-
-    assert result.stdout == ""
-    assert "time        0 until the last rank had finished" in result.stderr
-    assert "up" not in result.stderr.split("Simulated")[0].split("until")[1]
-
-
-def test_computation_is_charged_by_the_model_that_is_named(script: Path) -> None:
+def test_computation_is_charged_by_the_model_that_is_named(script):
     report = reported(f"run --ranks 4 --compute h100 {script}")
 
     assert report["compute"] == "roofline of h100"
@@ -143,7 +121,7 @@ def test_computation_is_charged_by_the_model_that_is_named(script: Path) -> None
     assert report["steady_iteration"]["compute_seconds"] > 0
 
 
-def test_an_error_shows_the_traceback_of_its_rank_from_the_script_on(script: Path) -> None:
+def test_an_error_shows_the_traceback_of_its_rank_from_the_script_on(script):
     body = """
         import torch.distributed as dist
         dist.init_process_group()
@@ -170,35 +148,22 @@ def test_an_error_shows_the_traceback_of_its_rank_from_the_script_on(script: Pat
 @pytest.mark.parametrize(
     ("ending", "code", "said"),
     [
-        ("sys.exit()", 0, ""),
+        ("sys.exit()", 0, "time        0 until the last rank had finished"),
         ("sys.exit(3)", 1, "rank 0: ended with exit code 3\n"),
-        (
-            "import os\nsys.exit(3 if os.environ['RANK'] == '1' else 0)",
-            1,
-            "rank 1: ended with exit code 3; what it printed: --output 1\n",
-        ),
+        ("import os\nos.environ['RANK'] == '1' and sys.exit(3)", 1, "code 3; what it printed: --output 1\n"),
         ("sys.exit('no data')", 1, "rank 0: ended with: no data"),
         ("x = (", 1, "'(' was never closed … cannot be read as Python"),
     ],
 )
-def test_how_a_script_exits_is_respected(script: Path, ending: str, code: int, said: str) -> None:
+def test_how_a_script_exits_is_respected(script, ending, code, said):
     result = run(script, f"import sys\n{ending}", code=code)
 
     assert all(part in result.stderr for part in said.split(" … "))
     assert "Traceback" not in result.stderr
 
 
-def test_an_algorithm_of_ones_own_was_proved_for_the_groups_of_the_script_too(script: Path) -> None:
-    body = """
-        import torch
-        import torch.distributed as dist
-
-        dist.init_process_group("gloo")
-        pair, _ = dist.new_subgroups(2)
-        dist.all_reduce(torch.ones(8), group=pair)
-    """
-
-    script.write_text(textwrap.dedent(body))
+def test_an_algorithm_of_ones_own_was_proved_for_the_groups_of_the_script_too(script):
+    script.write_text(SUM.replace("ones(10)", "ones(8), group=dist.new_subgroups(2)[0]"))
 
     report = reported(f"run --ranks 4 --algorithm examples/my_ring.py:my_ring {script}")
 
@@ -206,13 +171,11 @@ def test_an_algorithm_of_ones_own_was_proved_for_the_groups_of_the_script_too(sc
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
-def test_on_a_terminal_a_line_says_how_far_the_run_is_and_gives_way_to_the_script(
-    script: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_terminal_a_line_says_how_far_the_run_is_and_gives_way_to_the_script(script, monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(rank_output, "_SHOWN_EVERY", 0.0)
     monkeypatch.setattr(sys, "stdout", terminal)
@@ -232,7 +195,7 @@ def test_on_a_terminal_a_line_says_how_far_the_run_is_and_gives_way_to_the_scrip
     assert sorted(shown) == ["", *(f"[{step[:6]}] {step}, the script's own" for step in steps)]
 
 
-def test_a_rank_whose_output_is_hidden_is_heard_from_where_it_enters_the_debugger(tmp_path: Path) -> None:
+def test_a_rank_whose_output_is_hidden_is_heard_from_where_it_enters_the_debugger(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "import os\nrank = int(os.environ['RANK'])\nif rank == 1:\n    breakpoint()\n    rank = 7\n"
@@ -244,7 +207,7 @@ def test_a_rank_whose_output_is_hidden_is_heard_from_where_it_enters_the_debugge
     assert "-> rank = 7\n(Pdb, rank 1) 17\n(Pdb, rank 1) " in run.stdout
 
 
-def start(script: Path, body: str, *options: str) -> subprocess.Popen[str]:
+def start(script, body, *options):
     script.write_text(textwrap.dedent(body))
     command = [sys.executable, "-m", "testbed", "run", *options, str(script)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -253,18 +216,17 @@ def start(script: Path, body: str, *options: str) -> subprocess.Popen[str]:
 ON_AND_ON = "while True: print('on and on', flush=True)"
 
 
-def begin(script: Path, what: str) -> subprocess.Popen[str]:
+def begin(script, what):
     """Start two ranks, the first of which does *what* by now."""
     body = f"import os, time\nif os.environ['RANK'] == '0':\n    print('begun', flush=True)\n    {what}\n"
     process = start(script, body, "--ranks", "2")
-    assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     return process
 
 
 @pytest.mark.costly
 @pytest.mark.parametrize("what", [ON_AND_ON, pytest.param("time.sleep(3600)", marks=pytest.mark.slow)])
-def test_ctrl_c_ends_everything_at_once(script: Path, what: str) -> None:
+def test_ctrl_c_ends_everything_at_once(script, what):
     with not_outliving(begin(script, what)) as process:
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=LAST_RESORT)
@@ -276,10 +238,9 @@ def test_ctrl_c_ends_everything_at_once(script: Path, what: str) -> None:
 
 @pytest.mark.costly
 @pytest.mark.usefixtures("ignores_interrupts")
-def test_a_job_in_the_background_ignores_ctrl_c_and_ends_by_sigterm(script: Path) -> None:
+def test_a_job_in_the_background_ignores_ctrl_c_and_ends_by_sigterm(script):
     with not_outliving(begin(script, ON_AND_ON)) as process:
         process.send_signal(signal.SIGINT)
-        assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(1000)] == ["on and on\n"] * 1000
 
         process.send_signal(signal.SIGTERM)
@@ -289,34 +250,18 @@ def test_a_job_in_the_background_ignores_ctrl_c_and_ends_by_sigterm(script: Path
 
 
 @pytest.mark.costly
-def test_a_reader_that_has_enough_ends_the_run(script: Path) -> None:
+def test_a_reader_that_has_enough_ends_the_run(script):
     process = start(script, "while True: print('on and on')", "--ranks", "1")
-    assert process.stdout is not None
     assert process.stdout.readline() == "on and on\n"
     process.stdout.close()
 
     assert process.wait(LAST_RESORT) == 0
-    assert process.stderr is not None
     assert process.stderr.read() == ""
     process.stderr.close()
 
 
-@pytest.mark.distributed
-@pytest.mark.slow
-def test_processes_run_a_module_with_the_algorithm_that_is_named(
-    script: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
-    script.with_name("train_module.py").write_text(textwrap.dedent(TRAIN))
-    monkeypatch.chdir(script.parent)
-
-    result = called("run --processes 2 --algorithm tree -m train_module --steps 1")
-
-    assert "backend testbed, tree." in result.stderr
-    assert "rank 0 of 2, step 0" in capfd.readouterr().out
-
-
 @pytest.mark.costly
-def test_faults_are_injected_by_flags_and_told_in_the_report(script: Path) -> None:
+def test_faults_are_injected_by_flags_and_told_in_the_report(script):
     changed = ("--degrade-link", "rank 0 up@0:0.5")
 
     slow = called("run --ranks 4 --delay-messages 5us --seed 3", *changed, script)
@@ -331,8 +276,8 @@ def test_faults_are_injected_by_flags_and_told_in_the_report(script: Path) -> No
 
 
 def test_kernels_of_a_run_take_as_long_as_on_the_slowest_of_all_ranks_unless_told_otherwise(
-    script: Path,
-) -> None:
+    script,
+):
     on_gpus = f"run --ranks 16 --network dgx-h100 --compute h100 --fake {script}"
     late, in_time = (
         reported(on_gpus.replace("--fake", f"--fake {options}")) for options in ("", "--inefficiencies none")

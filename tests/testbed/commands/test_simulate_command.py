@@ -1,13 +1,10 @@
 """`testbed simulate`: what it prints is what the library returns."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -22,7 +19,7 @@ CLUSTER = str(Path(__file__).parents[3] / "examples" / "cluster.toml")
 SWITCH = load_network("switch-100g").topology(64)
 
 
-def test_the_json_is_what_the_library_returns() -> None:
+def test_the_json_is_what_the_library_returns():
     (row,) = rows_of("simulate ring --nbytes 64M")
 
     expected = simulate("ring", nbytes=2**26, topology=SWITCH)
@@ -37,16 +34,7 @@ def test_the_json_is_what_the_library_returns() -> None:
     }  # fmt: skip
 
 
-def test_one_run_is_told_in_full() -> None:
-    lines = called("simulate ring").stdout.splitlines()
-
-    assert lines[0] == "All-reduce of 64 MiB by ring on switch-100g, 64 ranks"
-    assert "time        11.1 ms" in lines
-    assert "floor       10.6 ms; the time is 1.05 times that" in lines
-    assert "bottleneck  rank 0 up, 95.4 % of 12.5 GB/s" in lines
-
-
-def test_algorithms_are_compared_size_by_size_however_they_are_listed() -> None:
+def test_algorithms_are_compared_size_by_size_however_they_are_listed():
     several = "simulate ring,tree swing --nbytes 4K,1M --ranks 8"
 
     rows = rows_of(several)
@@ -80,7 +68,7 @@ def test_algorithms_are_compared_size_by_size_however_they_are_listed() -> None:
         ("--collective all-gather", {"collective": "all_gather"}),
     ],
 )  # fmt: skip
-def test_options_are_those_of_the_library(options: str, arguments: dict[str, Any]) -> None:
+def test_options_are_those_of_the_library(options, arguments):
     (row,) = rows_of(f"simulate ring --network dgx-a100 --ranks 16 --nbytes 1M {options}")
 
     expected = simulate("ring", nbytes=2**20, network="dgx-a100", num_ranks=16, **arguments)
@@ -88,7 +76,7 @@ def test_options_are_those_of_the_library(options: str, arguments: dict[str, Any
         assert row[name] == getattr(expected, name)
 
 
-def test_links_are_listed_with_those_alike_in_one_line_or_each() -> None:
+def test_links_are_listed_with_those_alike_in_one_line_or_each():
     few = "simulate ring --ranks 8"
     short, full = (called(f"{few} {option}").stdout for option in ("--links", "--all-links"))
 
@@ -109,11 +97,11 @@ def test_links_are_listed_with_those_alike_in_one_line_or_each() -> None:
         ("nvls,ring --network dgx-h100 --ranks 8", "nvls is a closed form"),
     ],
 )
-def test_where_links_have_no_times_or_there_are_none_the_table_says_so(options: str, said: str) -> None:
+def test_where_links_have_no_times_or_there_are_none_the_table_says_so(options, said):
     assert said in called(f"simulate {options} --links").stdout
 
 
-def test_a_trace_holds_every_message(tmp_path: Path) -> None:
+def test_a_trace_holds_every_message(tmp_path):
     path = tmp_path / "trace.json"
 
     shown = called(f"simulate ring --ranks 4 --nbytes 4000 --trace {path}").stdout
@@ -125,10 +113,8 @@ def test_a_trace_holds_every_message(tmp_path: Path) -> None:
     assert content["otherData"]["algorithm"] == "ring"
 
 
-@pytest.mark.parametrize(
-    "asked", ["ring tree --nbytes 4K-1M", f"halving_doubling --network {CLUSTER}", "ring --ranks 8"]
-)
-def test_plots_are_drawn_over_sizes_or_of_the_load(tmp_path: Path, asked: str) -> None:
+@pytest.mark.parametrize("asked", ["ring tree --nbytes 4K-1M", f"halving_doubling --network {CLUSTER}"])
+def test_plots_are_drawn_over_sizes_or_of_the_load(tmp_path, asked):
     path = tmp_path / "plot.svg"
 
     assert f"Plot: {path}" in called(f"simulate {asked} --plot {path}").stdout
@@ -138,7 +124,7 @@ def test_plots_are_drawn_over_sizes_or_of_the_load(tmp_path: Path, asked: str) -
 FAILING = f"simulate halving_doubling --network {CLUSTER} --fail-link 'b2 to leaf1@1ms'"
 
 
-def test_a_link_that_fails_ends_the_run_and_a_way_round_saves_it() -> None:
+def test_a_link_that_fails_ends_the_run_and_a_way_round_saves_it():
     failed, saved = called(FAILING, code=1), called(f"{FAILING} --reroute")
 
     assert "link b2 to leaf1 has failed; lost at 1 ms" in failed.stderr
@@ -147,7 +133,7 @@ def test_a_link_that_fails_ends_the_run_and_a_way_round_saves_it() -> None:
     assert "bottleneck" in saved.stdout
 
 
-def test_where_too_many_messages_change_their_way_no_links_are_named() -> None:
+def test_where_too_many_messages_change_their_way_no_links_are_named():
     with mock.patch("collectives.timing.observation.MAX_MESSAGES", 10):
         shown = called(f"{FAILING.replace('halving_doubling', 'ring')} --reroute --links").stdout
 
@@ -158,8 +144,8 @@ def test_where_too_many_messages_change_their_way_no_links_are_named() -> None:
 @pytest.mark.parametrize(
     ("engine", "expected_steps"), [("makespan", 126), ("events", 252), ("ranks", 64 * 126)]
 )
-def test_steps_and_time_are_told_who_watches_and_change_nothing(engine: Any, expected_steps: int) -> None:
-    said: list[str] = []
+def test_steps_and_time_are_told_who_watches_and_change_nothing(engine, expected_steps):
+    said = []
     request = SimulationRequest(
         entries_of(["ring"], "all_reduce", 64, 1, Assumptions()), (2**20,), "all_reduce", SWITCH, "packed",
         engine, Assumptions(), links=False, observe=False,
@@ -174,18 +160,14 @@ def test_steps_and_time_are_told_who_watches_and_change_nothing(engine: Any, exp
 
 
 @pytest.mark.costly
-def test_traces_are_the_same_bytes_under_every_hash_seed(tmp_path: Path) -> None:
+def test_traces_are_the_same_bytes_under_every_hash_seed(tmp_path):
+    words = ["swing", "--network", CLUSTER, "--jitter", "1us", "--trace"]
     written = set()
     for seed in ("1", "2"):
         path = tmp_path / f"{seed}.json"
-        words = ["swing", "--network", CLUSTER, "--jitter", "1us", "--trace", str(path)]
-        subprocess.run(
-            [sys.executable, "-m", "testbed", "simulate", *words],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            check=True,
-            capture_output=True,
-            timeout=60,
-        )
+        command = [sys.executable, "-m", "testbed", "simulate", *words, str(path)]
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=60)
         written.add(path.read_bytes())
 
     assert len(written) == 1

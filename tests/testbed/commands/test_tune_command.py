@@ -1,7 +1,5 @@
 """`testbed tune`: what it prints can be pasted, and bad input ends early."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -17,14 +15,14 @@ DEFAULT = {"bucket_cap_mb": None, "gain": 0}
 
 
 @pytest.fixture(autouse=True)
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def small(tmp_path, monkeypatch):
     """Seven gradients of 4 MiB, each 2 ms after the one before, in a file of the current folder."""
     monkeypatch.chdir(tmp_path)
     Profile.uniform(num_buckets=7, bucket_bytes=4 * MIB, seconds_per_bucket=2e-3).save(Path("small.json"))
 
 
 @pytest.mark.costly
-def test_the_document_has_the_default_the_best_and_every_step_simulated() -> None:
+def test_the_document_has_the_default_the_best_and_every_step_simulated():
     found = reported(f"{TUNE} --algorithm ring,tree --strategy all --ideal")
 
     assert found["complete"]
@@ -36,7 +34,7 @@ def test_the_document_has_the_default_the_best_and_every_step_simulated() -> Non
     assert found["topologies"].keys() == {"ethernet-10g x 16"}
 
 
-def test_the_table_marks_the_default_and_ends_with_lines_to_paste() -> None:
+def test_the_table_marks_the_default_and_ends_with_lines_to_paste():
     shown = called(f"{TUNE} --ideal --plot caps.svg").stdout
 
     assert "torch's default" in shown
@@ -46,8 +44,8 @@ def test_the_table_marks_the_default_and_ends_with_lines_to_paste() -> None:
     assert Path("caps.svg").read_text(encoding="utf-8").startswith("<?xml")
 
 
-def test_an_interrupted_search_shows_the_best_so_far_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(self: ddp.tuning.search.Search) -> None:
+def test_an_interrupted_search_shows_the_best_so_far_and_says_so(monkeypatch):
+    def interrupted(self):
         self._try(StepOptions("auto", "wait_free"))
         raise KeyboardInterrupt
 

@@ -1,9 +1,6 @@
 """Tests of ``python -m benchmarks.fuzzing``."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import Any
 
 import pytest
 
@@ -23,10 +20,8 @@ from testbed.fuzzing.campaign import Tally
         ([Tally(Counter(finished=3), interrupted=Terminated())], 130),
     ],
 )
-def test_the_exit_code_is_0_only_where_something_of_every_script_was_checked(
-    tallies: list[Tally], code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def explore(*_: Any, **__: Any) -> Tally:
+def test_the_exit_code_is_0_only_where_something_of_every_script_was_checked(tallies, code, monkeypatch):
+    def explore(*_, **__):
         return tallies.pop(0)
 
     monkeypatch.setattr(fuzzing, "explore", explore)
@@ -38,7 +33,7 @@ def test_the_exit_code_is_0_only_where_something_of_every_script_was_checked(
 
 
 @pytest.mark.parametrize("arguments", [["--only", "nothing of that name"], ["--runs", "0"]])
-def test_a_choice_of_nothing_is_refused(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_choice_of_nothing_is_refused(arguments, monkeypatch):
     monkeypatch.setattr("sys.argv", ["fuzzing", *arguments])
 
     with pytest.raises(SystemExit) as ended:

@@ -1,10 +1,6 @@
 """Assumptions are one object in every report, and what one command wrote another takes."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -27,7 +23,7 @@ QUESTIONS = {
 
 
 @pytest.mark.parametrize("command", QUESTIONS)
-def test_every_report_has_the_same_object(command: str) -> None:
+def test_every_report_has_the_same_object(command):
     assumed = reported(f"{command} {QUESTIONS[command]} --network dgx-h100")["assumptions"]
 
     assert assumed.keys() == {*KEYS, "on"}
@@ -44,9 +40,7 @@ def test_every_report_has_the_same_object(command: str) -> None:
         ("tune", "--network dgx-a100 --device h100"),
     ],
 )
-def test_steps_by_what_another_command_assumed_take_as_long(
-    written_by: str, options: str, tmp_path: Path
-) -> None:
+def test_steps_by_what_another_command_assumed_take_as_long(written_by, options, tmp_path):
     file = tmp_path / "assumed.json"
     file.write_text(json.dumps(reported(f"{written_by} {QUESTIONS[written_by]} {options}")))
 
@@ -69,8 +63,8 @@ def test_steps_by_what_another_command_assumed_take_as_long(
 @example("run", "scale", "none", set(), True)
 @example("plan", "scale", "", {"--ideal", "--transport-model nccl"}, False)
 def test_a_step_counts_what_another_command_has_counted(
-    tmp_path_factory: Any, writer: str, reader: str, terms: str, others: set[str], is_listed: bool
-) -> None:
+    tmp_path_factory, writer, reader, terms, others, is_listed
+):
     folder = tmp_path_factory.mktemp("assumed")
     script, file = folder / "script.py", folder / "assumed.json"
     script.write_text("import torch.distributed as dist\ndist.init_process_group()\ndist.barrier()\n")
@@ -90,28 +84,19 @@ def test_a_step_counts_what_another_command_has_counted(
         assert by_file["on"]["dgx-h100"][counted] == by_options["on"]["dgx-h100"][counted]
 
 
-@pytest.mark.parametrize("spelled", ['"none"', "[]", '"all"', "null"])
-def test_a_collective_by_itself_takes_inefficiencies_that_it_cannot_have(
-    spelled: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "assumed.json"
-    file.write_text(f'{{"network": "dgx-h100", "inefficiencies": {spelled}}}')
+def test_a_collective_by_itself_takes_inefficiencies_of_which_none_is_named(tmp_path):
+    file, question = tmp_path / "assumed.json", f"simulate {QUESTIONS['simulate']}"
 
-    by_file = rows_of(f"simulate {QUESTIONS['simulate']} --assumptions {file}")
+    for spelled in ('"none"', "[]", '"all"', "null"):
+        file.write_text(f'{{"network": "dgx-h100", "inefficiencies": {spelled}}}')
+        assert rows_of(f"{question} --assumptions {file}") == rows_of(f"{question} --network dgx-h100")
 
-    assert by_file == rows_of(f"simulate {QUESTIONS['simulate']} --network dgx-h100")
-
-
-def test_a_collective_by_itself_refuses_an_inefficiency_by_name(tmp_path: Path) -> None:
-    file = tmp_path / "assumed.json"
     file.write_text('{"network": "dgx-h100", "inefficiencies": ["late", "copies"]}')
-
-    refused = called(f"simulate {QUESTIONS['simulate']} --assumptions {file}", code=2)
-
+    refused = called(f"{question} --assumptions {file}", code=2)
     assert "inefficiencies = 'late,copies' is nothing that simulate assumes" in in_one_line(refused.stderr)
 
 
-def test_an_option_wins_over_an_assumption(tmp_path: Path) -> None:
+def test_an_option_wins_over_an_assumption(tmp_path):
     file = tmp_path / "assumed.json"
     file.write_text('{"network": "dgx-h100"}')
 
@@ -120,7 +105,7 @@ def test_an_option_wins_over_an_assumption(tmp_path: Path) -> None:
     assert row["network"] == "switch-100g"
 
 
-def test_inefficiencies_by_their_older_name_are_the_same(tmp_path: Path) -> None:
+def test_inefficiencies_by_their_older_name_are_the_same(tmp_path):
     of_step = f"scale {STEP} --network dgx-h100"
     written = reported(f"{of_step} --inefficiencies optimizer")
     older = dict(written["assumptions"], losses="optimizer")
@@ -139,7 +124,7 @@ def test_inefficiencies_by_their_older_name_are_the_same(tmp_path: Path) -> None
     assert asked.inefficiencies == []
 
 
-def test_collectives_by_what_another_command_assumed_take_as_long(tmp_path: Path) -> None:
+def test_collectives_by_what_another_command_assumed_take_as_long(tmp_path):
     counted = "--network ethernet-25g --overhead 5us --transport-model ideal"
     written = reported(f"bench {QUESTIONS['bench']} {counted}")
     file = tmp_path / "assumed.json"

@@ -1,7 +1,5 @@
 """Files of other tools, given where a file of ours was expected: each error says what they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

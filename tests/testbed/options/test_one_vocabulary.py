@@ -1,7 +1,5 @@
 """The same words in every command: older ones still mean what they meant, and lists have commas."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.commands import reported, rows_of
@@ -14,14 +12,14 @@ from tests.commands import reported, rows_of
         ("simulate ring --ranks 4 --sizes 1M", "simulate ring --ranks 4 --nbytes 1M"),
     ],
 )
-def test_an_older_word_for_an_option_means_the_same(older: str, word: str) -> None:
+def test_an_older_word_for_an_option_means_the_same(older, word):
     first, second = reported(older), reported(word)
 
     assert first["rows"] == second["rows"]
     assert first["assumptions"] == second["assumptions"]
 
 
-def test_an_option_is_repeated_or_has_commas_or_both() -> None:
+def test_an_option_is_repeated_or_has_commas_or_both():
     step = "--ranks 2 --ideal --network ethernet-25g"
 
     pair = "after_backward,priority:credits=2"

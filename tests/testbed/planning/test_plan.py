@@ -1,12 +1,7 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.topology.description import parse_network
-from testbed.planning import Question
 from testbed.planning.evaluation import evaluate
 from testbed.planning.points import points_of
 from testbed.planning.question import question_of
@@ -24,11 +19,11 @@ nic_latency = "2us"
 """
 
 
-def asked(**fields: object) -> Question:
+def asked(**fields):
     return question_of({"network": [{"name": "dgx-h100"}], **fields}, "test")
 
 
-def test_the_common_question_has_a_row_for_each_point_with_all_that_a_decision_needs(tmp_path: Path) -> None:
+def test_the_common_question_has_a_row_for_each_point_with_all_that_a_decision_needs(tmp_path):
     for name, rate in (("a", "100Gbps"), ("b", "400Gbps")):
         (tmp_path / f"{name}.toml").write_text(CLUSTER.replace("100Gbps", rate))
     networks = f"--network {tmp_path}/a.toml --network {tmp_path}/b.toml --cache {tmp_path}"
@@ -38,15 +33,13 @@ def test_the_common_question_has_a_row_for_each_point_with_all_that_a_decision_n
     points = [(row["network"][-6:], row["ranks"]) for row in rows]
     assert points == [(name, ranks) for name in ("a.toml", "b.toml") for ranks in (8, 16)]
     for row in rows:
-        assert row["seconds"] > 0
         assert 0 < row["efficiency"] <= 1
-        assert row["algorithm"]
-        assert row["bottleneck"]
+        assert all(row[name] for name in ("seconds", "algorithm", "bottleneck"))
         assert row["cost"] is None
 
 
 @given(st.integers(1, 400), st.sampled_from([1, 2, 4]))
-def test_an_override_is_the_network_with_that_line_in_its_file(gigabits: int, nics: int) -> None:
+def test_an_override_is_the_network_with_that_line_in_its_file(gigabits, nics):
     text = CLUSTER.replace("100Gbps", f"{gigabits}Gbps").replace("node = 4\nnic_", f"node = {nics}\nnic_")
 
     changed = parse_network(CLUSTER, "c", "c.toml").overridden(
@@ -56,7 +49,7 @@ def test_an_override_is_the_network_with_that_line_in_its_file(gigabits: int, ni
     assert changed.topology(16).digest() == parse_network(text, "c", "c").topology(16).digest()
 
 
-def test_what_a_script_has_raised_is_the_problem_of_its_row(tmp_path: Path) -> None:
+def test_what_a_script_has_raised_is_the_problem_of_its_row(tmp_path):
     script = tmp_path / "fails.py"
     script.write_text("raise ValueError('two\\nlines')\n")
     (point,) = points_of(asked(script=[{"file": str(script), "compute": "none"}], ranks=[2]))
@@ -66,7 +59,7 @@ def test_what_a_script_has_raised_is_the_problem_of_its_row(tmp_path: Path) -> N
     assert (row.seconds, row.problem) == (None, "ValueError: two")
 
 
-def test_what_was_measured_says_nothing_of_a_network_with_other_links() -> None:
+def test_what_was_measured_says_nothing_of_a_network_with_other_links():
     plain = asked(profile=[{"name": "resnet50"}], ranks=[16])
     changed = asked(profile=[{"name": "resnet50"}], ranks=[16], set={"nic_bandwidth": ["400Gbps", "100Gbps"]})
 
@@ -74,6 +67,4 @@ def test_what_was_measured_says_nothing_of_a_network_with_other_links() -> None:
     (same, slower) = [evaluate(point) for point in points_of(changed)]
 
     assert (row.timed_by, same.timed_by, slower.timed_by) == ("library", "links", "links")
-    assert same.seconds is not None
-    assert slower.seconds is not None
     assert same.seconds < slower.seconds

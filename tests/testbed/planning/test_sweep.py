@@ -1,9 +1,4 @@
-from __future__ import annotations
-
 import os
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,28 +7,28 @@ from hypothesis import strategies as st
 from testbed.errors import LaunchError, UsageError
 from testbed.planning.cache import Cache
 from testbed.planning.evaluation import evaluate
-from testbed.planning.points import Point, points_of
+from testbed.planning.points import points_of
 from testbed.planning.question import question_of
 from testbed.planning.sweep import Task, as_they_are, batched, evaluate_task, sweep
 
 CLUSTER = 'schema = 1\nkind = "switch"\nbandwidth = "100Gbps"\nlatency = "2us"\n'
 
 
-def silent(description: str, completed: int | None = None) -> None:
+def silent(description, completed=None):
     pass
 
 
-def reductions(*sizes: int, ranks: Iterable[int] = (4,), network: str = "dgx-h100") -> list[Point]:
+def reductions(*sizes, ranks=(4,), network="dgx-h100"):
     collective = {"name": "all_reduce", "sizes": list(sizes), "algorithms": ["ring"]}
     content = {"network": [{"name": network}], "collective": [collective], "ranks": list(ranks)}
     return points_of(question_of(content, "test"))
 
 
-def test_a_changed_axis_costs_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_axis_costs_only_what_is_new(tmp_path, monkeypatch):
     then = reductions(1024, 4096, 65536)
-    told: list[Point] = []
+    told = []
 
-    def seen(point: Point, altered: object) -> object:
+    def seen(point, altered):
         told.append(point)
         return evaluate(point)
 
@@ -45,10 +40,10 @@ def test_a_changed_axis_costs_only_what_is_new(tmp_path: Path, monkeypatch: pyte
     assert told == then[2:]
 
 
-def test_an_interrupt_keeps_what_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_keeps_what_is_known(tmp_path, monkeypatch):
     points = reductions(1024, 4096)
 
-    def interrupted(function: Any, tasks: list[Task], **_: Any) -> Iterator[Any]:
+    def interrupted(function, tasks, **_):
         yield evaluate_task(Task.of(as_they_are(points[:1])))
         raise KeyboardInterrupt
 
@@ -60,32 +55,27 @@ def test_an_interrupt_keeps_what_is_known(tmp_path: Path, monkeypatch: pytest.Mo
     assert [point for point, _ in known] == points[:1]
 
 
-def overwritten(path: Path) -> None:
-    path.write_bytes(b"\xff no row" * 100)
+DAMAGES = {
+    "overwritten": lambda content: b"\xff no row" * 100,
+    "altered": lambda content: content.replace(b'"seconds": ', b'"seconds": 1'),
+    "cut off": lambda content: content[: len(content) // 2],
+}
 
 
-def altered_row(path: Path) -> None:
-    path.write_text(path.read_text().replace('"seconds": ', '"seconds": 1'))
-
-
-def cut_off(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-@pytest.mark.parametrize("damage", [overwritten, altered_row, cut_off])
-def test_a_damaged_row_costs_only_the_work(damage: Callable[[Path], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_row_costs_only_the_work(damage, tmp_path):
     items = as_they_are(reductions(1024))
     (row,) = sweep(items, cache=Cache(tmp_path), advance=silent, workers=1)
     (file,) = tmp_path.iterdir()
 
-    damage(file)
+    file.write_bytes(DAMAGES[damage](file.read_bytes()))
 
     for known in ({}, {items[0]: row}):
         assert Cache(tmp_path).known(items) == known
         assert sweep(items, cache=Cache(tmp_path), advance=silent, workers=1) == [row]
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_only_where_it_was_asked_for(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error_only_where_it_was_asked_for(tmp_path):
     file = tmp_path / "file"
     file.touch()
 
@@ -96,19 +86,18 @@ def test_a_folder_that_cannot_be_written_is_an_error_only_where_it_was_asked_for
     assert sweep(as_they_are(reductions(1024)), cache=nowhere, advance=silent)[0].seconds
 
 
-def test_rows_of_versions_that_nobody_uses_are_removed(tmp_path: Path) -> None:
-    old, recent = tmp_path / "plan-0", tmp_path / "plan-1"
-    for path in (old, recent):
-        path.touch()
-    os.utime(old, (0, 0))
+def test_rows_of_versions_that_nobody_uses_are_removed(tmp_path):
+    for name in ("plan-0", "plan-1"):
+        (tmp_path / name).touch()
+    os.utime(tmp_path / "plan-0", (0, 0))
 
     Cache(tmp_path)
 
-    assert not old.exists()
-    assert recent.exists()
+    assert not (tmp_path / "plan-0").exists()
+    assert (tmp_path / "plan-1").exists()
 
 
-def test_a_worker_with_another_file_refuses(tmp_path: Path) -> None:
+def test_a_worker_with_another_file_refuses(tmp_path):
     file = tmp_path / "c.toml"
     file.write_text(CLUSTER)
     task = Task.of(as_they_are(reductions(1024, network=str(file))))
@@ -120,7 +109,7 @@ def test_a_worker_with_another_file_refuses(tmp_path: Path) -> None:
 
 
 @given(st.sets(st.sampled_from([2, 4, 8]), min_size=1), st.integers(1, 120), st.integers(1, 16))
-def test_tasks_hold_every_point_once(ranks: set[int], number: int, workers: int) -> None:
+def test_tasks_hold_every_point_once(ranks, number, workers):
     items = as_they_are(reductions(*(1024 + 4 * size for size in range(number)), ranks=sorted(ranks)))
 
     tasks = list(batched(items, workers))
@@ -129,10 +118,10 @@ def test_tasks_hold_every_point_once(ranks: set[int], number: int, workers: int)
     assert all(len({point.ranks for point, _ in task}) == 1 for task in tasks)
 
 
-def test_points_at_which_workers_die_are_lost_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_at_which_workers_die_are_lost_alone(monkeypatch):
     points = reductions(1024, 2048, 4096)
 
-    def deadly(function: Any, tasks: list[Task], *, lost: Any, **_: Any) -> Iterator[Any]:
+    def deadly(function, tasks, *, lost, **_):
         for task in tasks:
             dies = any(point.nbytes == 2048 for point, _ in task.items)
             yield lost(task, "4 workers died at it") if dies else function(task)

@@ -1,10 +1,7 @@
 """A figure is one description: a picture and a page show the same names, units and ticks of it."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,18 +14,18 @@ from sim.topology.kinds.graph import LinkSpec
 from testbed.calibration.live.fit import Fitted
 from testbed.calibration.live.plan import Row, Wiring, patterns_of
 from testbed.errors import UsageError
-from testbed.plots.drawn_network import DrawnNetwork, drawn_network
+from testbed.plots.drawn_network import drawn_network
 from testbed.plots.figure import Axis, Drawing, Level, Line, Lines, Panel, Shares
 from testbed.plots.inline import inline
 from testbed.plots.page_timeline import timeline
-from testbed.plots.picture import Figure, draw, drawn
+from testbed.plots.picture import draw, drawn
 from testbed.plots.timeline import RankRow, Timeline
 from testbed.report.calibration import fit_figure
 from testbed.report.designs import Design, front
 from testbed.result import Plot, Result
 
 
-def calibration() -> Lines:
+def calibration():
     patterns = list(patterns_of(Wiring(3), 1 << 20))
     rows = tuple(Row(pattern, (1e-4 + pattern.nbytes * 1e-8,) * 4) for pattern in patterns)
     predicted = np.array([1.02 * row.median for row in rows])
@@ -36,28 +33,22 @@ def calibration() -> Lines:
     return fit_figure(Fitted((), nothing, nothing, nothing, rows, predicted, Wiring(3)))
 
 
-def load() -> DrawnNetwork:
+def load():
     topology = load_network("dgx-h100").topology(16)
     return drawn_network(topology, simulate("ring", nbytes=1 << 20, topology=topology).links)
 
 
 TEXT, TITLE = (f"{{http://www.w3.org/2000/svg}}{tag}" for tag in ("text", "title"))
 POINTS = [(1.0, 3.0), (10.0, 40.0), (100.0, 90.0)]
+DESIGNS = [Design("best", 1, 2, True), Design("its equal", 1, 2, True), Design("other", 2, 3, False)]
 PANEL = Panel(Axis("value (ms)"), [Line("a line", POINTS), Line("none", [])], [Level(9.0, "a level")])
-FIGURES: dict[str, tuple[Figure, list[str]]] = {
+FIGURES = {
     "lines": (
         Lines(Axis("ranks", log=True), [[PANEL]], marked=25),
         ["a line", "a level", "value (ms)", "100"],
     ),
     "panels": (Lines(Axis("ranks"), [[PANEL, PANEL], [PANEL, PANEL]]), ["a line", "a level", "value (ms)"]),
-    "front": (
-        front(
-            [Design("best", 1, 2, True), Design("its equal", 1, 2, True), Design("other", 2, 3, False)],
-            Axis("time"),
-            Axis("cost"),
-        ),
-        ["best, its equal", "others", "time", "cost"],
-    ),
+    "front": (front(DESIGNS, Axis("time"), Axis("cost")), ["best, its equal", "others", "time", "cost"]),
     "calibration": (
         calibration(),
         ["ours", "native", "broadcast, 2 ranks", "all-to-all, 3 ranks", "size of the buffer"],
@@ -76,7 +67,7 @@ FIGURES: dict[str, tuple[Figure, list[str]]] = {
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_picture_and_a_page_say_the_same(name: str, tmp_path: Path) -> None:
+def test_a_picture_and_a_page_say_the_same(name, tmp_path):
     figure, said = FIGURES[name]
 
     draw(figure, tmp_path / "drawn.svg", title="A title", note="A note.")
@@ -87,7 +78,7 @@ def test_a_picture_and_a_page_say_the_same(name: str, tmp_path: Path) -> None:
     assert [word for word in said if word not in page] == []
 
 
-def on_page(figure: Timeline) -> str:
+def on_page(figure):
     """Return all that a page holds of *figure*."""
     from bokeh.document import Document
 
@@ -96,12 +87,12 @@ def on_page(figure: Timeline) -> str:
     return json.dumps(document.to_json(), ensure_ascii=False, default=lambda own: getattr(own, "content", ""))
 
 
-def titles(page: ElementTree.Element) -> list[str]:
+def titles(page):
     """Return what the pieces of a figure say on a page."""
     return [own.text or "" for own in page.iter(TITLE)]
 
 
-def on_paper(figure: Lines | Shares | DrawnNetwork) -> ElementTree.Element:
+def on_paper(figure):
     """Return *figure* as an element of a page."""
     return ElementTree.fromstring(inline(figure))
 
@@ -112,7 +103,7 @@ POINTS_OF_A_LINE = st.sets(st.tuples(st.integers(1, 99), st.integers(1, 99)), ma
 @pytest.mark.costly
 @settings(deadline=None, max_examples=10)
 @given(st.lists(POINTS_OF_A_LINE, min_size=1, max_size=4))
-def test_every_point_of_a_line_says_its_values_on_a_page(points: list[set[tuple[int, int]]]) -> None:
+def test_every_point_of_a_line_says_its_values_on_a_page(points):
     lines = [Line(f"line {number}", sorted(own)) for number, own in enumerate(points)]
 
     page = on_paper(Lines(Axis("x"), [[Panel(Axis("y"), lines)]]))
@@ -125,7 +116,7 @@ def test_every_point_of_a_line_says_its_values_on_a_page(points: list[set[tuple[
     )
 
 
-def test_every_piece_link_and_vertex_says_what_it_is_on_a_page() -> None:
+def test_every_piece_link_and_vertex_says_what_it_is_on_a_page():
     bars = Shares(Axis("% lost"), ["one", "two"], [("late", [1, 2]), ("slow", [3, 4])])
     ends = ["ab", "bc", "ca", "ac"]  # there and back between a and c
     network = Topology.graph(ranks="abc", links=[LinkSpec(*pair, 10**9, 10**6) for pair in ends])
@@ -139,7 +130,7 @@ def test_every_piece_link_and_vertex_says_what_it_is_on_a_page() -> None:
     assert sum(own.endswith(" % used") for own in titles(on_paper(load()))) == load().num_lines
 
 
-def test_a_name_is_drawn_as_it_is(tmp_path: Path) -> None:
+def test_a_name_is_drawn_as_it_is(tmp_path):
     name = "a$x^$ <b>&amp; _{"
     figure = Lines(
         Axis(name), [[Panel(Axis("y"), [Line(name, POINTS), Line("other", POINTS)], heading=name)]]
@@ -150,24 +141,18 @@ def test_a_name_is_drawn_as_it_is(tmp_path: Path) -> None:
     assert [text.text for text in on_paper(figure).iter(TEXT)].count(name) == 3
 
 
-def test_an_axis_of_bars_has_room_for_their_bands():
-    figure = Shares(Axis("step"), ["one", "two"], [("a", [1, 2])], [(0.5, 4.0), (1.0, 3.0)])
-
-    assert figure.longest() == 4.0
-
-
 @pytest.mark.parametrize("suffix", [".png", ".pdf"])
-def test_a_picture_is_the_same_bytes_each_time(tmp_path: Path, suffix: str) -> None:
-    for number in range(2):
-        draw(FIGURES["lines"][0], tmp_path / f"{number}{suffix}", title="t", note="n")
+def test_a_picture_is_the_same_bytes_each_time(tmp_path, suffix):
+    files = [tmp_path / f"{number}{suffix}" for number in range(2)]
+    for file in files:
+        draw(FIGURES["lines"][0], file, title="t", note="n")
 
-    first, second = ((tmp_path / f"{number}{suffix}").read_bytes() for number in range(2))
-    assert first == second
+    assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def test_a_network_that_nobody_could_tell_apart_is_left_out_of_a_page_and_refused_as_a_picture(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     link = {"bandwidth": "1GB/s", "latency": "1us"}
     topology = Topology.switch(num_ranks=5000, **link)
     result = Result("q", "a", "measured", "m", parts=[Plot(lambda: drawn_network(topology), "The network")])
@@ -177,7 +162,7 @@ def test_a_network_that_nobody_could_tell_apart_is_left_out_of_a_page_and_refuse
         result.draw(tmp_path / "large.png")
 
 
-def test_a_drawing_is_written_as_it_is_and_is_an_image_of_a_page(tmp_path: Path) -> None:
+def test_a_drawing_is_written_as_it_is_and_is_an_image_of_a_page(tmp_path):
     result = Result("q", "a", "measured", "m", parts=[Plot(lambda: Drawing("<svg/>"), "Drawn")])
 
     result.draw(tmp_path / "drawn.svg")
@@ -188,7 +173,7 @@ def test_a_drawing_is_written_as_it_is_and_is_an_image_of_a_page(tmp_path: Path)
         result.draw(tmp_path / "drawn.png")
 
 
-def ticks_beside(axis: Axis, values: list[float]) -> list[float]:
+def ticks_beside(axis, values):
     """Return the ticks that a picture has on the vertical *axis* of such *values*."""
     line = Line("a line", list(enumerate(values)))
     (panel,) = drawn(Lines(Axis("x"), [[Panel(axis, [line])]])).axes
@@ -203,14 +188,14 @@ def ticks_beside(axis: Axis, values: list[float]) -> list[float]:
 @given(st.lists(st.floats(1e-9, 1e12), min_size=1, max_size=20), st.booleans())
 @example([21.0, 48.0], True)
 @example([9.0, 91.0], True)
-def test_ticks_are_some_few(values: list[float], is_log: bool) -> None:
+def test_ticks_are_some_few(values, is_log):
     assert 3 <= len(ticks_beside(Axis("any", log=is_log), values)) <= 25
 
 
 @pytest.mark.costly
 @settings(deadline=None, max_examples=settings.default.max_examples // 2)
 @given(st.sets(st.integers(1, 1 << 40), min_size=1, max_size=60), st.booleans())
-def test_ticks_at_values_are_no_more_than_there_is_room_for(at: set[int], is_log: bool) -> None:
+def test_ticks_at_values_are_no_more_than_there_is_room_for(at, is_log):
     ticks = ticks_beside(Axis("size", log=is_log, at=sorted(at)), sorted(at))
 
     assert set(ticks) <= at

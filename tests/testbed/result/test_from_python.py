@@ -1,12 +1,8 @@
 """Commands called from Python: the same words, the same rows, and results that show themselves."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,38 +11,28 @@ from testbed.errors import UsageError
 from tests.commands import called, reported
 from tests.waiting import LAST_RESORT
 
-CALLS: dict[str, dict[str, Any]] = {
+CALLS = {
     "simulate ring --network dgx-h100 --ranks 8 --nbytes 1M,4M --transport-model nccl": {
-        "algorithm": "ring",
-        "network": "dgx-h100",
-        "ranks": 8,
-        "nbytes": ["1M", "4M"],
+        "algorithm": "ring", "network": "dgx-h100", "ranks": 8, "nbytes": ["1M", "4M"],
         "transport_model": "nccl",
     },
     "bench --ranks 8 --algorithm ring,direct --nbytes 4K,1M": {
-        "ranks": 8,
-        "algorithm": ["ring", "direct"],
-        "nbytes": ["4K", "1M"],
+        "ranks": 8, "algorithm": ["ring", "direct"], "nbytes": ["4K", "1M"],
     },
     "network ethernet-25g --ranks 8": {"name": "ethernet-25g", "ranks": 8},
     "show ring --ranks 4": {"algorithm": "ring", "ranks": 4},
     "export ring --ranks 2 --format msccl": {"source": "ring", "ranks": 2, "format": "msccl"},
     "verify direct --collective gather --ranks 2,4": {
-        "algorithms": "direct",
-        "collective": "gather",
-        "ranks": [2, 4],
+        "algorithms": "direct", "collective": "gather", "ranks": [2, 4],
     },
     "scale --network ethernet-25g --ranks 8 --strategy wait_free --ideal": {
-        "network": "ethernet-25g",
-        "ranks": 8,
-        "strategy": "wait_free",
-        "ideal": True,
+        "network": "ethernet-25g", "ranks": 8, "strategy": "wait_free", "ideal": True,
     },
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("line", CALLS)
-def test_a_call_gives_what_the_command_gives(line: str) -> None:
+def test_a_call_gives_what_the_command_gives(line):
     command = line.split()[0]
 
     result = getattr(testbed, command)(**CALLS[line])
@@ -60,16 +46,7 @@ def test_a_call_gives_what_the_command_gives(line: str) -> None:
     assert len(result.to_dataframe()) == len(result.rows) > 0
 
 
-def test_a_word_that_an_option_does_not_take_is_refused() -> None:
-    with pytest.raises(UsageError, match="ranks='many': expected int"):
-        testbed.simulate("ring", ranks="many")
-    with pytest.raises(TypeError, match="colour"):
-        testbed.simulate("ring", colour="red")
-    with pytest.raises(AttributeError, match="paint"):
-        _ = testbed.paint
-
-
-def test_a_call_may_write_what_the_command_may_and_nothing_over_an_input(tmp_path: Path) -> None:
+def test_a_call_may_write_what_the_command_may_and_nothing_over_an_input(tmp_path):
     program = tmp_path / "mine.py"
     program.write_text("def mine(rank, world_size):\n    return\n    yield\n")
     given = program.read_text()
@@ -89,14 +66,24 @@ def test_a_call_may_write_what_the_command_may_and_nothing_over_an_input(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "options", [{"ranks": 4.5}, {"links": "false"}, {"engine": "none"}, {"algorithm": []}]
+    ("options", "error", "said"),
+    [
+        ({"ranks": "many"}, UsageError, "ranks='many': expected int"),
+        ({"ranks": 4.5}, UsageError, "expected"),
+        ({"links": "false"}, UsageError, "expected"),
+        ({"engine": "none"}, UsageError, "expected"),
+        ({"algorithm": []}, UsageError, "expected"),
+        ({"colour": "red"}, TypeError, "colour"),
+    ],
 )
-def test_a_value_of_another_type_is_not_made_into_another_question(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="expected"):
+def test_a_word_or_a_value_that_an_option_does_not_take_is_refused(options, error, said):
+    with pytest.raises(error, match=said):
         testbed.simulate(**{"algorithm": "ring", **options})
+    with pytest.raises(AttributeError, match="paint"):
+        _ = testbed.paint
 
 
-def test_a_verdict_counts_though_nobody_reads_it(tmp_path: Path) -> None:
+def test_a_verdict_counts_though_nobody_reads_it(tmp_path):
     (tmp_path / "wrong.py").write_text("def wrong(rank, world_size):\n    return\n    yield\n")
     command = (
         f"{sys.executable} -m testbed verify wrong.py:wrong --ranks 4 --json | true; exit ${{PIPESTATUS[0]}}"

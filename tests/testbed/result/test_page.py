@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,7 +12,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no headless Chromium here")
 
 
-def console_of(page: Path, *, has_timeline: bool) -> list[str]:
+def console_of(page, *, has_timeline):
     """Return what the browser's console says of *page*, and fail where it shows nothing."""
     assert CHROMIUM is not None
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
@@ -35,8 +32,8 @@ def console_of(page: Path, *, has_timeline: bool) -> list[str]:
     ],
 )
 def test_a_page_opens_without_a_network_and_its_console_says_nothing(
-    command: str, has_timeline: bool, most_bytes: int, tmp_path: Path
-) -> None:
+    command, has_timeline, most_bytes, tmp_path
+):
     page, script = tmp_path / "page.html", tmp_path / "script.py"
     script.write_text("import torch.distributed as dist\ndist.init_process_group()\ndist.barrier()\n")
 
@@ -48,7 +45,7 @@ def test_a_page_opens_without_a_network_and_its_console_says_nothing(
 
 
 @given(st.text(max_size=40))
-def test_no_text_becomes_markup(text: str) -> None:
+def test_no_text_becomes_markup(text):
     parts = [Text((text,)), Facts({text: text}), Grid((text,), ((text,),))]
     result = Result(text, text, "measured", text, parts=parts)
 

@@ -1,12 +1,9 @@
 """Launched ranks end together, however the launch ends."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -18,26 +15,26 @@ from tests.waiting import LAST_RESORT, until
 pytestmark = pytest.mark.distributed
 
 
-def python(code: str) -> list[str]:
+def python(code):
     return [sys.executable, "-c", f"import os, sys, time; rank = int(os.environ['RANK']); {code}"]
 
 
-def leave_pid(folder: Path) -> str:
+def leave_pid(folder):
     """Return code that makes a file whose name is the number of the process, at once."""
     return f"open(f'{folder}/{{os.getpid()}}', 'x').close(); "
 
 
-def left_by(num_ranks: int, folder: Path) -> list[int]:
+def left_by(num_ranks, folder):
     """Return the numbers of that many processes when they have left them."""
     until(lambda: len(list(folder.iterdir())) == num_ranks, f"{num_ranks} ranks")
     return [int(path.name) for path in folder.iterdir()]
 
 
-def wait_until_gone(pids: list[int]) -> None:
+def wait_until_gone(pids):
     until(lambda: not any(map(is_running, pids)), f"the end of {pids}")
 
 
-def test_every_rank_sees_what_torchrun_would_set(capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_rank_sees_what_torchrun_would_set(capfd):
     names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR"
 
     launch(python(f"print(*(os.environ[n] for n in '{names}'.split()))"), 2)
@@ -45,7 +42,7 @@ def test_every_rank_sees_what_torchrun_would_set(capfd: pytest.CaptureFixture[st
     assert capfd.readouterr().out == "0 0 2 2 127.0.0.1\n"
 
 
-def test_a_failing_rank_is_named_with_its_last_words_and_ends_the_others(tmp_path: Path) -> None:
+def test_a_failing_rank_is_named_with_its_last_words_and_ends_the_others(tmp_path):
     fails = f"[0 for _ in iter(lambda: len(os.listdir({str(tmp_path)!r})), 3)]; sys.exit('no such thing')"
     code = f"{leave_pid(tmp_path)}rank == 1 or time.sleep(3600); {fails}"
 
@@ -56,17 +53,19 @@ def test_a_failing_rank_is_named_with_its_last_words_and_ends_the_others(tmp_pat
     wait_until_gone(left_by(3, tmp_path))
 
 
-def test_a_killed_rank_is_named_with_its_signal() -> None:
-    with pytest.raises(RankExitError, match="rank 0 of 1 was ended by SIGKILL"):
-        launch(python("os.kill(os.getpid(), 9)"), 1, quiet=True)
+@pytest.mark.parametrize(
+    ("code", "num_ranks", "error", "said"),
+    [
+        ("os.kill(os.getpid(), 9)", 1, RankExitError, "rank 0 of 1 was ended by SIGKILL"),
+        ("time.sleep(3600)", 2, LaunchError, "timed out after 0.3 s; still running: rank 0, 1 of 2"),
+    ],
+)
+def test_a_rank_that_is_killed_or_takes_too_long_is_named(code, num_ranks, error, said):
+    with pytest.raises(error, match=said):
+        launch(python(code), num_ranks, timeout=0.3 if error is LaunchError else None, quiet=True)
 
 
-def test_a_run_that_takes_too_long_is_ended() -> None:
-    with pytest.raises(LaunchError, match=r"timed out after 0.3 s; still running: rank 0, 1 of 2"):
-        launch(python("time.sleep(3600)"), 2, timeout=0.3, quiet=True)
-
-
-def test_a_port_in_use_is_refused_before_anything_starts() -> None:
+def test_a_port_in_use_is_refused_before_anything_starts():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -83,18 +82,12 @@ def test_a_port_in_use_is_refused_before_anything_starts() -> None:
         pytest.param(signal.SIGTERM, True, id="SIGTERM in the background"),
     ],
 )
-def test_ranks_do_not_outlive_the_launcher(
-    tmp_path: Path, sent: signal.Signals, in_background: bool, request: pytest.FixtureRequest
-) -> None:
+def test_ranks_do_not_outlive_the_launcher(tmp_path, sent, in_background, request):
     if in_background:
         request.getfixturevalue("ignores_interrupts")
-    command = python(leave_pid(tmp_path) + "time.sleep(3600)")
-    launcher = subprocess.Popen(
-        [sys.executable, "-c", f"from testbed.scripts.launch import launch; launch({command!r}, 2)"],
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    with not_outliving(launcher):
+    ranks = python(leave_pid(tmp_path) + "time.sleep(3600)")
+    command = [sys.executable, "-c", f"from testbed.scripts.launch import launch; launch({ranks!r}, 2)"]
+    with not_outliving(subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True)) as launcher:
         pids = left_by(2, tmp_path)
         launcher.send_signal(sent)
         assert launcher.wait(LAST_RESORT) != 0

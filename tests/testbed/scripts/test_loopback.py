@@ -1,12 +1,9 @@
 """Ranks that testbed starts listen on the loopback, whatever their script does."""
 
-from __future__ import annotations
-
 import gc
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch.distributed as dist
@@ -40,7 +37,7 @@ for turn in range(3):  # a group that is made again at once meets again
 """
 
 
-def listening_sockets() -> dict[str, str]:
+def listening_sockets():
     """Return the sockets of this process that listen, with their addresses as the kernel writes them."""
     links = {link.readlink().name for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
     rows = [
@@ -52,7 +49,7 @@ def listening_sockets() -> dict[str, str]:
     return {row[9]: row[1].partition(":")[0] for row in listening}
 
 
-def test_a_store_at_the_loopback_listens_there_alone_and_is_shared() -> None:
+def test_a_store_at_the_loopback_listens_there_alone_and_is_shared():
     url = f"tcp://127.0.0.1:{free_port()}?rank=0&world_size=1"
 
     before = listening_sockets()
@@ -67,7 +64,7 @@ def test_a_store_at_the_loopback_listens_there_alone_and_is_shared() -> None:
     assert again.get("key") == b"value"
 
 
-def test_a_store_is_held_open_for_good_at_the_price_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_is_held_open_for_good_at_the_price_of_one(monkeypatch):
     monkeypatch.setattr(loopback, "_kept", {})
     url = f"tcp://127.0.0.1:{free_port()}?rank=0&world_size=1"
 
@@ -78,7 +75,7 @@ def test_a_store_is_held_open_for_good_at_the_price_of_one(monkeypatch: pytest.M
         for _ in range(5):
             assert next(dist.rendezvous(url))[0].get("key") == b"value"
 
-    def nothing_more() -> bool:
+    def nothing_more():
         gc.collect()
         return len(list(Path("/proc/self/fd").iterdir())) <= before[1]
 
@@ -88,9 +85,7 @@ def test_a_store_is_held_open_for_good_at_the_price_of_one(monkeypatch: pytest.M
 
 @pytest.mark.costly
 @pytest.mark.distributed
-def test_processes_of_a_script_run_on_our_backend_listen_there_alone_and_meet_again(
-    tmp_path: Path, capfd: Any
-) -> None:
+def test_processes_of_a_script_run_on_our_backend_listen_there_alone_and_meet_again(tmp_path, capfd):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(folder=str(Path(__file__).parents[3])))
 

@@ -1,10 +1,9 @@
 """Ctrl-C: it ends a process soon, also where a script keeps the interpreter for itself."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
+from subprocess import PIPE
 
 import pytest
 
@@ -33,15 +32,9 @@ with stopped_at_once(watched=True):
         pytest.param("print('busy', flush=True)", 0, id="nothing"),
     ],
 )
-def test_an_interrupt_ends_the_process_and_its_end_that_of_who_watches(body: str, ended: int) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", BUSY.format(body=body)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with not_outliving(process):
-        assert process.stdout is not None
+def test_an_interrupt_ends_the_process_and_its_end_that_of_who_watches(body, ended):
+    command = [sys.executable, "-c", BUSY.format(body=body)]
+    with not_outliving(subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True)) as process:
         assert process.stdout.readline() == "busy\n"
         if ended:
             process.send_signal(signal.SIGINT)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from collectives import resolve_algorithm, simulate
@@ -13,9 +11,7 @@ NETWORK = load_network("dgx-a100", ideal=True).topology(16)
 @pytest.mark.parametrize("launch", ["0s", "9us"])
 @pytest.mark.parametrize("nbytes", [2**12, 2**26])
 @pytest.mark.parametrize("name", ["ring", "tree", "naive", "halving_doubling"])
-def test_what_is_said_to_be_faster_takes_that_much_less_by_itself(
-    name: str, nbytes: int, launch: str
-) -> None:
+def test_what_is_said_to_be_faster_takes_that_much_less_by_itself(name, nbytes, launch):
     algorithm = resolve_algorithm(name, "all_reduce")
     counted = {"nbytes": nbytes, "topology": NETWORK, "step_overhead": launch}
 

@@ -1,7 +1,5 @@
 """The largest flow is that of another implementation, on any small graph."""
 
-from __future__ import annotations
-
 import networkx
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +12,7 @@ VERTICES = st.integers(0, 6)
 @given(
     st.dictionaries(st.tuples(VERTICES, VERTICES).filter(lambda ends: ends[0] != ends[1]), st.integers(0, 9))
 )
-def test_a_flow_is_the_largest(capacities: dict[tuple[int, int], int]) -> None:
+def test_a_flow_is_the_largest(capacities):
     edges = [(tail, head, most) for (tail, head), most in capacities.items()]
     graph = networkx.DiGraph()
     graph.add_nodes_from((0, 1))

@@ -1,7 +1,5 @@
 """Work that is ended gives what is there, says so, and ends with the code of who ended it."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -9,9 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -25,11 +21,11 @@ from tests.commands import called
 SLOW = 60.0
 
 
-def waiting(signalled: int | None, after: int, function: Callable[..., Any]) -> Callable[..., Any]:
+def waiting(signalled, after, function):
     """Return *function*, which after so many calls sends a signal to itself, if any, and waits."""
     calls = 0
 
-    def called_and_ended(*args: Any, **kwargs: Any) -> Any:
+    def called_and_ended(*args, **kwargs):
         nonlocal calls
         calls += 1
         if calls > after:
@@ -41,13 +37,11 @@ def waiting(signalled: int | None, after: int, function: Callable[..., Any]) -> 
     return called_and_ended
 
 
+SWEPT = "--network switch-100g --ranks 2,4,8"
 COMMANDS = {
-    "scale": (
-        "scale --network switch-100g --ranks 2,4,8 --strategy wait_free",
-        "testbed.planning.sweep.evaluate",
-    ),
+    "scale": (f"scale {SWEPT} --strategy wait_free", "testbed.planning.sweep.evaluate"),
     "plan": (
-        "plan --profile resnet50 --network switch-100g --ranks 2,4,8 --workers 1 --cache none --no-explain",
+        f"plan --profile resnet50 {SWEPT} --workers 1 --cache none --no-explain",
         "testbed.planning.sweep.evaluate",
     ),
     "simulate": ("simulate ring --nbytes 1K,2K,4K", "collectives.simulate"),
@@ -57,7 +51,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_signal_leaves_a_part_of_the_table(name: str, number: int) -> None:
+def test_a_signal_leaves_a_part_of_the_table(name, number):
     line, target = COMMANDS[name]
     module, _, attribute = target.rpartition(".")
     own = getattr(__import__(module, fromlist=[attribute]), attribute)
@@ -74,7 +68,7 @@ def test_a_signal_leaves_a_part_of_the_table(name: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["scale", "plan"])
-def test_a_time_limit_leaves_a_part_and_is_no_failure(name: str) -> None:
+def test_a_time_limit_leaves_a_part_and_is_no_failure(name):
     line, target = COMMANDS[name]
     from testbed.planning.sweep import evaluate
 
@@ -84,7 +78,7 @@ def test_a_time_limit_leaves_a_part_and_is_no_failure(name: str) -> None:
     assert "This is a part: stopped by --time-limit 3 after 2 of 3 points." in " ".join(shown.split())
 
 
-def test_a_time_limit_within_which_nothing_is_found_is_one() -> None:
+def test_a_time_limit_within_which_nothing_is_found_is_one():
     from testbed.planning.sweep import evaluate
 
     with mock.patch("testbed.planning.sweep.evaluate", waiting(None, 0, evaluate)):
@@ -93,7 +87,7 @@ def test_a_time_limit_within_which_nothing_is_found_is_one() -> None:
     assert "nothing was found within --time-limit 0.2" in refused.stderr
 
 
-def test_what_has_ended_the_work_is_told_apart() -> None:
+def test_what_has_ended_the_work_is_told_apart():
     for number, kind in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)):
         with bounded(SLOW) as stop:
             os.kill(os.getpid(), number)
@@ -106,7 +100,7 @@ def test_what_has_ended_the_work_is_told_apart() -> None:
         stop.check([], 1, "point")
 
 
-def test_an_outer_time_limit_ends_what_is_within_it_too() -> None:
+def test_an_outer_time_limit_ends_what_is_within_it_too():
     with bounded(SLOW) as outer:
         with bounded(2 * SLOW) as inner:
             os.kill(os.getpid(), signal.SIGALRM)
@@ -116,7 +110,7 @@ def test_an_outer_time_limit_ends_what_is_within_it_too() -> None:
     assert (type(outer.by), inner.by) == (TimeUp, None)
 
 
-def test_an_outer_time_limit_goes_on_during_an_inner_one() -> None:
+def test_an_outer_time_limit_goes_on_during_an_inner_one():
     with bounded(2 * SLOW) as outer:
         before, _ = signal.getitimer(signal.ITIMER_REAL)
         with bounded(SLOW) as inner:
@@ -129,7 +123,7 @@ def test_an_outer_time_limit_goes_on_during_an_inner_one() -> None:
     assert left <= before - 0.01
 
 
-def test_a_time_limit_is_refused_in_another_thread_in_a_line() -> None:
+def test_a_time_limit_is_refused_in_another_thread_in_a_line():
     with ThreadPoolExecutor(1) as pool:
         refused = pool.submit(lambda: bounded(SLOW).__enter__()).exception()
 
@@ -137,7 +131,7 @@ def test_a_time_limit_is_refused_in_another_thread_in_a_line() -> None:
     assert "a time limit ends the main thread" in str(refused)
 
 
-def test_handlers_are_as_they_were() -> None:
+def test_handlers_are_as_they_were_and_no_time_is_refused():
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
     with bounded(SLOW) as stop:
@@ -145,16 +139,11 @@ def test_handlers_are_as_they_were() -> None:
 
     assert stop.by is None
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
-
-
-def test_no_time_is_refused() -> None:
     with pytest.raises(UsageError, match="expected seconds above 0"), bounded(0.0):
         pass
 
 
-def test_where_nobody_watches_a_line_says_how_far_it_is_and_no_output_of_a_script_has_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_nobody_watches_a_line_says_how_far_it_is_and_no_output_of_a_script_has_it(monkeypatch, capsys):
     monkeypatch.setattr(table, "EACH_SECONDS", 0.01)
 
     with progress(3) as advance, contextlib.redirect_stderr(io.StringIO()) as taken:

@@ -1,15 +1,11 @@
-from __future__ import annotations
-
 import ctypes
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -26,32 +22,32 @@ from tests.processes import is_running
 from tests.waiting import LAST_RESORT, until
 
 
-def in_process(item: int) -> tuple[int, int]:
+def in_process(item):
     return item, os.getpid()
 
 
-def test_one_worker_is_this_process_and_takes_items_as_it_goes() -> None:
+def test_one_worker_is_this_process_and_takes_items_as_it_goes():
     taken = results(in_process, count(), workers=1)
 
     assert [next(taken) for _ in range(3)] == [(item, os.getpid()) for item in range(3)]
 
 
 @pytest.mark.distributed
-def test_a_scheduler_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("testbed.tasks.spread._CONNECT_SECONDS", 1)
+@pytest.mark.parametrize(
+    ("name", "value", "error", "said"),
+    [
+        ("_CONNECT_SECONDS", 1, LaunchError, "no Dask scheduler answers there"),
+        ("is_installed", lambda module: False, UsageError, "the extra dask brings"),
+    ],
+)
+def test_a_scheduler_that_does_not_answer_or_needs_dask_is_named(name, value, error, said, monkeypatch):
+    monkeypatch.setattr(spread, name, value)
 
-    with pytest.raises(LaunchError, match="no Dask scheduler answers there"):
+    with pytest.raises(error, match=said):
         list(results(in_process, [1], scheduler="tcp://127.0.0.1:1"))
 
 
-def test_without_dask_a_scheduler_is_refused_and_the_extra_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spread, "is_installed", lambda module: False)
-
-    with pytest.raises(UsageError, match=r"the extra dask brings"):
-        list(results(in_process, [1], scheduler="tcp://127.0.0.1:1"))
-
-
-def killed_at_five(item: int) -> int:
+def killed_at_five(item):
     if item == 5:
         os.kill(os.getpid(), 9)
     return item
@@ -59,7 +55,7 @@ def killed_at_five(item: int) -> int:
 
 @pytest.mark.costly
 @pytest.mark.distributed
-def test_an_item_at_which_workers_die_costs_itself_alone() -> None:
+def test_an_item_at_which_workers_die_costs_itself_alone():
     found = sorted(results(killed_at_five, range(12), workers=2, lost=lambda item, said: -item))
 
     assert found == [-5, 0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
@@ -68,16 +64,16 @@ def test_an_item_at_which_workers_die_costs_itself_alone() -> None:
 class Deadly:
     """A client of two workers, which die at 5, each time with all that was handed out."""
 
-    def nthreads(self) -> dict[str, int]:
+    def nthreads(self):
         return {"first": 1, "second": 1}
 
-    def submit(self, function: Callable[[int], int], item: int, pure: bool) -> Future[int]:
+    def submit(self, function, item, pure):
         handed_out = Future[int]()
         self.flight = [*(own for own in getattr(self, "flight", []) if not own[0].done()), (handed_out, item)]
-        handed_out.release = lambda: None  # type: ignore[attr-defined]
+        handed_out.release = lambda: None
         return handed_out
 
-    def all_done(self, client: object, flight: Iterable[Future[int]]) -> list[Future[int]]:
+    def all_done(self, client, flight):
         dead = any(item == 5 for _, item in self.flight)
         for handed_out, item in self.flight:
             if dead:
@@ -88,8 +84,8 @@ class Deadly:
 
 
 def test_what_was_handed_out_beside_an_item_at_which_workers_die_is_done(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     client = Deadly()
     monkeypatch.setattr(spread, "_done", client.all_done)
 
@@ -103,26 +99,22 @@ class Lonely:
 
     scheduler = SimpleNamespace(address="tcp://10.0.0.1:8786")
 
-    def __init__(self, come_and_go: bool) -> None:
-        self.events = [(0, "one goes")]
-        self.come_and_go = come_and_go
+    def __init__(self, come_and_go):
+        self.events, self.more = [(0, "one goes")], ["one comes and goes"] * come_and_go
 
-    def nthreads(self) -> dict[str, int]:
+    def nthreads(self):
         return {}
 
-    def get_events(self, topic: str) -> list[tuple[int, str]]:
-        if self.come_and_go:
-            self.events.append((len(self.events), "one comes and goes"))
+    def get_events(self, topic):
+        self.events += [(len(self.events), own) for own in self.more]
         return self.events
 
 
 @pytest.mark.parametrize("come_and_go", [True, False])
-def test_workers_that_come_and_die_between_two_looks_are_workers(
-    come_and_go: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_that_come_and_die_between_two_looks_are_workers(come_and_go, monkeypatch):
     looks, halves = iter(range(10)), count()
 
-    def wait(flight: list[object], **options: object) -> SimpleNamespace:
+    def wait(flight, **options):
         if next(looks, None) is not None:
             raise TimeoutError
         return SimpleNamespace(done=flight)
@@ -159,7 +151,7 @@ def work(folder):
 """
 
 
-def session_of(pid: int) -> list[int]:
+def session_of(pid):
     """Return the processes of that session: workers, and what watches over semaphores."""
     found = subprocess.run(["ps", "-s", str(pid), "-o", "pid="], capture_output=True, text=True, check=False)
     return [int(word) for word in found.stdout.split()]
@@ -168,9 +160,7 @@ def session_of(pid: int) -> list[int]:
 @pytest.mark.distributed
 @pytest.mark.parametrize("when", ["at work", pytest.param("at the start", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
-def test_workers_end_with_the_process_that_has_started_them(
-    sent: signal.Signals, when: str, tmp_path: Path
-) -> None:
+def test_workers_end_with_the_process_that_has_started_them(sent, when, tmp_path):
     script, pids = tmp_path / "campaign.py", tmp_path / "pids"
     script.write_text(CAMPAIGN)
     (tmp_path / "work.py").write_text(WORK)
@@ -198,7 +188,7 @@ def test_workers_end_with_the_process_that_has_started_them(
     assert (pids / "in order").exists() == (sent == signal.SIGTERM)
 
 
-def asked_by_a_worker(item: int) -> tuple[int, int, int]:
+def asked_by_a_worker(item):
     """Return the item, the process, and which signal it has asked for."""
     number = ctypes.c_int()
     pr_get_pdeathsig = 2
@@ -208,7 +198,7 @@ def asked_by_a_worker(item: int) -> tuple[int, int, int]:
 
 @pytest.mark.distributed
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells a process that its parent has ended")
-def test_workers_share_the_items_and_ask_to_be_killed_when_their_parent_ends() -> None:
+def test_workers_share_the_items_and_ask_to_be_killed_when_their_parent_ends():
     found = list(results(asked_by_a_worker, range(20), workers=2))
 
     assert sorted(item for item, _, _ in found) == list(range(20))
@@ -216,33 +206,33 @@ def test_workers_share_the_items_and_ask_to_be_killed_when_their_parent_ends() -
     assert {sent for _, _, sent in found} == {signal.SIGKILL}
 
 
-def fails(item: int) -> int:
+def fails(item):
     raise OddError(item, "no")
 
 
 class OddError(Exception):
     """Cannot be made again of what it says."""
 
-    def __init__(self, item: int, said: str) -> None:
+    def __init__(self, item, said):
         super().__init__(said)
 
 
 @pytest.mark.distributed
-def test_what_a_worker_raises_is_raised_here_or_said_where_it_cannot_travel() -> None:
+def test_what_a_worker_raises_is_raised_here_or_said_where_it_cannot_travel():
     with pytest.raises(RuntimeError, match="OddError: no"):
         list(results(fails, [1, 2], workers=2))
     with pytest.raises(ZeroDivisionError):
         list(results(partial(divmod, 1), [0], workers=2))
 
 
-def modules_of(item: int) -> tuple[int, int, bool]:
+def modules_of(item):
     """Return the process that has forked this one, how many threads that left it, and if it has imported."""
     return os.getppid(), len(os.listdir("/proc/self/task")), "torch._dynamo" in sys.modules
 
 
 @pytest.mark.costly
 @pytest.mark.distributed
-def test_workers_find_imported_what_one_process_has_imported_for_all_of_them() -> None:
+def test_workers_find_imported_what_one_process_has_imported_for_all_of_them():
     found = set(results(modules_of, range(8), workers=2, modules=[*Scripts(Space("train.py")).modules, "no"]))
 
     assert len(found) == 1
@@ -250,16 +240,16 @@ def test_workers_find_imported_what_one_process_has_imported_for_all_of_them() -
     assert (server != os.getpid(), threads, has_imported) == (True, 1, True)
 
 
-def test_a_process_whose_parent_has_ended_before_it_could_ask_ends() -> None:
+def test_a_process_whose_parent_has_ended_before_it_could_ask_ends():
     with pytest.raises(subprocess.CalledProcessError):
         subprocess.run([sys.executable, "-I", "-S", parent.__file__, "1", "true"], check=True)
 
 
-def test_a_termination_ends_the_body_once() -> None:
+def test_a_termination_ends_the_body_once():
     before = signal.getsignal(signal.SIGTERM)
     reached = []
 
-    def terminated() -> None:
+    def terminated():
         with terminated_in_order():
             try:
                 signal.raise_signal(signal.SIGTERM)

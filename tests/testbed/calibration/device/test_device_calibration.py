@@ -5,7 +5,7 @@ import torch
 
 from sim.files.device_file import parse_device
 from sim.units import SECOND
-from testbed.calibration.device.calibration import calibrated, device_file_text, fit
+from testbed.calibration.device.calibration import device_file_text, fit
 from testbed.calibration.device.cases import cases
 from testbed.calibration.device.measuring import MeasuredKernel, measured_kernels
 from testbed.errors import UsageError
@@ -43,23 +43,15 @@ def test_a_fitted_device_takes_for_each_large_kernel_what_was_measured():
 
 
 def test_peaks_are_those_of_the_fastest_and_the_fastest_round_counts():
-    fitted = fit(RECORDED)
+    large = MeasuredKernel("attention", "float32", {"keys": 64, "head": 32}, 10**9, 2**20, (0.02,))
+
+    fitted, without_a_small_shape = fit(RECORDED), fit([*RECORDED, large]).kernels[-1]
 
     assert fitted.peaks["float32"] == pytest.approx(FLOPS, rel=0.001)
     assert fitted.memory_bandwidth == pytest.approx(BANDWIDTH, rel=0.001)
     assert fitted.launch_ps == pytest.approx(LAUNCH * SECOND, rel=0.01)
     assert {own.spread for own in fitted.kernels} == {0.0, 1.0}
-
-
-def test_a_kind_without_a_small_shape_launches_as_the_others_do():
-    large = MeasuredKernel("attention", "float32", {"keys": 64, "head": 32}, 10**9, 2**20, (0.02,))
-
-    fitted = fit([*RECORDED, large])
-
-    assert fitted.kernels[-1].launch_ps == fitted.launch_ps
-
-
-def test_a_device_without_products_is_refused():
+    assert without_a_small_shape.launch_ps == fitted.launch_ps
     with pytest.raises(UsageError, match="cannot fit a device without measured products"):
         fit([addition(12)])
 
@@ -76,20 +68,3 @@ def test_every_kind_is_listed_under_the_name_by_which_it_is_measured():
 
     assert refused == []
     assert {kernel.operation for kernel in measured} == set(small)
-
-
-def test_a_short_calibration_of_this_machine_is_a_device_file(monkeypatch):
-    few = ("product", "add", "gelu")
-    wanted = [
-        case for case in cases(accelerator=False) if case.name in few and max(case.sizes.values()) < 500
-    ]
-    monkeypatch.setattr("testbed.calibration.device.measuring.cases", lambda **_: iter(wanted))
-
-    monkeypatch.setattr("testbed.calibration.device.calibration.keep_memory", lambda: False)
-
-    found = calibrated(torch.device("cpu"), ["float32"], 1, lambda *_: None)
-    device = parse_device(found.text, "mine", "mine.toml")
-
-    assert device.kernels.keys() == {(name, "float32") for name in few}
-    assert "1 thread, float32" in device.source.replace("\n", " ")
-    assert found.as_json()["num_shapes"] == len(wanted)

@@ -1,7 +1,5 @@
 """Networks held against tables of measured collectives."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hypothesis import example, given, settings
@@ -18,7 +16,7 @@ from tests.commands import called
 PRESETS = Path(__file__).parents[4] / "sim" / "presets"
 
 
-def nobody(description: str, completed: int | None = None) -> None:
+def nobody(description, completed=None):
     """Watches."""
 
 
@@ -50,9 +48,7 @@ def test_a_row_is_predicted_by_the_best_that_a_file_has():
 @example("unmeasured", "all_reduce", 2, 20, False)
 @example("dgx-h100", "all_to_all", 3, 20, False)
 @example("ethernet-25g", "all_reduce", 1, 20, True)
-def test_a_row_is_predicted_as_simulate_predicts_it(
-    name: str, collective: str, nodes: int, doublings: int, is_ours: bool
-) -> None:
+def test_a_row_is_predicted_as_simulate_predicts_it(name, collective, nodes, doublings, is_ours):
     unmeasured = without_measured((PRESETS / "dgx-h100.toml").read_text())
     network = parse_network(unmeasured, name, "mine.toml") if name == "unmeasured" else load_network(name)
     ours = {"broadcast": "tree", "all_to_all": "direct"}.get(collective, "ring")
@@ -78,18 +74,3 @@ def test_a_table_of_several_machines_needs_a_folder(tmp_path):
 
     assert "the table is of 2 machines" in refused.stderr
     assert len(list(tmp_path.glob("*.toml"))) == 2
-
-
-def test_over_gloo_the_library_s_own_is_what_gloo_runs_and_ours_is_ours(tmp_path):
-    file = tmp_path / "mine.toml"
-    file.write_text('schema = 1\nkind = "switch"\nbandwidth = "1Gbps"\nlatency = "50us"\n')
-    rows = [
-        MeasuredRow("bench", "all_reduce", 2**20, 1, 4, 0.015, "native"),
-        MeasuredRow("bench", "all_reduce", 2**20, 1, 4, 0.015, "tree"),
-    ]
-
-    found, refused = judge(rows, load_network(file), nobody)
-
-    assert refused == []
-    assert [own.model for own in found] == ["links", "links"]
-    assert [own.algorithm.partition(":")[0] for own in found] == ["gloo_ring", "tree"]

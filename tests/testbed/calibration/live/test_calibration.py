@@ -1,7 +1,5 @@
 """Calibrations: read and written, as files of networks, and applied to networks."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -27,31 +25,7 @@ from tests.commands import called, in_one_line, rows_of
 from tests.given import nodes, switch
 
 
-def test_a_result_document_with_a_calibration_is_read_too(tmp_path):
-    file = tmp_path / "mine.json"
-    file.write_text(json.dumps({"method": "measured", "calibration": CASES["switch"].as_json()}))
-
-    assert Calibration.read(file) == CASES["switch"]
-
-
-def test_a_field_that_is_wrong_is_named(tmp_path):
-    content = CASES["switch"].as_json()
-    content["native"]["overhead"]["value"] = "fast"
-
-    with pytest.raises(UsageError, match=r"mine: native, overhead, value: .*got 'fast'"):
-        Calibration.from_json(content, "mine")
-
-
-@pytest.mark.parametrize("text", ["no json", "[]", '{"schema": 7}'])
-def test_a_file_that_holds_no_calibration_is_refused(tmp_path, text):
-    file = tmp_path / "mine.json"
-    file.write_text(text)
-
-    with pytest.raises(UsageError, match=r"mine\.json"):
-        Calibration.read(file)
-
-
-def calibration(**latencies: float) -> Calibration:
+def calibration(**latencies):
     """Return a calibration of links that share alike and whose paths take so long."""
     one_way, both_ways = (Estimate.exactly(0.95),), (Estimate.exactly(0.9), Estimate.exactly(0.8))
     return calibration_of_kind(
@@ -83,17 +57,12 @@ RACKS = Topology.leaf_spine(
 )
 
 
-def test_a_trunk_that_was_not_measured_shares_as_other_links_and_adds_no_latency():
-    applied = applied_to(RACKS, calibration(between_nodes=100e-6))
+@pytest.mark.parametrize(("measured", "more"), [({}, 0), ({"trunk": 300e-6}, 200e-6)])
+def test_a_trunk_adds_what_its_path_was_measured_to_take_more_and_shares_as_other_links(measured, more):
+    applied = applied_to(RACKS, calibration(between_nodes=100e-6, **measured))
 
-    assert seconds(applied, 0, 1) == pytest.approx(seconds(applied, 0, 2), rel=1e-3)
+    assert seconds(applied, 0, 2) - seconds(applied, 0, 1) == pytest.approx(more, abs=1e-6)
     assert {applied.sharing.of_link(link).both_ways for link in range(applied.num_links)} == {(0.9, 0.8)}
-
-
-def test_a_trunk_that_was_measured_adds_what_its_path_takes_more():
-    applied = applied_to(RACKS, calibration(between_nodes=100e-6, trunk=300e-6))
-
-    assert seconds(applied, 0, 2) - seconds(applied, 0, 1) == pytest.approx(200e-6, rel=1e-3)
 
 
 def test_paths_inside_a_node_and_between_nodes_have_their_own_latency():
@@ -121,18 +90,10 @@ NATIVE = SoftwareCosts(estimate(2e-6), estimate(0.0))
 def calibration_of_kind(ranks_per_node=1, ranks_per_rack=None, **classes):
     in_memory = "memory" in classes
     origin = Origin(
-        measured="2026-01-01T00:00:00+00:00",
-        transport="shm" if in_memory else "gloo",
-        num_ranks=8,
-        ranks_per_node=ranks_per_node,
-        network='four "hosts"',
-        num_rows=70,
-        smallest=4,
-        largest=1 << 21,
-        seconds=60.0,
-        versions={"torch": "2.13.0", "numpy": None},
-        ranks_per_rack=ranks_per_rack,
-    )
+        measured="2026-01-01T00:00:00+00:00", transport="shm" if in_memory else "gloo", num_ranks=8,
+        ranks_per_node=ranks_per_node, ranks_per_rack=ranks_per_rack, network='four "hosts"', num_rows=70,
+        smallest=4, largest=1 << 21, seconds=60.0, versions={"torch": "2.13.0", "numpy": None},
+    )  # fmt: skip
     fits = (Fit(65536, 9, 0.02, 0.1, 0.01),)
     if in_memory:
         return Calibration("mine", classes, IN_MEMORY, fits, origin, cached=CachedBuffers(1 << 24, 1.5, 3.0))
@@ -161,20 +122,28 @@ def test_a_network_file_holds_the_links_and_the_calibration(kind, tmp_path):
     assert read.origin.versions == {"torch": "2.13.0"}
 
 
-def test_the_file_makes_the_network_that_the_calibration_describes():
-    text = network_toml(CASES["leaf_spine"])
+def test_the_file_makes_the_network_that_the_calibration_describes_and_names_its_options():
+    text, other = (network_toml(CASES[kind]) for kind in ("leaf_spine", "switch"))
 
     made = parse_network(text, "mine", "mine.toml").topology(8)
 
-    applied = applied_to(made, CASES["leaf_spine"])
-    assert made.digest() == applied.digest()
+    assert made.digest() == applied_to(made, CASES["leaf_spine"]).digest()
+    assert "--overhead 60000ns --arrival-overhead 10000ns --reduction-bandwidth 4000000000" in other
+    assert "Nothing was measured of buffers below 4 B or above 2097152 B" in other
 
 
-def test_the_file_says_with_which_options_software_is_counted():
-    text = network_toml(CASES["switch"])
+def test_a_result_document_with_a_calibration_is_read_too_and_what_holds_none_is_refused(tmp_path):
+    file, content = tmp_path / "mine.json", CASES["switch"].as_json()
+    file.write_text(json.dumps({"method": "measured", "calibration": content}))
+    assert Calibration.read(file) == CASES["switch"]
 
-    assert "--overhead 60000ns --arrival-overhead 10000ns --reduction-bandwidth 4000000000" in text
-    assert "Nothing was measured of buffers below 4 B or above 2097152 B" in text
+    content["native"]["overhead"]["value"] = "fast"
+    with pytest.raises(UsageError, match=r"mine: native, overhead, value: .*got 'fast'"):
+        Calibration.from_json(content, "mine")
+    for text in ("no json", "[]", '{"schema": 7}'):
+        file.write_text(text)
+        with pytest.raises(UsageError, match=r"mine\.json"):
+            Calibration.read(file)
 
 
 @pytest.fixture

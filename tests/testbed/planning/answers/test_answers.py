@@ -1,7 +1,5 @@
 """Answers of a plan: fronts, crossings, causes, gains, targets."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -178,7 +176,7 @@ def test_a_plan_explains_its_rows_which_are_a_table_of_pandas_and_of_csv():
     assert [float(line["seconds"]) for line in lines] == [row.seconds for row in found.rows]
 
 
-def test_a_label_is_no_formula_of_a_spreadsheet() -> None:
+def test_a_label_is_no_formula_of_a_spreadsheet():
     labels = ("=cmd|calc", "+1", "-1", "@a", "\tb", "\rc", "a=b")
     figures = {"id": -1, "seconds": 0.5, "gain": -0.25}
     rows = [{**figures, "label": own, "=name": 1} for own in labels]

@@ -1,7 +1,5 @@
 """Goodput: the closed form and the events agree, every second is accounted for, published runs come out."""
 
-from __future__ import annotations
-
 import math
 import statistics
 
@@ -30,13 +28,7 @@ SETTINGS = st.builds(
     Setting,
     parts=st.floats(0.5, 20).map(lambda hours: (Part("node", 16, 16 * hours, "drawn"),)),
     num_nodes=st.just(16),
-    checkpoint=st.builds(
-        Checkpoint,
-        nbytes=st.just(0.0),
-        stall_seconds=st.floats(0, 300),
-        write_seconds=st.floats(0, 300),
-        load_seconds=st.floats(0, 300),
-    ),
+    checkpoint=st.builds(Checkpoint, st.just(0.0), *[st.floats(0, 300)] * 3),
     interval_seconds=st.floats(400, 7200),
     recovery=st.sampled_from(["restart", "spares", "in-process"]),
     restart_seconds=st.floats(0, 900),
@@ -85,8 +77,7 @@ def test_no_interval_is_better_than_the_best(setting, factor):
 
 
 def test_with_instant_writes_and_rare_failures_the_best_interval_is_young_s():
-    parts = (Part("node", 1, 1000.0, "given"),)
-    setting = Setting(parts, 1, Checkpoint(0.0, 30.0, 0.0, 0.0), HOUR)
+    setting = Setting((Part("node", 1, 1000.0, "given"),), 1, Checkpoint(0.0, 30.0, 0.0, 0.0), HOUR)
 
     assert best_interval(setting) == pytest.approx(math.sqrt(2 * 30.0 * 1000 * HOUR), rel=0.02)
 
@@ -112,14 +103,11 @@ def test_llama_3_trained_above_nine_tenths_of_the_time(kind):
 
 
 def test_nodes_that_stand_by_end_the_waiting():
-    parts = (Part("node", 64, 640.0, "given"),)
-    waiting = [
-        Run(Setting(parts, 64, Checkpoint(0.0, 1.0, 0.0, 1.0), HOUR, spares=spares), 1e7, 0).spent.get(
-            "waiting for nodes", 0.0
-        )
-        for spares in (0, 2, 4, 16)
-    ]
+    parts, checkpoint = (Part("node", 64, 640.0, "given"),), Checkpoint(0.0, 1.0, 0.0, 1.0)
 
+    runs = (Run(Setting(parts, 64, checkpoint, HOUR, spares=own), 1e7, 0) for own in (0, 2, 4, 16))
+
+    waiting = [run.spent.get("waiting for nodes", 0.0) for run in runs]
     assert waiting == sorted(waiting, reverse=True)
     assert waiting[0] > waiting[-1] == 0
 

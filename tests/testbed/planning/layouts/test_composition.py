@@ -1,7 +1,5 @@
 """Composition of a script: of a few layers, stages and micro-batches, it is what all of them take."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 
 import testbed
 from testbed.planning.layouts import composition
-from testbed.planning.layouts.composition import Found, composed, evaluate, parts_of, wanted
+from testbed.planning.layouts.composition import composed, evaluate, parts_of, wanted
 from testbed.planning.layouts.passes import Passes
 from testbed.planning.layouts.pipeline import Pipeline
 from testbed.planning.layouts.schedule import BACKWARD, FORWARD, Pass, order_of, replay
@@ -23,42 +21,39 @@ LLAMA = Path(__file__).parents[4] / "examples" / "llama.py"
 ARGUMENTS = ("--model", "debug", "--steps", "2", "--seq-len", "2048")
 
 
+LAYOUTS = [
+    ("dgx-h100", (4, 1, 1, "full", 3)),
+    ("switch-100g", (1, 1, 4, "none", 6)),
+    ("dgx-h100", (2, 2, 1, "none", 2)),
+    ("dgx-h100", (2, 1, 2, "none", 8)),
+    ("switch-100g", (1, 1, 4, "full", 7)),
+    ("switch-100g", (1, 1, 4, "none", 7, "gpipe")),
+    ("switch-100g", (1, 1, 4, "none", 16, "interleaved1f1b")),
+    ("switch-100g", (1, 1, 4, "none", 16, "interleavedzerobubble")),
+    ("switch-100g", (1, 1, 4, "none", 13, "zbvzerobubble")),
+    ("switch-100g", (1, 1, 4, "none", 13, "dualpipev")),
+]
+
+
 @pytest.mark.costly
 @pytest.mark.parametrize(
     ("network", "axes"),
-    [
-        ("dgx-h100", (4, 1, 1, "full", 3)),
-        ("switch-100g", (1, 1, 4, "none", 6)),
-        pytest.param("dgx-h100", (2, 2, 1, "none", 2), marks=pytest.mark.slow),
-        pytest.param("dgx-h100", (2, 1, 2, "none", 8), marks=pytest.mark.slow),
-        pytest.param("switch-100g", (1, 1, 4, "full", 7), marks=pytest.mark.slow),
-        *(
-            pytest.param("switch-100g", (1, 1, 4, "none", batch, schedule), marks=pytest.mark.slow)
-            for schedule, batch in (("gpipe", 7), ("interleaved1f1b", 16), ("interleavedzerobubble", 16))
-        ),
-        *(
-            pytest.param("switch-100g", (1, 1, 4, "none", 13, schedule), marks=pytest.mark.slow)
-            for schedule in ("zbvzerobubble", "dualpipev")
-        ),
-    ],
+    [*LAYOUTS[:2], *(pytest.param(*own, marks=pytest.mark.slow) for own in LAYOUTS[2:])],
     ids=str,
 )
-def test_a_composed_step_is_the_whole_one_within_two_percent(
-    network: str, axes: tuple[int, int, int, str, int] | tuple[int, int, int, str, int, str], tmp_path: Path
-) -> None:
+def test_a_composed_step_is_the_whole_one_within_two_percent(network, axes, tmp_path):
     script = tmp_path / "llama.py"
     layout = ScriptLayout(str(script), ARGUMENTS, *axes)
     sizes = f'"debug": (2048, {16 * layout.order.stages}, 16, 8, 8192,'
     script.write_text(LLAMA.read_text().replace('"debug": (64, 4, 8, 4, 192,', sizes))
     parts = parts_of([layout], network, 4, "h100")[layout]
 
-    found: dict[Part, Found] = {}
+    found = {}
     while needed := wanted({layout: parts}, found):
         found |= map(evaluate, needed)
     few = composed(layout, parts, found)
 
     whole = in_full(parts.whole)
-    assert isinstance(few, Step)
     assert few.seconds == pytest.approx(whole.seconds, rel=0.02)
     assert few.bubble_seconds == pytest.approx(whole.bubble_seconds, abs=0.02 * whole.seconds)
     assert few.sequence_seconds == pytest.approx(whole.sequence_seconds, rel=0.02)
@@ -70,9 +65,7 @@ LAWS = st.tuples(*[st.integers(0, 9)] * 6)
 
 
 @given(LAWS, st.integers(2, 40), st.sampled_from([2, 4, 8]), st.integers(2, 50))
-def test_what_is_linear_in_layers_stages_and_micro_batches_is_composed_exactly(
-    law: tuple[int, ...], depth: int, pp: int, rounds: int
-) -> None:
+def test_what_is_linear_in_layers_stages_and_micro_batches_is_composed_exactly(law, depth, pp, rounds):
     layout = ScriptLayout("train.py", (), 16 // pp, 8, pp, "none", rounds * pp, "interleaved1f1b")
     parts = parts_of([layout], "dgx-h100", 128, "h100")[layout]
 
@@ -82,32 +75,29 @@ def test_what_is_linear_in_layers_stages_and_micro_batches_is_composed_exactly(
 
 
 @given(st.integers(0, 9), st.integers(0, 9))
-def test_what_goes_by_one_over_data_parallelism_is_composed_exactly(fixed: int, shared: int) -> None:
+def test_what_goes_by_one_over_data_parallelism_is_composed_exactly(fixed, shared):
     layouts = script_layouts(LLAMA, ["--tp", "8", "--schedule", "interleaved1f1b"], 256, 64, 256)
     parts = parts_of(layouts, "dgx-h100", 256, "h100")
 
-    def took(dp: int) -> Step:
+    def took(dp):
         return Step(*[fixed + shared / dp] * 6)
 
     for layout in (own for own in layouts if parts[own].least is not None):
         wanted = parts[layout].wanted({})
         recorded = {own: Recorded(*[took(own.layout.dp)] * 2, (ONE, TWO), 80) for own in wanted}
         step = composed(layout, parts[layout], recorded)
-        assert isinstance(step, Step)
         assert tuple(step) == pytest.approx(tuple(took(layout.dp)))
 
 
 @given(
     st.tuples(*[st.integers(0, 9)] * 4), st.integers(1, 9), st.integers(2, 6), st.integers(0, 20), st.data()
 )
-def test_a_pipeline_whose_passes_are_linear_in_layers_is_replayed_exactly(
-    law: tuple[int, ...], depth: int, pp: int, more: int, data: st.DataObject
-) -> None:
+def test_a_pipeline_whose_passes_are_linear_in_layers_is_replayed_exactly(law, depth, pp, more, data):
     layout = ScriptLayout("train.py", (), 1, 1, pp, batch=pp + more)
     least, message = replace(layout, pp=2, batch=2), data.draw(st.integers(0, 3))
     rest = data.draw(st.integers(0, 9))
 
-    def took(layers: int, of: ScriptLayout) -> tuple[Step, Passes]:
+    def took(layers, of):
         takes = {
             (kind, stage, is_first): _pass(law, kind, layers, stage in (0, of.pp - 1), is_first)
             for kind in (FORWARD, BACKWARD)
@@ -127,7 +117,7 @@ def test_a_pipeline_whose_passes_are_linear_in_layers_is_replayed_exactly(
     assert tuple(step) == pytest.approx(tuple(took(depth, layout)[0]))
 
 
-def _pass(law: tuple[int, ...], kind: str, layers: int, is_end: bool, is_first: bool) -> Pass:
+def _pass(law, kind, layers, is_end, is_first):
     """Return a pass that grows by *law* with layers, and at the ends and at first by more."""
     forward, backward, end, first = law
     seconds = layers * (forward if kind == FORWARD else backward) + end * is_end + first * is_first * layers
@@ -137,9 +127,7 @@ def _pass(law: tuple[int, ...], kind: str, layers: int, is_end: bool, is_first: 
 
 @pytest.mark.parametrize("schedule", ["interleaved1f1b", "dualpipev"])
 @pytest.mark.parametrize("pp", [2, 3])
-def test_pipelines_of_as_few_ranks_as_are_recorded_are_composed_too(
-    pp: int, schedule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pipelines_of_as_few_ranks_as_are_recorded_are_composed_too(pp, schedule, monkeypatch):
     law = (1, 2, 3, 4, 5, 6)
     layout = ScriptLayout("train.py", (), 8, 1, pp, "none", 5 * pp, schedule)
     monkeypatch.setattr(composition, "record", lambda part: _recorded(part, law, 24 * pp))
@@ -150,7 +138,7 @@ def test_pipelines_of_as_few_ranks_as_are_recorded_are_composed_too(
     assert step == _step(law, 12, pp, layout.batch)
 
 
-def test_recordings_are_shared_over_data_parallelism_where_stages_fill_nodes() -> None:
+def test_recordings_are_shared_over_data_parallelism_where_stages_fill_nodes():
     whole_nodes, parts_of_nodes = (
         {
             own: parts
@@ -168,10 +156,10 @@ def test_recordings_are_shared_over_data_parallelism_where_stages_fill_nodes() -
     assert {parts.wanted({}) == (parts.whole,) for parts in parts_of_nodes.values()} == {True}
 
 
-def test_an_interrupted_search_shows_the_layouts_that_are_composed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_search_shows_the_layouts_that_are_composed(monkeypatch):
     law, looked_at = (1, 1, 1, 1, 1, 1), list[Part]()
 
-    def ends(part: Part) -> tuple[Part, Found]:
+    def ends(part):
         looked_at.append(part)
         if len(looked_at) > 4:
             raise KeyboardInterrupt
@@ -186,14 +174,14 @@ def test_an_interrupted_search_shows_the_layouts_that_are_composed(monkeypatch: 
     assert len(list(interrupted.value.result.rows)) == 2
 
 
-def _step(law: tuple[int, ...], layers: int, stages: int, batch: int) -> Step:
+def _step(law, layers, stages, batch):
     """Return a step that grows by *law* with layers, stages and micro-batches."""
     base, layer, stage, micro_batch, layer_of_stage, layer_of_micro_batch = law
     grown = base + layer * layers + stages * (stage + layer_of_stage * layers)
     return Step(*[grown + batch * (micro_batch + layer_of_micro_batch * layers)] * 6)
 
 
-def _recorded(part: Part, law: tuple[int, ...], total: int) -> Recorded:
+def _recorded(part, law, total):
     """Return what runs of *part* take by *law*, of a script with so many layers in all."""
     few, more = (_step(law, number, part.layout.pp, part.layout.batch) for number in (ONE, TWO))
     return Recorded(few, more, (ONE, TWO), total)

@@ -1,7 +1,5 @@
 """Host's work of a layer in layouts: what a script of the same layers has for its host to do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ TWIN = Path(__file__).parents[4] / "benchmarks" / "twins" / "nanotron_layers.py"
 HOST = FRAMEWORKS["nanotron"].host
 
 
-def counts(tp: int, layers: int, passes: int) -> list[int]:
+def counts(tp, layers, passes):
     """Return what a step of the twin has for its host to do."""
     argv = ("--tp", str(tp), "--layers", str(layers), "--passes", str(passes))
     outcome = run(
@@ -28,7 +26,7 @@ def counts(tp: int, layers: int, passes: int) -> list[int]:
 @pytest.mark.costly
 @pytest.mark.filterwarnings("ignore:`torch.distributed:FutureWarning")  # older torch has no newer names
 @pytest.mark.parametrize(("tp", "work"), [(1, HOST.layer), (8, HOST.parallel_layer)])
-def test_a_layer_of_a_layout_has_for_its_host_what_that_of_a_script_has(tp: int, work: Issued) -> None:
+def test_a_layer_of_a_layout_has_for_its_host_what_that_of_a_script_has(tp, work):
     one, two = (
         [more - less for less, more in zip(counts(tp, layers, 1), counts(tp, layers, 2), strict=True)]
         for layers in (1, 2)

@@ -1,7 +1,5 @@
 """Schedules of pipelines, as torch orders them, replayed: bubbles, and what ranks hold."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +12,6 @@ from testbed.planning.layouts.schedule import (
     WEIGHT,
     Action,
     Pass,
-    Replayed,
     order_of,
     replay,
 )
@@ -25,7 +22,7 @@ PASSES = st.tuples(st.integers(8, 12), st.integers(8, 16), st.integers(6, 8))
 RANKS = st.integers(2, 6)
 
 
-def replayed(schedule: str, ranks: int, rounds: int, passes: tuple[int, int, int]) -> tuple[Replayed, float]:
+def replayed(schedule, ranks, rounds, passes):
     """Return a step of equal stages with so many rounds more than it needs, and how long it waits.
 
     That is by how much it is longer than what a rank computes.
@@ -43,7 +40,7 @@ def replayed(schedule: str, ranks: int, rounds: int, passes: tuple[int, int, int
     return found, found.seconds - batch * sum(passes)
 
 
-def of_stages(takes: dict[str, Pass], stages: int) -> dict[tuple[str, int, bool], Pass]:
+def of_stages(takes, stages):
     """Return what passes take that are the same in all stages, of the first micro-batch, too."""
     return {
         (kind, stage, is_first): own
@@ -54,9 +51,7 @@ def of_stages(takes: dict[str, Pass], stages: int) -> dict[tuple[str, int, bool]
 
 
 @given(schedule=st.sampled_from([*SCHEDULES]), ranks=RANKS, passes=PASSES, rounds=st.integers(1, 3))
-def test_a_bubble_is_the_same_however_many_micro_batches_there_are(
-    schedule: str, ranks: int, passes: tuple[int, int, int], rounds: int
-) -> None:
+def test_a_bubble_is_the_same_however_many_micro_batches_there_are(schedule, ranks, passes, rounds):
     few, more = (replayed(schedule, ranks, own, passes)[1] for own in (0, rounds))
 
     assert more == pytest.approx(few)
@@ -64,7 +59,7 @@ def test_a_bubble_is_the_same_however_many_micro_batches_there_are(
 
 
 @given(ranks=RANKS, passes=PASSES)
-def test_bubbles_are_those_of_the_papers(ranks: int, passes: tuple[int, int, int]) -> None:
+def test_bubbles_are_those_of_the_papers(ranks, passes):
     """Narayanan et al., 2021 (interleaved); Qi et al., arXiv 2401.10241 (one that is split)."""
     forward, to_inputs, to_weights = passes
 
@@ -79,7 +74,7 @@ def test_bubbles_are_those_of_the_papers(ranks: int, passes: tuple[int, int, int
     assert max(found["zbvzerobubble"], found["dualpipev"]) < found["interleaved1f1b"]
 
 
-def by_zero_bubble(times: list[float], batch: int, passes: tuple[int, int, int]) -> tuple[Replayed, float]:
+def by_zero_bubble(times, batch, passes):
     """Return a step of ZB-H1, replayed and composed: a stage for each of *times*, so many times *passes*."""
     forward, to_inputs, to_weights = passes
     stages = [Passes(own * forward, own * (to_inputs + to_weights), own * to_weights) for own in times]
@@ -100,9 +95,7 @@ def by_zero_bubble(times: list[float], batch: int, passes: tuple[int, int, int])
 
 
 @given(times=st.lists(st.floats(1, 1.3), min_size=2, max_size=6), passes=PASSES, rounds=st.integers(1, 4))
-def test_zero_bubble_of_one_stage_a_rank_takes_and_holds_what_composed_steps_say(
-    times: list[float], passes: tuple[int, int, int], rounds: int
-) -> None:
+def test_zero_bubble_of_one_stage_a_rank_takes_and_holds_what_composed_steps_say(times, passes, rounds):
     """Exactly of equal stages; of unequal ones between what the fastest and the slowest would take."""
     ranks = len(times)
     equal, composed = by_zero_bubble([1.0] * ranks, rounds * ranks, passes)
@@ -117,9 +110,7 @@ def test_zero_bubble_of_one_stage_a_rank_takes_and_holds_what_composed_steps_say
 
 
 @given(ranks=RANKS, passes=PASSES, rounds=st.integers(0, 3))
-def test_of_1f1b_a_rank_holds_a_micro_batch_for_each_behind_it_and_of_gpipe_all(
-    ranks: int, passes: tuple[int, int, int], rounds: int
-) -> None:
+def test_of_1f1b_a_rank_holds_a_micro_batch_for_each_behind_it_and_of_gpipe_all(ranks, passes, rounds):
     one, gpipe = (replayed(own, ranks, rounds, passes)[0] for own in ("1f1b", "gpipe"))
 
     assert one.most_bytes == tuple(range(ranks, 0, -1))
@@ -127,7 +118,7 @@ def test_of_1f1b_a_rank_holds_a_micro_batch_for_each_behind_it_and_of_gpipe_all(
 
 
 @given(ranks=RANKS, message=st.integers(1, 5))
-def test_messages_are_waited_for_while_a_pipeline_fills_and_drains(ranks: int, message: int) -> None:
+def test_messages_are_waited_for_while_a_pipeline_fills_and_drains(ranks, message):
     """By GPipe alone, whose passes follow one another: the last rank waits for nothing in between."""
     takes = of_stages(dict.fromkeys((FORWARD, BACKWARD), Pass(10)), ranks)
 

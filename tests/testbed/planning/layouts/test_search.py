@@ -1,7 +1,5 @@
 """Search of layouts: all fit and use all ranks, measured steps correct the others, the command says it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -12,20 +10,19 @@ from rich.console import Console
 import testbed
 from testbed.errors import UsageError
 from testbed.planning.layouts.belief import Belief, worth_measuring
-from testbed.planning.layouts.search import AXES, Found, Search, evaluate
+from testbed.planning.layouts.search import AXES, Search, evaluate
 from testbed.planning.layouts.transformer import read_model
-from testbed.result import Grid
 from testbed.result.parts import fitted
 
 SEARCH = Search(read_model("gpt2-xl")[1], "dgx-h100", 16, 1024, 64)
 
 
 @pytest.fixture(scope="module")
-def found() -> list[Found]:
+def found():
     return evaluate((SEARCH, list(SEARCH.layouts(Counter()))))
 
 
-def test_layouts_use_all_ranks_fit_and_are_all_different(found: list[Found]) -> None:
+def test_layouts_use_all_ranks_fit_and_are_all_different(found):
     assert len({own.layout for own in found}) == len(found) > 100
     for own in found:
         assert own.layout.ranks == 16
@@ -33,29 +30,22 @@ def test_layouts_use_all_ranks_fit_and_are_all_different(found: list[Found]) -> 
         assert own.layout.micro_batch * own.layout.dp <= 64
 
 
-def test_layouts_that_do_not_fit_are_counted_and_axes_can_be_held() -> None:
-    excluded = Counter[str]()
-    small = Search(SEARCH.model, "dgx-h100", 16, 1024, 64, memory_bytes=8 * 2**30, only=(("zero", ("0",)),))
+def test_layouts_that_do_not_fit_or_have_unequal_parts_on_nodes_are_counted_and_axes_can_be_held():
+    excluded, linked = Counter[str](), Counter[str]()
+    small = replace(SEARCH, memory_bytes=8 * 2**30, only=(("zero", ("0",)),))
+    uneven = Search(SEARCH.model, "dgx-h100", 24, 1024, 96)
 
-    kept = list(small.layouts(excluded))
+    kept, found = list(small.layouts(excluded)), evaluate((uneven, list(uneven.layouts(excluded))))
 
     assert excluded["memory"] > 0
     assert {own.zero for own in kept} <= {0}
-
-
-def test_groups_with_unequal_parts_on_nodes_are_left_out_unless_links_are_all_that_counts() -> None:
-    excluded, linked = Counter[str](), Counter[str]()
-    search = Search(SEARCH.model, "dgx-h100", 24, 1024, 96)
-
-    found = evaluate((search, list(search.layouts(excluded))))
-
     assert {own.layout.dp for own in found} >= {3, 6, 12, 24}
     assert excluded["groups with unequal parts on nodes"] > 0
-    assert list(replace(search, network="switch-100g", device="h100").layouts(linked))
+    assert list(replace(uneven, network="switch-100g", device="h100").layouts(linked))
     assert "groups with unequal parts on nodes" not in linked
 
 
-def test_a_measured_step_is_believed_and_moves_those_that_lose_to_the_same(found: list[Found]) -> None:
+def test_a_measured_step_is_believed_and_moves_those_that_lose_to_the_same(found):
     first, *_ = sorted(found, key=lambda own: own.seconds)
     alike = next(own for own in found if own.family == first.family and own is not first)
     before = Belief.before()
@@ -68,7 +58,7 @@ def test_a_measured_step_is_believed_and_moves_those_that_lose_to_the_same(found
     assert after.error(first) < before.error(first)
 
 
-def test_the_best_is_measured_first_and_then_what_may_be_better(found: list[Found]) -> None:
+def test_the_best_is_measured_first_and_then_what_may_be_better(found):
     chosen = worth_measuring(found, Belief.before())
 
     assert chosen[0] is min(found, key=lambda own: own.seconds)
@@ -76,12 +66,12 @@ def test_the_best_is_measured_first_and_then_what_may_be_better(found: list[Foun
     assert worth_measuring(found[:1], Belief.before()) == found[:1]
 
 
-def asked(**options: object) -> testbed.Result:
+def asked(model="gpt2-xl", **options):
     given = {"network": ["dgx-h100"], "ranks": "16", "seq": 1024, "tokens_per_step": "64K", "workers": 1}
-    return testbed.plan(Path("gpt2-xl.toml"), layouts=True, **{**given, **options})  # type: ignore[arg-type]
+    return testbed.plan(Path(f"{model}.toml"), layouts=True, **{**given, **options})
 
 
-def test_the_command_gives_rows_by_time_families_and_three_to_measure_and_takes_them(tmp_path: Path) -> None:
+def test_the_command_gives_rows_by_time_families_and_three_to_measure_and_takes_them(tmp_path):
     said = asked()
     rows = list(said.rows)
     times = [row["seconds"] for row in rows]
@@ -100,14 +90,14 @@ def test_the_command_gives_rows_by_time_families_and_three_to_measure_and_takes_
     assert next(iter(corrected.rows))["measured_seconds"] is None
 
 
-MIXTURE: dict[str, object] = {
+MIXTURE = {
     "ranks": "32", "only": ["ep=8", "pp=1,2", "schedule=1f1b,zb-h1", "zero=1,3", "micro_batch=1"],
     "seq": 4096, "tokens_per_step": "1M", "imbalance": "1,2.5,power-law:1.2",
 }  # fmt: skip
 
 
-def test_imbalances_of_a_mixture_are_rows_and_the_best_of_each_is_said() -> None:
-    said = testbed.plan(Path("mixtral-8x7b.toml"), layouts=True, network=["dgx-h100"], workers=1, **MIXTURE)  # type: ignore[arg-type]
+def test_imbalances_of_a_mixture_are_rows_and_the_best_of_each_is_said():
+    said = asked("mixtral-8x7b", **MIXTURE)
 
     seconds = dict[tuple[object, ...], dict[str, float]]()
     for row in said.rows:
@@ -121,16 +111,7 @@ def test_imbalances_of_a_mixture_are_rows_and_the_best_of_each_is_said() -> None
     assert {row["schedule"] for row in said.rows if row["zero"] == 3} == {"1f1b"}
 
 
-def test_measured_steps_of_several_imbalances_say_which(tmp_path: Path) -> None:
-    file = tmp_path / "measured.csv"
-    model, network = Path("mixtral-8x7b.toml"), ["dgx-h100"]
-    file.write_text("dp,pp,ep,zero,seconds\n32,1,8,1,9\n")
-
-    with pytest.raises(UsageError, match=r"row 1: no imbalance: expected one of 1, 2.5, power-law:1.2"):
-        testbed.plan(model, layouts=True, network=network, measured=file, **MIXTURE)  # type: ignore[arg-type]
-
-
-def test_a_page_names_the_layout_of_each_row_of_losses_which_a_terminal_has_no_room_for() -> None:
+def test_a_page_names_the_layout_of_each_row_of_losses_which_a_terminal_has_no_room_for():
     parts = asked(only=["tp=1", "cp=1", "zero=1"]).parts
 
     page, terminal = (
@@ -138,10 +119,7 @@ def test_a_page_names_the_layout_of_each_row_of_losses_which_a_terminal_has_no_r
         for place in (None, Console(width=80))
     )
 
-    assert isinstance(page, Grid)
-    assert isinstance(terminal, Grid)
     best = next(own for own in fitted(parts, None) if getattr(own, "title", "").startswith("Best of"))
-    assert isinstance(best, Grid)
     assert [row[0] for row in page.rows] == [row[0] for row in best.rows]
     assert [row[1:] for row in page.rows] == list(terminal.rows)
 
@@ -169,25 +147,24 @@ def test_a_page_names_the_layout_of_each_row_of_losses_which_a_terminal_has_no_r
         ({"network": ["ethernet-25g"]}, "give --device"),
     ],
 )
-def test_what_cannot_be_planned_says_why(options: dict[str, object], said: str) -> None:
+def test_what_cannot_be_planned_says_why(options, said):
     with pytest.raises(UsageError, match=said):
         asked(**options)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("model", "text", "said"),
     [
-        ("a,b\n1,2", "expected columns of axes"),
-        ("dp,seconds\n16,fast", "row 1: expected numbers above 0"),
-        (
-            "dp,schedule,seconds\n16,gpipe,1",
-            "row 1: schedule gpipe: expected one of 1f1b, interleaved, zb-h1",
-        ),
-        ("dp,seconds\n8,1", "row 1: expected dp × tp × pp × cp = 16 ranks"),
+        ("gpt2-xl", "a,b\n1,2", "expected columns of axes"),
+        ("gpt2-xl", "dp,seconds\n16,fast", "row 1: expected numbers above 0"),
+        ("gpt2-xl", "dp,schedule,seconds\n16,gpipe,1", "row 1: schedule gpipe: expected one of 1f1b, inter"),
+        ("gpt2-xl", "dp,seconds\n8,1", "row 1: expected dp × tp × pp × cp = 16 ranks"),
+        ("mixtral-8x7b", "dp,pp,ep,zero,seconds\n32,1,8,1,9", "row 1: no imbalance: expected one of 1, 2.5,"),
     ],
 )
-def test_measured_steps_that_cannot_be_read_say_where(text: str, said: str, tmp_path: Path) -> None:
-    (tmp_path / "measured.csv").write_text(text)
+def test_measured_steps_that_cannot_be_read_say_where(model, text, said, tmp_path):
+    file = tmp_path / "measured.csv"
+    file.write_text(text)
 
     with pytest.raises(UsageError, match=said):
-        asked(measured=tmp_path / "measured.csv")
+        asked(model, measured=file, **(MIXTURE if model == "mixtral-8x7b" else {}))
