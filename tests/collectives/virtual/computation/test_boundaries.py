@@ -13,11 +13,11 @@ from torch.distributed.tensor import DTensor, init_device_mesh
 from torch.utils.checkpoint import checkpoint
 
 import testbed
-from collectives.virtual import Roofline, run
-from collectives.virtual.streams.gpu import BETWEEN, current_gpu
+from collectives.virtual.streams.gpu import BETWEEN
 from collectives.virtual.streams.score import HostWork
-from sim import Device, Topology
+from sim import Device
 from sim.units import SECOND
+from tests.collectives.virtual.issued import issued_by, on_own_gpus
 
 BOUNDARY, ENQUEUE = 1_000, 1_000_000
 GPU = Device(
@@ -33,32 +33,16 @@ GPU = Device(
 )
 
 
-def crossed(work: Callable[[Callable[[], None]], Any], ranks: int = 1, **options) -> tuple[int, int]:
-    """Return boundaries and collectives in *work*, from where it calls its argument."""
-    found = []
+def crossed(prepare: Callable[[], Callable[[], Any]], ranks: int = 1, **options) -> tuple[int, int]:
+    """Return boundaries and collectives in a call of what *prepare* returns."""
 
-    def rank(_):
-        gpu = current_gpu()
-        begin = 0
-
-        def here():
-            nonlocal begin
-            gpu.issue_deferred()
-            begin = len(gpu.score)
-
+    def work() -> int:
         dist.init_process_group("nccl")
-        gpu.score.kept_from = 0
-        work(here)
-        gpu.issue_deferred()
-        items = gpu.score.items[begin - gpu.score.dropped :]
-        found.append(
-            sum(item.duration_ps for item in items if isinstance(item, HostWork) and item.name == BETWEEN)
-        )
+        issued = issued_by(prepare())
+        return sum(item.duration_ps for item in issued if isinstance(item, HostWork) and item.name == BETWEEN)
 
-    network = Topology.switch(num_ranks=ranks, bandwidth="1GB/s", latency=0)
-    run(rank, network=network, compute=Roofline(GPU), fold=False, **options)
-    assert len(set(found)) == 1
-    return found[0] % ENQUEUE // BOUNDARY, found[0] // ENQUEUE
+    (between_ps,) = set(on_own_gpus(work, GPU, ranks, **options).results)
+    return between_ps % ENQUEUE // BOUNDARY, between_ps // ENQUEUE
 
 
 def vector(**options) -> torch.Tensor:
@@ -85,74 +69,71 @@ class Squaring(nn.Module):
 @pytest.mark.parametrize("fake", [True, False])
 @given(modules=st.integers(0, 3), functions=st.integers(0, 3), hooks=st.integers(0, 2))
 def test_each_module_each_hook_of_it_and_both_ways_of_a_function_are_one(fake, modules, functions, hooks):
-    def work(here):
+    def prepare():
         own, x = [nn.ReLU() for _ in range(modules)], vector()
         for module in own:
             for _ in range(hooks):
                 module.register_forward_hook(lambda *_: None)
-        here()
-        for module in own:
-            x = module(x)
-        for _ in range(functions):
-            x = Squared.apply(x)
-        x.sum().backward()
 
-    assert crossed(work, fake=fake) == (modules * (1 + hooks) + 2 * functions, 0)
+        def call():
+            out = x
+            for function in (*own, *[Squared.apply] * functions):
+                out = function(out)
+            out.sum().backward()
 
+        return call
 
-def test_a_recomputation_goes_through_its_modules_and_functions_once_more():
-    def work(here):
-        module, x = Squaring(), vector()
-        here()
-        checkpoint(module, x, use_reentrant=False).sum().backward()
-
-    assert crossed(work) == (2 + 2 + 1, 0)
+    assert crossed(prepare, fake=fake) == (modules * (1 + hooks) + 2 * functions, 0)
 
 
-def test_inside_of_a_compiled_or_fused_region_there_are_none_either_way():
-    def compiled(here):
-        module, x = nn.Sequential(Squaring(), nn.ReLU()), vector()
-        here()
-        torch.compile(lambda x: module(x))(x).sum().backward()
-
-    def fused(here):
-        module, x = nn.Sequential(Squaring(), nn.ReLU()), vector()
-        here()
-        with testbed.fused("kernel"):
-            x = module(x)
-        x.sum().backward()
-
-    def eager(here):
-        module, x = nn.Sequential(Squaring(), nn.ReLU()), vector()
-        here()
-        module(x).sum().backward()
-
-    assert crossed(compiled) == crossed(fused) == (0, 0)
-    assert crossed(eager) == (5, 0)
+def recomputed() -> Callable[[], Any]:
+    module, x = Squaring(), vector()
+    return lambda: checkpoint(module, x, use_reentrant=False).sum().backward()
 
 
-def test_operations_on_dtensors_are_one_each():
-    def work(here):
-        mesh = init_device_mesh("cuda", (2,))
-        x = DTensor.from_local(torch.ones(4, device="cuda"), mesh, run_check=False)
-        x + x
-        here()
-        (x + x) * x
-
-    assert crossed(work, ranks=2) == (2, 0)
+def eager() -> Callable[[], Any]:
+    module, x = nn.Sequential(Squaring(), nn.ReLU()), vector()
+    return lambda: module(x).sum().backward()
 
 
-def test_each_collective_and_each_end_of_a_message_is_one_enqueue():
-    def called(here):
-        x = torch.ones(4, device="cuda")
-        here()
-        dist.all_reduce(x)
-        dist.all_reduce(x, async_op=True).wait()
+def compiled() -> Callable[[], Any]:
+    module, x = nn.Sequential(Squaring(), nn.ReLU()), vector()
+    return lambda: torch.compile(lambda x: module(x))(x).sum().backward()
 
-    def message(here):
-        x = torch.ones(4, device="cuda")
-        here()
-        dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
 
-    assert crossed(called, ranks=2) == (0, 2)
-    assert crossed(message, ranks=2) == (0, 1)
+def fused() -> Callable[[], Any]:
+    module, x = testbed.fused("kernel")(nn.Sequential(Squaring(), nn.ReLU()).forward), vector()
+    return lambda: module(x).sum().backward()
+
+
+def operations_on_dtensors() -> Callable[[], Any]:
+    mesh = init_device_mesh("cuda", (2,))
+    x = DTensor.from_local(torch.ones(4, device="cuda"), mesh, run_check=False)
+    x + x
+    return lambda: (x + x) * x
+
+
+def collectives() -> Callable[[], Any]:
+    x = torch.ones(4, device="cuda")
+    return lambda: (dist.all_reduce(x), dist.all_reduce(x, async_op=True).wait())
+
+
+def message() -> Callable[[], Any]:
+    x = torch.ones(4, device="cuda")
+    return lambda: dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "expected"),
+    [
+        (recomputed, (2 + 2 + 1, 0)),  # its module and its function once more
+        (eager, (5, 0)),
+        (compiled, (0, 0)),
+        (fused, (0, 0)),
+        (operations_on_dtensors, (2, 0)),
+        (collectives, (0, 2)),
+        (message, (0, 1)),  # at each end
+    ],
+)
+def test_boundaries_and_enqueues_are_those_that_a_hand_counts(prepare, expected):
+    assert crossed(prepare, ranks=2) == expected

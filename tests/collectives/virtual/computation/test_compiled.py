@@ -5,12 +5,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from collectives.virtual import Roofline, run
-from collectives.virtual.streams.gpu import current_gpu
-from collectives.virtual.streams.score import Launch
-from sim import Device, Topology
+from collectives.virtual import run
+from sim import Device
 from sim.units import SECOND
 from tests.collectives.virtual.clusters import script
+from tests.collectives.virtual.issued import launched_by, on_own_gpus
 
 GPU = Device(
     "gpu",
@@ -21,30 +20,13 @@ GPU = Device(
     peaks={"float32": 2**62},
     copy_bandwidth=SECOND,
 )
-ALONE = Topology.switch(num_ranks=1, bandwidth="1GB/s", latency=0)
 SIZE = 1000
 NBYTES = 4 * SIZE
 
 
-def launched(work, **options):
-    """Return names and times of what *work* launches, from where it calls its argument."""
-    found = []
-
-    def rank(_):
-        gpu = current_gpu()
-        begin = 0
-
-        def here():
-            nonlocal begin
-            begin = len(gpu.score.items)
-
-        work(here)
-        gpu.issue_deferred()
-        items = gpu.score.items[begin:]
-        found.extend((item.name, item.duration_ps) for item in items if isinstance(item, Launch))
-
-    run(rank, network=ALONE, compute=Roofline(GPU), **options)
-    return found
+def launched(work, fake=False):
+    """Return names and times of the kernels that *work* launches."""
+    return on_own_gpus(lambda: launched_by(work), GPU, fake=fake).results[0]
 
 
 def chain(x, y):
@@ -56,20 +38,11 @@ def vector():
 
 
 def test_element_wise_operations_of_a_compiled_function_are_one_pass():
-    def eager(begin):
-        x, y = vector(), vector()
-        begin()
-        chain(x, y)
+    eager = launched(lambda: chain(vector(), vector()))
+    compiled = launched(lambda: torch.compile(chain)(vector(), vector()))
 
-    def compiled(begin):
-        x, y = vector(), vector()
-        begin()
-        torch.compile(chain)(x, y)
-
-    assert [time for _, time in launched(eager)] == [
-        2 * NBYTES + 1000, 3 * NBYTES + 1000, 2 * NBYTES + 1000, 2 * NBYTES + 1000,
-    ]  # fmt: skip
-    assert launched(compiled) == [("fused mul add relu", 3 * NBYTES + 1000)]
+    assert [time for _, time in eager] == [tensors * NBYTES + 1000 for tensors in (2, 3, 2, 2)]
+    assert compiled == [("fused mul add relu", 3 * NBYTES + 1000)]
 
 
 def test_what_is_kept_of_a_fused_kernel_is_written():
@@ -79,16 +52,15 @@ def test_what_is_kept_of_a_fused_kernel_is_written():
         kept.append(x * 2)
         return kept[-1] + y
 
-    def compiled(begin):
-        torch.compile(keeping)(vector(), vector())
+    found = launched(lambda: torch.compile(keeping)(vector(), vector()))
 
-    assert launched(compiled) == [("fused mul add", 4 * NBYTES + 1000)]
+    assert found == [("fused mul add", 4 * NBYTES + 1000)]
 
 
 def test_another_kernel_ends_a_fused_one_and_is_launched_behind_it():
     kept = []
 
-    def compiled(begin):
+    def compiled():
         a = torch.empty(10, 10, device="cuda")
         kept.append(torch.compile(lambda x: (x * 2 + 1) @ a * 3)(a))
 
@@ -100,55 +72,40 @@ def test_the_backward_pass_of_a_compiled_module_is_fused_too_and_what_surrounds_
         def forward(self, x):
             return functional.gelu(functional.silu(x))
 
-    def compiled(begin):
-        module = torch.compile(Activated())
-        x = vector().requires_grad_()
-        (module(x) * 2).sum().backward()
+    def compiled():
+        (torch.compile(Activated())(vector().requires_grad_()) * 2).sum().backward()
 
-    names = [name for name, _ in launched(compiled)]
+    found = launched(compiled)
 
+    names = [name for name, _ in found]
     assert names[:3] == ["fused silu gelu", "mul", "sum"]
     assert names[-1].startswith("fused gelu_backward")
     assert not {"silu", "gelu", "sigmoid", "gelu_backward"} & set(names)
-
-
-def test_without_values_the_same_is_fused():
-    def compiled(begin):
-        x = torch.ones(SIZE, SIZE, device="cuda", requires_grad=True)
-        layer = nn.Linear(SIZE, SIZE, device="cuda")
-        torch.compile(lambda x: functional.gelu(layer(functional.silu(x)) * 2))(x).sum().backward()
-
-    with_values = launched(compiled)
-
-    assert any(name.startswith("fused") for name, _ in with_values)
-    assert launched(compiled, fake=True) == with_values
+    assert launched(compiled, fake=True) == found
 
 
 def test_a_compiled_module_keeps_its_names_and_its_results():
-    module = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    x = torch.rand(2, 4)
-    results = []
+    module, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.rand(2, 4)
 
-    def compiled(begin):
+    def compiled():
         wrapped = torch.compile(module)
-        results.append((list(wrapped.state_dict()), wrapped(x)))
+        return list(wrapped.state_dict()), wrapped(x)
 
-    launched(compiled)
+    names, result = on_own_gpus(compiled, fake=False).results[0]
 
-    [(names, result)] = results
     assert names == [f"_orig_mod.{name}" for name in module.state_dict()]
     assert torch.equal(result, module(x))
 
 
 def test_who_switches_the_compiler_off_gets_what_was_given(monkeypatch):
-    def work(begin):
+    def work():
         layer = nn.Linear(4, 4, device="cuda")
         assert torch.compile(layer, disable=True) is layer
         monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
         assert torch.compile(layer) is layer
         assert torch.compile(fullgraph=True)(chain) is chain
 
-    launched(work)
+    on_own_gpus(work)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

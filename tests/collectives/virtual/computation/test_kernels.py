@@ -30,59 +30,42 @@ def convolution(x, weight, stride=1, groups=1, transposed=False):
     return aten.convolution.default, x, weight, None, [stride] * 2, [1, 1], [1, 1], transposed, [0, 0], groups
 
 
+def attention(causal):
+    q, k = ones(1, 2, 6, 8), ones(1, 2, 10, 8)
+    return aten._scaled_dot_product_flash_attention_for_cpu.default, q, k, k, 0.0, causal
+
+
 @pytest.mark.parametrize(
     ("call", "kind", "shape"),
     [
         ((aten.mm.default, ones(2, 3), ones(3, 5)), "product", {"m": 2, "n": 5, "k": 3}),
         ((aten.addmm.default, ones(5), ones(2, 3), ones(3, 5)), "product", {"m": 2, "n": 5, "k": 3}),
         ((aten.bmm.default, ones(7, 2, 3), ones(7, 3, 5)), "batched_product", {"m": 2, "n": 5, "k": 3}),
-        (
-            convolution(ones(2, 3, 8, 8), ones(5, 3, 3, 3)),
-            "convolution",
-            {"samples": 2, "edge": 8, "depth": 27, "outputs": 5},
-        ),
-        (
-            convolution(ones(2, 3, 8, 8), ones(5, 3, 1, 1), stride=2),
-            "strided_pointwise_convolution",
-            {"samples": 2, "edge": 5, "depth": 3, "outputs": 5},
-        ),
-        (
-            convolution(ones(2, 4, 8, 8), ones(4, 1, 3, 3), groups=4),
-            "depthwise_convolution",
-            {"samples": 2, "edge": 8, "channels": 4},
-        ),
-        (
-            convolution(ones(2, 4, 8, 8), ones(4, 4, 3, 3), transposed=True),
-            "transposed_convolution",
-            {"samples": 2, "edge": 8},
-        ),
+        (convolution(ones(2, 3, 8, 8), ones(5, 3, 3, 3)),
+         "convolution", {"samples": 2, "edge": 8, "depth": 27, "outputs": 5}),
+        (convolution(ones(2, 3, 8, 8), ones(5, 3, 1, 1), stride=2),
+         "strided_pointwise_convolution", {"samples": 2, "edge": 5, "depth": 3, "outputs": 5}),
+        (convolution(ones(2, 4, 8, 8), ones(4, 1, 3, 3), groups=4),
+         "depthwise_convolution", {"samples": 2, "edge": 8, "channels": 4}),
+        (convolution(ones(2, 4, 8, 8), ones(4, 4, 3, 3), transposed=True),
+         "transposed_convolution", {"samples": 2, "edge": 8}),
         ((aten.add.Tensor, ones(10), ones(10)), "add", {"bytes": 120}),
         ((aten.sum.dim_IntList, ones(4, 5), [0]), "column_sum", {"bytes": 100}),
         ((aten.sum.dim_IntList, ones(4, 5), [1]), "sum", {"bytes": 96}),
         ((aten.clone.default, ones(4, 5)), "clone", {"bytes": 160}),
         ((aten.copy_.default, ones(5, 4), ones(4, 5).t()), "transposed_copy", {"bytes": 160}),
         ((aten.copy_.default, ones(5, 4), ones(5, 8)[:, :4]), "strided_copy", {"bytes": 160}),
-        (
-            (aten.max_pool2d_with_indices.default, ones(2, 3, 8, 8), [2, 2]),
-            "max_pool2d_with_indices",
-            {"edge": 8, "bytes": 1536},
-        ),
+        ((aten.max_pool2d_with_indices.default, ones(2, 3, 8, 8), [2, 2]),
+         "max_pool2d_with_indices", {"edge": 8, "bytes": 1536}),
+        (attention(causal=False), "attention", {"keys": 10, "head": 8}),
+        (attention(causal=True), "causal_attention", {"keys": 10, "head": 8}),
     ],
-)
+)  # fmt: skip
 def test_an_operation_stands_under_its_kind_with_its_shape(call, kind, shape):
     found = kernel(*call)
 
     assert found.operations[0] == kind
     assert found.shape == shape
-
-
-@pytest.mark.parametrize(("causal", "kind"), [(False, "attention"), (True, "causal_attention")])
-def test_attention_stands_under_its_sequence_and_head(causal, kind):
-    q, k = ones(1, 2, 6, 8), ones(1, 2, 10, 8)
-
-    found = kernel(aten._scaled_dot_product_flash_attention_for_cpu.default, q, k, k, 0.0, causal)
-
-    assert (list(found.operations), found.shape) == ([kind], {"keys": 10, "head": 8})
 
 
 def test_what_works_element_by_element_may_stand_as_an_addition():

@@ -1,5 +1,6 @@
 """Launches of CUDA for torch's operations, and the time of each kernel, by hand."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -57,11 +58,33 @@ def meta(*shape, dtype=torch.float32, **options):
     return torch.empty(*shape, dtype=dtype, device="meta", **options)
 
 
-def test_an_operation_that_memory_bounds_takes_its_bytes_and_a_launch():
-    x = meta(100)
+def fused_optimizer():
+    p, g, m, v = ([meta(100)] for _ in range(4))
+    torch._fused_adamw_(
+        p, g, m, v, [], [meta(())], lr=0.1, beta1=0.9, beta2=0.99, weight_decay=0.0, eps=1e-8,
+        amsgrad=False, maximize=False,
+    )  # fmt: skip
 
-    assert launched(lambda: x + x) == [("add", 1200 + 1000, 0, 1200, "", "")]
-    assert launched(lambda: x.to(torch.bfloat16)) == [("_to_copy", 600 + 1000, 0, 600, "", "")]
+
+def views():
+    x = meta(4, 4)
+    x.t(), x.view(16), x[1:], torch.empty_like(x)
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "nbytes"),
+    [
+        (lambda: meta(100) + meta(100), "add", [1200]),
+        (lambda: meta(100).to(torch.bfloat16), "_to_copy", [600]),
+        (lambda: torch._foreach_mul_([meta(1000)] * 300, 2.0), "_foreach_mul_", [300 * 8000]),
+        (lambda: torch._foreach_mul_([meta(1000)] * 771, 2.0), "_foreach_mul_", [770 * 8000, 8000]),
+        (fused_optimizer, "_fused_adamw_", [7 * 400 + 4]),  # it reads gradients once
+        (views, "", []),
+    ],
+    ids=["addition", "conversion", "for each", "for more than fit a launch", "fused optimizer", "views"],
+)
+def test_what_memory_bounds_takes_its_bytes_and_a_launch(call, name, nbytes):
+    assert launched(call) == [(name, own + 1000, 0, own, "", "") for own in nbytes]
 
 
 def test_what_data_decide_the_size_of_takes_the_bytes_of_its_own_result():
@@ -78,12 +101,6 @@ def test_what_data_decide_the_size_of_takes_the_bytes_of_its_own_result():
     assert many - few == 890 * 2 * 8 * 4, "rows are read and written"
 
 
-def test_views_and_allocations_launch_nothing():
-    x = meta(4, 4)
-
-    assert launched(lambda: (x.t(), x.view(16), x[1:], torch.empty_like(x))) == []
-
-
 def halves(*shape):
     return meta(*shape, dtype=torch.bfloat16)
 
@@ -95,29 +112,26 @@ def tiles_ps(*edges, depth, waves=1, split=1):
     return 2 * m * n * (depth / split + 128) * waves * 10 * SECOND / (16 * 10**6 * part)
 
 
+SPLIT = min(
+    tiles_ps(64, 64, depth=8192, split=split, waves=waves) + 8 * 64 * 64 * split
+    for split, waves in ((8, 1), (16, 2))
+)
+"""Of few tiles of a deep product, whose parts are summed through memory."""
+
+
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        # 300 x 256, in the largest tiles of which each multiprocessor has one
-        (halves(300, 512), halves(512, 256), tiles_ps(64, 128, depth=512)),
-        # a batch shares the waves: 20 tiles
-        (halves(20, 64, 64), halves(20, 64, 64), tiles_ps(64, 64, depth=64, waves=2)),
-        # few tiles of a deep product are split, and the parts summed through memory
-        (
-            halves(64, 8192),
-            halves(8192, 64),
-            min(
-                tiles_ps(64, 64, depth=8192, split=split, waves=waves) + 8 * 64 * 64 * split
-                for split, waves in ((8, 1), (16, 2))
-            ),
-        ),
+        ((300, 512), (512, 256), tiles_ps(64, 128, depth=512)),  # the largest of which each has one
+        ((20, 64, 64), (20, 64, 64), tiles_ps(64, 64, depth=64, waves=2)),  # a batch shares the waves
+        ((64, 8192), (8192, 64), SPLIT),
     ],
     ids=["waves of whole tiles", "batch", "split in depth"],
 )
 def test_a_product_takes_waves_of_whole_tiles(a, b, expected):
-    [product] = launched(lambda: a @ b, SLOW_ARITHMETIC)
+    [product] = launched(lambda: halves(*a) @ halves(*b), SLOW_ARITHMETIC)
 
-    assert product.flops == 2 * a.numel() * b.shape[-1]
+    assert product.flops == 2 * math.prod(a) * b[-1]
     assert product.duration_ps == pytest.approx(expected, rel=1e-6)
 
 
@@ -168,13 +182,8 @@ def test_a_grouped_product_has_equal_groups_which_share_the_waves(rows, groups):
     a, b = halves(rows, 64), halves(groups, 64, 128)
     offsets = meta(groups, dtype=torch.int32)
     func = torch.ops.aten._grouped_mm.default
-    experts = ExpertConstants(0.5, floor_ps=7, each_ps=11)
-    device = replace(
-        SLOW_ARITHMETIC,
-        experts={"mine_bfloat16": experts},
-        expert_kernels="mine",
-        peak_memory_bandwidth=2**62,
-    )
+    experts = {"mine_bfloat16": ExpertConstants(0.5, floor_ps=7, each_ps=11)}
+    device = replace(SLOW_ARITHMETIC, experts=experts, expert_kernels="mine", peak_memory_bandwidth=2**62)
 
     [product] = Launches(device).of(func, (a, b, offsets), {}, halves(rows, 128))
 
@@ -197,14 +206,9 @@ def test_rows_of_experts_are_all_there_are_and_those_routed_elsewhere_cost_as_th
 ):
     rows, everyone = (rows_of_experts(tokens, 32, chosen, own, exponent) for own in (ranks, 1))
     layer = ExpertLayer(tokens, 64, 128, rows, elsewhere=tokens * chosen - sum(rows))
+    device = replace(GPU, peak_memory_bandwidth=SECOND)
     free, alike = (
-        layer_ps(
-            layer,
-            ExpertConstants(0.5, elsewhere=part),
-            replace(GPU, peak_memory_bandwidth=SECOND),
-            "bfloat16",
-        )
-        for part in (0, 1)
+        layer_ps(layer, ExpertConstants(0.5, elsewhere=part), device, "bfloat16") for part in (0, 1)
     )
 
     assert sum(everyone) == pytest.approx(tokens * chosen)
@@ -295,33 +299,6 @@ def test_fused_attention_goes_at_the_rate_of_its_family_and_counts_causal_work_o
     assert attention.duration_ps == pytest.approx(expected, abs=3)
 
 
-def test_foreach_operations_launch_one_kernel_for_as_many_tensors_as_fit():
-    few = [meta(1000) for _ in range(300)]
-    many = [meta(1000) for _ in range(771)]
-
-    assert launched(lambda: torch._foreach_mul_(few, 2.0)) == [
-        ("_foreach_mul_", 300 * 8000 + 1000, 0, 300 * 8000, "", "")
-    ]
-    assert [launch.nbytes for launch in launched(lambda: torch._foreach_mul_(many, 2.0))] == [
-        770 * 8000,
-        8000,
-    ]
-
-
-def test_a_fused_optimizer_reads_gradients_once():
-    p, g, m, v = ([meta(100)] for _ in range(4))
-    steps = [meta(())]
-
-    [kernel] = launched(
-        lambda: torch._fused_adamw_(
-            p, g, m, v, [], steps, lr=0.1, beta1=0.9, beta2=0.99, weight_decay=0.0, eps=1e-8,
-            amsgrad=False, maximize=False,
-        )
-    )  # fmt: skip
-
-    assert kernel.nbytes == 7 * 400 + 4
-
-
 def test_rates_that_were_measured_stand_in_the_place_of_tiles():
     table = KernelTable("product", "bfloat16", "arithmetic", {"m": (8,), "n": (8,), "k": (8,)}, (10**9,), 7)
     device = replace(GPU, kernels={("product", "bfloat16"): table})
@@ -335,16 +312,7 @@ def test_rates_that_were_measured_stand_in_the_place_of_tiles():
     assert said == [("gpu: kernels that were not measured, and take what its peaks say", "add in bfloat16")]
 
 
-def test_a_type_that_the_device_does_not_compute_in_is_refused_by_name():
-    a = meta(8, 8, dtype=torch.float64)
-
-    with pytest.raises(NotSupportedError, match=r"gpu has no rate for float64, in which aten\.mm"):
-        launched(lambda: a @ a)
-
-
-def test_copies_go_at_the_rate_that_the_file_states_and_are_refused_where_it_states_none():
-    assert Launches(GPU).copy_ps(100) == 200 + 1000
-
+def test_copies_are_refused_where_the_file_states_no_rate():
     with pytest.raises(NotSupportedError, match="laptop-cpu does not say how fast the host's memory"):
         Launches(load_device("laptop-cpu")).copy_ps(100)
 

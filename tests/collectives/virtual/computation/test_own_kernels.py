@@ -1,8 +1,5 @@
 """Kernels of a script's own: `testbed.fused` and `testbed.cost`."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -11,36 +8,12 @@ from torch.utils.checkpoint import checkpoint
 import testbed
 from collectives import NotSupportedError
 from collectives.virtual import Roofline, run
-from collectives.virtual.streams.gpu import current_gpu
-from collectives.virtual.streams.score import Launch
 from sim import RankError
-from tests.given import switch
+from tests.collectives.virtual.issued import launched_by, on_own_gpus
 
 _DEVICE = Roofline("h100").device
 _ELEMENTS = 1 << 24
 _BYTES = 2 * _ELEMENTS
-
-
-def _run(work: Callable[[], Any], **options):
-    options = {"fake": True, "fold": False, **options}
-    return run(lambda rank: work(), network=switch(1), compute=Roofline("h100"), **options)
-
-
-def _launched(work: Callable[[], Any]) -> list[tuple[str, int]]:
-    """Return the names of kernels that *work* launches, and how long they take."""
-    gpu = current_gpu()
-    found = []
-
-    def listen(item):
-        if isinstance(item, Launch):
-            found.append((item.name, item.duration_ps))
-
-    gpu.issue_deferred()
-    gpu.listeners.append(listen)
-    work()
-    gpu.issue_deferred()
-    gpu.listeners.remove(listen)
-    return found
 
 
 def _moving(tensors: float) -> int:
@@ -64,9 +37,9 @@ def test_what_is_fused_is_one_kernel_of_its_inputs_and_outputs_and_nests():
             with testbed.fused("rotary"), testbed.fused("part of it"):
                 return _rotated(one, other)
 
-        return _launched(compute)
+        return launched_by(compute)
 
-    assert _run(work).results[0] == [("rotary", _moving(3))]
+    assert on_own_gpus(work).results[0] == [("rotary", _moving(3))]
 
 
 def test_fused_products_take_what_they_take_alone_one_after_the_other():
@@ -77,9 +50,9 @@ def test_fused_products_take_what_they_take_alone_one_after_the_other():
         def compute() -> Tensor:
             return torch.relu(one @ one) @ one
 
-        return [_launched(compute), _launched(lambda: torch.relu(one @ one) @ one)]
+        return [launched_by(compute), launched_by(lambda: torch.relu(one @ one) @ one)]
 
-    together, apart = _run(work).results[0]
+    together, apart = on_own_gpus(work).results[0]
     products = [duration - _DEVICE.launch_ps for name, duration in apart if name == "mm"]
     assert len(products) == 2
     assert together == [("mlp", sum(products) + _DEVICE.launch_ps)]
@@ -95,9 +68,9 @@ def test_the_backward_pass_of_a_fused_kernel_is_one_kernel(again):
                 out = checkpoint(_rotated, one, other, use_reentrant=False) if again else _rotated(one, other)
             out.backward(torch.empty_like(out))
 
-        return [(name, duration) for name, duration in _launched(compute) if name == "rotary"]
+        return [(name, duration) for name, duration in launched_by(compute) if name == "rotary"]
 
-    forward, backward = _run(work).results[0]
+    forward, backward = on_own_gpus(work).results[0]
     # autograd keeps the result of tanh, and `other`; inputs, the gradient and that of `one` cross the memory
     assert forward == ("rotary", _moving(3))
     assert backward == ("rotary", _moving(4))
@@ -137,10 +110,10 @@ def _(x: Tensor) -> Tensor:
     ],
     ids=["arithmetic", "bytes", "bytes of its tensors", "seconds"],
 )
-def test_a_stated_cost_is_charged_and_no_error_of_a_strict_run(formula, expected):
+def test_a_stated_cost_is_charged_and_no_error_of_a_stricton_own_gpus(formula, expected):
     testbed.cost(_scan)(formula)
 
-    found = _run(lambda: _launched(lambda: _scan(_operands()[0])), strict=True)
+    found = on_own_gpus(lambda: launched_by(lambda: _scan(_operands()[0])), strict=True)
 
     assert dict(found.results[0])["scan"] == pytest.approx(expected, abs=1)
 
@@ -154,4 +127,4 @@ def test_what_is_no_operator_and_what_is_no_cost_is_refused():
     for wrong in ({"flop": 1}, {"flops": float("nan")}, {"seconds": float("inf")}, {"bytes": 10**400}):
         testbed.cost(torch.ops.tests_of_own_kernels.scan)(lambda x, wrong=wrong: wrong)
         with pytest.raises(RankError, match="expected flops, bytes, seconds by name"):
-            _run(lambda: _scan(_operands()[0]))
+            on_own_gpus(lambda: _scan(_operands()[0]))

@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from collectives import NotSupportedError
 from collectives.virtual import Roofline, compute, run
-from sim import Device, RankError, Straggler, Trace, load_device
+from sim import Device, RankError, Trace, load_device
 from sim.units import SECOND
 from tests.collectives.virtual.clusters import in_group, rank_thread
 from tests.given import switch
@@ -62,6 +62,7 @@ def test_a_matrix_product_takes_its_arithmetic_or_its_bytes_whichever_is_longer(
 def test_operations_cost_the_bytes_that_they_read_and_write():
     x, y, index = torch.ones(10, 5), torch.ones(10, 5), torch.tensor([1, 1, 4])
     table = torch.ones(1000, 5)
+    sparse = torch.sparse_coo_tensor([[1, 1, 4]], torch.ones(3), (1000,), check_invariants=True).coalesce()
 
     assert cost(torch.add, x, y) == 3 * 200
     assert cost(torch.Tensor.add_, x, y) == 3 * 200  # reads both, writes one
@@ -73,12 +74,7 @@ def test_operations_cost_the_bytes_that_they_read_and_write():
     assert cost(lambda: table.index_add_(0, index, torch.empty(3, 5))) == 24 + 60 + 2 * 60
     assert cost(x.to, torch.float64) == 200 + 400
     assert cost(torch.ones, 7) == 28
-
-
-def test_a_sparse_tensor_costs_its_indices_and_values():
-    sparse = torch.sparse_coo_tensor([[1, 1, 4]], torch.ones(3), (1000,), check_invariants=True).coalesce()
-
-    assert cost(torch.neg, sparse) == 2 * (16 + 8)
+    assert cost(torch.neg, sparse) == 2 * (16 + 8)  # its indices and its values
 
 
 def test_views_allocations_and_what_a_tensor_says_of_itself_are_free_even_of_launches():
@@ -228,39 +224,14 @@ def test_that_a_mode_is_active_is_known_on_its_rank_and_forgotten_afterwards():
     assert not is_in_torch_dispatch_mode()
 
 
-def test_collectives_run_beside_computation():
-    outcome = run(train("ddp"), network=switch(2), compute=Roofline(LAUNCHES))
-    without = run(train("ddp"), network=switch(2))
-
-    waited = [rank.waited_ps for rank in outcome.cluster.ranks]
-    assert list(outcome.times_ps) == [sum(own) for own in zip(outcome.results, waited, strict=True)]
-    assert 0 < max(waited) < without.times_ps[0]
-
-
-def test_a_slow_rank_computes_slowly():
-    slow = {"compute": Roofline(LAUNCHES), "conditions": [Straggler(1, factor=3)]}
-
-    usual, slowed = run(train("plain"), network=switch(2), **slow).results
-
-    assert slowed == 3 * usual
-
-
-def test_the_trace_shows_the_passes_and_they_are_all_of_the_computation():
-    trace = Trace()
-    device = replace(load_device("a100"), kind="cpu")
-    outcome = run(train("plain", steps=1), network=switch(1), compute=Roofline(device), trace=trace)
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_the_trace_shows_the_pass_of_all_that_is_computed(kind):
+    trace, device = Trace(), replace(load_device("a100"), kind=kind)
+    model = Roofline(device)
+    report = run(train("plain", steps=1), network=switch(1), compute=model, trace=trace).report
 
     spans = [span for span in trace.spans if span.track == "compute"]
-    assert [span.name for span in spans][-3:] == ["forward", "backward", "optimizer"]
-    assert sum(span.end_ps - span.start_ps for span in spans) == outcome.results[0]
-
-
-def test_the_trace_of_a_gpu_shows_kernels_and_the_pass_of_each():
-    trace = Trace()
-    report = run(train("plain", steps=1), network=switch(1), compute=Roofline("a100"), trace=trace).report
-
-    spans = [span for span in trace.spans if span.track == "compute"]
-    passes = [name for name, _ in groupby(span.args["pass"] for span in spans)]
+    passes = [name for name, _ in groupby(span.args.get("pass", span.name) for span in spans)]
     assert passes[-3:] == ["forward", "backward", "optimizer"]
     computed = sum(span.end_ps - span.start_ps for span in spans)
     assert computed / SECOND == report.ranks[0].compute_seconds
@@ -304,9 +275,18 @@ def test_what_torch_computes_without_data_to_know_shapes_is_not_named():
     assert not any("without data" in notice for notice in outcome.report.notices)
 
 
-def test_a_limit_of_memory_needs_a_gpu():
-    with pytest.raises(NotSupportedError, match="memory_limit: memory is followed where ranks"):
-        run(lambda rank: None, network=switch(1), memory_limit="1GB")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"memory_limit": "1GB"}, "memory_limit: memory is followed where ranks"),
+        ({"strict": True}, "strict: operations are charged by a device"),
+        ({"fake": True, "compute": Roofline("laptop-cpu")}, "needs a GPU as its model of computation"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_needs_a_gpu_as_the_model_is_refused_without_one(options, said):
+    with pytest.raises(NotSupportedError, match=said):
+        run(lambda rank: None, network=switch(1), **options)
 
 
 def test_a_rank_may_end_while_another_waits_in_a_step_of_its_optimizer():

@@ -9,13 +9,12 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 from collectives import NotSupportedError
-from collectives.virtual import Roofline, run
+from collectives.virtual import Roofline
 from collectives.virtual.computation.cuda.attention import AttentionShape
 from collectives.virtual.gpu import flexible_attention
-from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.score import Launch
 from sim import RankError
-from tests.given import switch
+from tests.collectives.virtual.issued import issued_by, on_own_gpus
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
 _LENGTH, _HEADS, _HEAD, _BLOCK = 512, 4, 64, 128
@@ -45,28 +44,15 @@ _MASKS: dict[str, Callable[[str], Callable[..., Any]]] = {
 }  # fmt: skip
 
 
-def _run(work: Callable[[], Any], **options):
-    options = {"fake": True, "fold": False, **options}
-    return run(lambda rank: work(), network=switch(1), compute=Roofline("h100"), **options)
-
-
 def _kernels(mask: Callable[[str], Callable[..., Any]], compiled: bool = True) -> list[tuple[str, int]]:
     """Return what attention and its backward pass launch, and how long each takes."""
     query = torch.randn(2, _HEADS, _LENGTH, _HEAD, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     key = torch.randn(2, _HEADS // 2, _LENGTH, _HEAD, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     blocks = create_block_mask(mask("cuda"), None, None, _LENGTH, _LENGTH, device="cuda")
-    found = []
-
-    def listen(item):
-        if isinstance(item, Launch) and item.name.startswith("flex"):
-            found.append((f"{item.name} {item.part}", item.duration_ps))
-
-    gpu = current_gpu()
-    gpu.listeners.append(listen)
     attend = torch.compile(flex_attention) if compiled else flex_attention
-    attend(query, key, key, block_mask=blocks, enable_gqa=True).sum().backward()
-    gpu.listeners.remove(listen)
-    return found
+    issued = issued_by(lambda: attend(query, key, key, block_mask=blocks, enable_gqa=True).sum().backward())
+    kernels = [item for item in issued if isinstance(item, Launch) and "flex" in item.name]
+    return [(f"{item.name} {item.part}", item.duration_ps) for item in kernels]
 
 
 @pytest.mark.parametrize("name", _MASKS)
@@ -75,8 +61,8 @@ def test_blocks_that_have_a_pair_to_be_seen_are_computed_with_data_and_without(n
     positions = torch.arange(_LENGTH)
     seen = mask("cpu")(None, None, positions[:, None], positions)
     tiles = seen.view(_LENGTH // _BLOCK, _BLOCK, -1, _BLOCK).any(3).any(1).sum(-1)
-    found = _run(lambda: _kernels(mask), strict=True)
-    with_data = _run(lambda: _kernels(mask), fake=False)
+    found = on_own_gpus(lambda: _kernels(mask), strict=True)
+    with_data = on_own_gpus(lambda: _kernels(mask), fake=False)
 
     shape = AttentionShape(
         2 * _HEADS, _LENGTH, _LENGTH, False, int(tiles.max()) * _BLOCK, _HEAD, _HEAD,
@@ -101,7 +87,9 @@ def test_compiled_without_a_mask_it_takes_what_fused_attention_takes():
         query = torch.empty(1, 8, 4096, 128, device="cuda", dtype=torch.bfloat16)
         (torch.compile(flex_attention) if flexible else scaled_dot_product_attention)(query, query, query)
 
-    assert _run(lambda: work(True)).seconds == pytest.approx(_run(lambda: work(False)).seconds, rel=0.2)
+    assert on_own_gpus(lambda: work(True)).seconds == pytest.approx(
+        on_own_gpus(lambda: work(False)).seconds, rel=0.2
+    )
 
 
 def test_values_are_those_of_attention_with_the_mask():
@@ -117,7 +105,7 @@ def test_values_are_those_of_attention_with_the_mask():
         out.square().sum().backward()
         return query.grad.cpu()
 
-    torch.testing.assert_close(_run(lambda: gradient("cuda"), fake=False).results[0], gradient("cpu"))
+    torch.testing.assert_close(on_own_gpus(lambda: gradient("cuda"), fake=False).results[0], gradient("cpu"))
 
 
 def _doubled(s, b, h, q, k):
@@ -132,6 +120,9 @@ def _soft_capped(s, b, h, q, k):
 def test_a_function_of_scores_has_the_gradients_of_dense_attention(score):
     given = [torch.randn(1, 2, 128, 16) for _ in range(3)]
 
+    def flexible(*own):
+        return flex_attention(*own, score_mod=score)
+
     def gradients(device, attention):
         own = [tensor.to(device).requires_grad_() for tensor in given]
         attention(*own).square().sum().backward()
@@ -140,39 +131,35 @@ def test_a_function_of_scores_has_the_gradients_of_dense_attention(score):
     def dense(query, key, value):
         return torch.softmax(score(query @ key.mT / 4, 0, 0, 0, 0), -1) @ value
 
-    found = _run(lambda: gradients("cuda", lambda *own: flex_attention(*own, score_mod=score)), fake=False)
+    found = on_own_gpus(lambda: gradients("cuda", flexible), fake=False)
 
     for own, expected in zip(found.results[0], gradients("cpu", dense), strict=True):
         torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_eager_it_is_products_of_all_pairs():
-    assert not _run(lambda: _kernels(_MASKS["causal"], compiled=False), strict=True).results[0]
+    assert not on_own_gpus(lambda: _kernels(_MASKS["causal"], compiled=False), strict=True).results[0]
 
 
 def test_a_mask_of_very_many_pairs_is_looked_at_here_and_there(monkeypatch):
-    whole = _run(lambda: _kernels(_MASKS["causal"]))
+    whole = on_own_gpus(lambda: _kernels(_MASKS["causal"]))
     monkeypatch.setattr(flexible_attention, "_ALL_PAIRS", 1 << 12)
 
-    sampled = _run(lambda: _kernels(_MASKS["causal"]))
+    sampled = on_own_gpus(lambda: _kernels(_MASKS["causal"]))
 
     assert sampled.results == whole.results
     assert any("looked at every 8 positions" in notice for notice in sampled.report.notices)
 
 
-def test_a_mask_that_nobody_knows_is_named_and_refused_in_a_strict_run():
+def test_a_mask_that_nobody_knows_is_named_and_refused_in_a_stricton_own_gpus():
     def unknown(device):
         scores = torch.randn(_LENGTH, device=device)
         return lambda b, h, q, k: scores[q] > scores[k]
 
-    def work():
-        return _kernels(unknown)
-
-    known = _run(lambda: _kernels(_MASKS["nothing masked"]))
-    found = _run(work)
+    known, found = (on_own_gpus(lambda own=own: _kernels(own)) for own in (_MASKS["nothing masked"], unknown))
 
     assert found.results == known.results
     assert any("flex_attention whose mask is not known" in notice for notice in found.report.notices)
     with pytest.raises(RankError, match=r"whose mask is not known.*no formula") as caught:
-        _run(work, strict=True)
+        on_own_gpus(lambda: _kernels(unknown), strict=True)
     assert isinstance(caught.value.__cause__, NotSupportedError)

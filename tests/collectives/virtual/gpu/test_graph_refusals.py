@@ -11,35 +11,16 @@ from sim.errors import RankError
 from tests.collectives.virtual.clusters import in_group
 
 GPU = Roofline("h100")
-MODELS = pytest.mark.parametrize("compute", [None, GPU], ids=["instant", "charged"])
 
 
-def read(graph, tensor):
-    with torch.cuda.graph(graph):
-        tensor.sum().item()
+def captured(body):
+    """Return a mistake that is made within a capture."""
 
+    def mistake(graph, tensor):
+        with torch.cuda.graph(graph):
+            body(tensor)
 
-def synchronize(graph, tensor):
-    with torch.cuda.graph(graph):
-        torch.cuda.synchronize()
-
-
-def reduce(graph, tensor):
-    with torch.cuda.graph(graph):
-        dist.all_reduce(tensor)
-
-
-def nest(graph, tensor):
-    with torch.cuda.graph(graph):
-        torch.cuda.CUDAGraph().capture_begin()
-
-
-def replay(graph, tensor):
-    graph.replay()
-
-
-def begin_on_the_default_stream(graph, tensor):
-    graph.capture_begin()
+    return mistake
 
 
 def capture_again(graph, tensor):
@@ -55,52 +36,55 @@ def replay_within(graph, tensor):
         graph.replay()
 
 
-def compute_again(graph, tensor):
-    with torch.cuda.graph(graph):
-        checkpoint(nn.Dropout(), tensor.requires_grad_(), use_reentrant=False)
+def compute_again(tensor):
+    checkpoint(nn.Dropout(), tensor.requires_grad_(), use_reentrant=False)
 
 
-def find(graph, tensor):
-    with torch.cuda.graph(graph):
-        tensor.nonzero()
-
-
-def gather_a_list(graph, tensor):
-    with torch.cuda.graph(graph):
-        dist.all_gather([tensor, tensor.clone()], tensor)
-
-
-def leave_a_stream_alone(graph, tensor):
+def leave_a_stream_alone(tensor):
     side = torch.cuda.Stream()
-    with torch.cuda.graph(graph):
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            tensor.sum()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        tensor.sum()
+
+
+MISTAKES = {
+    "read": (captured(lambda tensor: tensor.sum().item()), "not permitted when stream is capturing"),
+    "synchronize": (captured(lambda _: torch.cuda.synchronize()), "not permitted when stream is capturing"),
+    "find": (captured(lambda tensor: tensor.nonzero()), "not permitted when stream is capturing"),
+    "nest": (captured(lambda _: torch.cuda.CUDAGraph().capture_begin()), "being captured on this rank"),
+    "replay": (lambda graph, _: graph.replay(), "has captured nothing"),
+    "default stream": (lambda graph, _: graph.capture_begin(), "on a non-default stream"),
+    "capture again": (capture_again, "has been captured; reset"),
+    "replay within": (replay_within, "within a capture is not modelled"),
+    "compute again": (captured(compute_again), "preserve_rng_state=False"),
+}
+WITHOUT_A_MODEL = {
+    **MISTAKES,
+    "reduce": (captured(dist.all_reduce), "needs a GPU that is modelled: --compute"),
+}
+ON_A_GPU = {
+    **MISTAKES,
+    "leave a stream alone": (captured(leave_a_stream_alone), "unjoined work"),
+    "gather a list": (
+        captured(lambda tensor: dist.all_gather([tensor, tensor.clone()], tensor)), "all_gather_into_tensor"
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("mistake", "words"),
+    ("compute", "mistake", "words"),
     [
-        (read, "not permitted when stream is capturing"),
-        (synchronize, "not permitted when stream is capturing"),
-        (nest, "being captured on this rank"),
-        (replay, "has captured nothing"),
-        (begin_on_the_default_stream, "on a non-default stream"),
-        (capture_again, "has been captured; reset"),
-        (replay_within, "within a capture is not modelled"),
-        (compute_again, "preserve_rng_state=False"),
-        (find, "not permitted when stream is capturing"),
+        pytest.param(compute, *row, id=f"{name}, {model}")
+        for model, compute, rows in (("instant", None, WITHOUT_A_MODEL), ("charged", GPU, ON_A_GPU))
+        for name, row in rows.items()
     ],
 )
-@MODELS
 def test_what_no_graph_takes_is_refused_by_name(compute, mistake, words):
+    def work(rank):
+        mistake(torch.cuda.CUDAGraph(), torch.ones(4).cuda())
+
     with pytest.raises(RankError, match=words):
-        in_group(lambda rank: mistake(torch.cuda.CUDAGraph(), torch.ones(4).cuda()), 2, compute=compute)
-
-
-def test_a_collective_in_a_graph_wants_a_gpu_that_is_modelled():
-    with pytest.raises(RankError, match="needs a GPU that is modelled: --compute"):
-        in_group(lambda rank: reduce(torch.cuda.CUDAGraph(), torch.ones(4).cuda()), 2)
+        in_group(work, 2, "nccl", compute=compute)
 
 
 def test_what_fails_in_a_capture_is_told_and_the_next_capture_works():
@@ -122,16 +106,3 @@ def test_what_fails_in_a_capture_is_told_and_the_next_capture_works():
         return tensor.tolist()
 
     assert run(work, 1, compute=GPU).results == [[2] * 4]
-
-
-@pytest.mark.parametrize(
-    ("mistake", "words"), [(leave_a_stream_alone, "unjoined work"), (gather_a_list, "all_gather_into_tensor")]
-)
-def test_what_is_known_of_a_modelled_gpu_alone_is_refused_there(mistake, words):
-    with pytest.raises(RankError, match=words):
-        in_group(
-            lambda rank: mistake(torch.cuda.CUDAGraph(), torch.ones(4).cuda()),
-            2,
-            "nccl",
-            compute=GPU,
-        )

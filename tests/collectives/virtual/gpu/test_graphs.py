@@ -26,6 +26,34 @@ DEVICE = Device(
 MODELS = pytest.mark.parametrize("compute", [None, Roofline(DEVICE)], ids=["instant", "charged"])
 
 
+def by_graph(step, generator=None, **options):
+    """Return a function that replays a graph of *step*, and returns what that has returned."""
+    graph = torch.cuda.CUDAGraph()
+    if generator is not None:
+        graph.register_generator_state(generator)
+    with torch.cuda.graph(graph, **options):
+        result = step()
+
+    def replay():
+        graph.replay()
+        return result
+
+    return replay
+
+
+def eagerly(step, generator=None):
+    return step
+
+
+def check_that_graphs_change_nothing(work, num_ranks=1, compute=None, **options):
+    """Check that ranks get of ``work(rank, way)`` the same whichever way it has a step repeated."""
+    expected, found = (
+        in_group(lambda rank, way=way: work(rank, way), num_ranks, "nccl", compute=compute, **options).results
+        for way in (eagerly, by_graph)
+    )
+    assert found == expected
+
+
 def train(how, optimizer, layers, steps):
     """Return the losses of a small model and its parameters, trained eagerly or by graphs."""
     torch.manual_seed(layers)
@@ -35,30 +63,24 @@ def train(how, optimizer, layers, steps):
     stepper = getattr(torch.optim, optimizer)(model.parameters(), lr=0.1, **options)
     inputs = torch.zeros(4, 8, device="cuda")
     batches, losses = torch.randn(steps + 1, 4, 8), []
+    forward = model
 
-    def step(model):
+    def step():
         stepper.zero_grad(set_to_none=True)
-        loss = (model(inputs) ** 2).mean()
+        loss = (forward(inputs) ** 2).mean()
         loss.backward()
         stepper.step()
         return loss.detach()
 
     inputs.copy_(batches[0])
-    step(model)  # which makes the optimizer's state
-    loss, graph = None, torch.cuda.CUDAGraph()
-    if how == "whole":
-        with torch.cuda.graph(graph):
-            loss = step(model)
-    elif how == "callables":
-        model.eval()
-        model = torch.cuda.make_graphed_callables(model, (inputs.clone(),))
-    else:
-        model.train(how == "eager")
+    step()  # which makes the optimizer's state
+    model.train(how in ("eager", "whole"))
+    if how == "callables":
+        forward = torch.cuda.make_graphed_callables(model, (inputs.clone(),))
+    again = by_graph(step) if how == "whole" else step
     for batch in batches[1:]:
         inputs.copy_(batch)
-        if loss is not None:
-            graph.replay()
-        losses.append((step(model) if loss is None else loss).item())
+        losses.append(again().item())
     return losses, [own.detach().cpu() for own in model.state_dict().values()]
 
 
@@ -79,11 +101,22 @@ def test_training_by_graphs_is_eager_training_bit_for_bit(compute, how, as_by, o
     assert all(map(torch.equal, state, expected_state))
 
 
+def between_events_ps(launch):
+    """Return the picoseconds from before to after what *launch* issues."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    begin.record()
+    launch()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) * 1e9
+
+
 def test_a_replay_costs_the_host_one_operation_and_the_device_what_was_captured():
     def work(rank):
-        product = torch.ones(64, 64, device="cuda")
-        graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        with torch.cuda.graph(graph):
+        product, side = torch.ones(64, 64, device="cuda"), torch.cuda.Stream()
+
+        def products():
             side.wait_stream(torch.cuda.current_stream())
             for _ in range(5):
                 product @ product
@@ -91,16 +124,9 @@ def test_a_replay_costs_the_host_one_operation_and_the_device_what_was_captured(
                 for _ in range(3):
                     product @ product
             torch.cuda.current_stream().wait_stream(side)
-        times = []
-        for launch in (graph.replay, lambda: product @ product):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda.synchronize()
-            begin.record()
-            launch()
-            end.record()
-            end.synchronize()
-            times.append(begin.elapsed_time(end) * 1e9)
-        return times[0] - HOST_PS, times[1] - HOST_PS
+
+        launches = by_graph(products), lambda: product @ product
+        return [between_events_ps(launch) - HOST_PS for launch in launches]
 
     replayed, alone = run(work, 1, compute=Roofline(DEVICE)).results[0]
     assert replayed == pytest.approx(5 * alone)  # beside which three others went
@@ -110,85 +136,72 @@ def test_a_replay_costs_the_host_one_operation_and_the_device_what_was_captured(
 def test_a_capture_leaves_memory_as_it_was_and_a_replay_changes_it(compute):
     def work(rank):
         counter = torch.zeros((), device="cuda")
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=torch.cuda.graph_pool_handle()):
+
+        def count():
             assert torch.cuda.is_current_stream_capturing()
-            counter += 1
-            twice = counter * 2
+            counter.add_(1)
+            return counter * 2
+
+        replay = by_graph(count, pool=torch.cuda.graph_pool_handle())
         seen = [counter.item()]
         for _ in range(2):
-            graph.replay()
-            seen += [counter.item(), twice.item()]
+            seen += [replay().item(), counter.item()]
         return seen
 
-    assert run(work, 1, compute=compute).results == [[0, 1, 2, 2, 4]]
+    assert run(work, 1, compute=compute).results == [[0, 2, 1, 4, 2]]
 
 
 @MODELS
 @given(shares=st.lists(st.sampled_from([0.2, 0.5]), min_size=1, max_size=3), replays=st.integers(0, 3))
 @settings(max_examples=4)
-def test_replays_draw_what_eager_calls_draw_and_a_capture_draws_nothing(compute, shares, replays):
-    def work(rank, is_captured, explicit):
+@pytest.mark.parametrize("explicit", [False, True])
+def test_replays_draw_what_eager_calls_draw_and_a_capture_draws_nothing(compute, explicit, shares, replays):
+    def work(rank, way):
         torch.cuda.manual_seed(1)
         generator = torch.Generator("cuda").manual_seed(2) if explicit else None
-        drawn = torch.zeros(4, device="cuda")
+        drawn, found = torch.zeros(4, device="cuda"), []
 
         def draw():
             for share in shares:
                 drawn.bernoulli_(share, generator=generator)
 
-        if is_captured:
-            graph = torch.cuda.CUDAGraph()
-            if explicit:
-                graph.register_generator_state(generator)
-            with torch.cuda.graph(graph):
-                draw()
-            draw = graph.replay
-        found = []
+        again = way(draw, generator)
         for _ in range(replays):
-            draw()
+            again()
             found += [drawn.tolist(), torch.cuda.get_rng_state().tolist()]
         return found
 
-    for explicit in (False, True):
-        expected, found = (
-            run(lambda rank, own=own, by=explicit: work(rank, own, by), 1, compute=compute).results
-            for own in (False, True)
-        )
-        assert found == expected
+    check_that_graphs_change_nothing(work, compute=compute)
 
 
 def test_replays_without_data_move_the_generator_as_eager_calls_do():
-    def work(rank):
-        noise, graph = torch.zeros(64, 64, device="cuda"), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            noise.normal_()
-        states = []
-        for draw in (graph.replay, noise.normal_):
-            torch.cuda.manual_seed(1)
-            for _ in range(3):
-                draw()
-            states.append(torch.cuda.get_rng_state().tolist())
-        return states
+    def work(rank, way):
+        draw = way(torch.zeros(64, 64, device="cuda").normal_)
+        torch.cuda.manual_seed(1)
+        for _ in range(3):
+            draw()
+        return torch.cuda.get_rng_state().tolist()
 
-    replayed, eager = run(work, 1, compute=Roofline(DEVICE), fake=True).results[0]
-    assert replayed == eager
+    check_that_graphs_change_nothing(work, compute=Roofline(DEVICE), fake=True)
 
 
 @MODELS
 def test_a_replay_copies_pinned_memory_to_the_device_and_back(compute):
     def work(rank):
         given, taken = torch.zeros(4).pin_memory(), torch.zeros(4).pin_memory()
-        graph, doubled = torch.cuda.CUDAGraph(), torch.zeros(4, device="cuda")
-        with torch.cuda.graph(graph):
+        doubled = torch.zeros(4, device="cuda")
+
+        def double():
             doubled.copy_(given, non_blocking=True)
-            doubled *= 2
+            doubled.mul_(2)
             taken.copy_(doubled, non_blocking=True)
-            also = doubled.to("cpu", non_blocking=True)
+            return doubled.to("cpu", non_blocking=True)
+
+        replay = by_graph(double)
         found = [taken.tolist()]
         for value in (1, 2):
             given.fill_(value)
-            graph.replay()
+            also = replay()
             torch.cuda.synchronize()
             found += [taken.tolist(), also.tolist()]
         return found
@@ -200,18 +213,17 @@ def test_a_replay_copies_pinned_memory_to_the_device_and_back(compute):
 @MODELS
 def test_a_number_is_put_where_a_mask_says_without_a_wait(compute):
     def work(rank):
-        tensor, graph = torch.zeros(4, device="cuda"), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            tensor[tensor > 1] = -1.0
+        tensor = torch.zeros(4, device="cuda")
+        replay = by_graph(lambda: tensor.__setitem__(tensor > 1, -1.0))
         tensor.copy_(torch.arange(4))
-        graph.replay()
+        replay()
         return tensor.tolist()
 
     assert run(work, 1, compute=compute).results == [[0, 1, -1, -1]]
 
 
 def test_fully_sharded_steps_in_a_graph_give_what_eager_ones_give():
-    def work(rank, is_captured):
+    def work(rank, way):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8)).cuda()
         for layer in (model[0], model[2], model):
@@ -229,22 +241,15 @@ def test_fully_sharded_steps_in_a_graph_give_what_eager_ones_give():
         with torch.cuda.stream(stream):
             step()
         torch.cuda.current_stream().wait_stream(stream)
-        if is_captured:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                loss = step()
-        return [(graph.replay() or loss if is_captured else step()).item() for _ in range(3)]
+        again = way(step)
+        return [again().item() for _ in range(3)]
 
-    expected, found = (
-        in_group(lambda rank, own=own: work(rank, own), 2, "nccl", compute=Roofline(DEVICE)).results
-        for own in (False, True)
-    )
-    assert found == expected
+    check_that_graphs_change_nothing(work, 2, Roofline(DEVICE))
 
 
 @pytest.mark.parametrize("wraps", [False, True], ids=["calls", "DistributedDataParallel"])
 def test_calls_in_a_graph_give_what_eager_ones_give_and_leave_memory_alone_when_captured(wraps):
-    def work(rank, is_captured):
+    def work(rank, way):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8)).cuda()
         wrapped = nn.parallel.DistributedDataParallel(model) if wraps else model
@@ -269,23 +274,14 @@ def test_calls_in_a_graph_give_what_eager_ones_give_and_leave_memory_alone_when_
 
         for _ in range(11 if wraps else 1):  # so many DistributedDataParallel wants
             step()
-        if is_captured:
-            graph, before = torch.cuda.CUDAGraph(), whole.tolist()
-            with torch.cuda.graph(graph):
-                result = step()
-            assert whole.tolist() == before
-        found = []
+        before, again, found = whole.tolist(), way(step), []
+        assert whole.tolist() == before
         for number in range(3):
             inputs.copy_(torch.randn(2, 8, generator=torch.Generator().manual_seed(number * 3 + rank)))
-            found.append((graph.replay() or result if is_captured else step()).item())
+            found.append(again().item())
         return found
 
-    compute = Roofline(DEVICE)
-    expected, found = (
-        in_group(lambda rank, own=own: work(rank, own), 3, "nccl", compute=compute).results
-        for own in (False, True)
-    )
-    assert found == expected
+    check_that_graphs_change_nothing(work, 3, Roofline(DEVICE))
 
 
 @pytest.mark.parametrize("options", [{"mode": "reduce-overhead"}, {"options": {"triton.cudagraphs": True}}])
@@ -295,13 +291,7 @@ def test_a_compiled_region_with_graphs_costs_the_host_one_operation_in_each_pass
         layers = (nn.Linear(8, 8, bias=False) for _ in range(6))
         model = torch.compile(nn.Sequential(*layers).cuda(), **options)
         output = model(torch.ones(4, 8, device="cuda"))
-        torch.cuda.synchronize()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        output.backward(torch.ones_like(output))
-        end.record()
-        end.synchronize()
-        return round(begin.elapsed_time(end) * 1e9 / HOST_PS)
+        return round(between_events_ps(lambda: output.backward(torch.ones_like(output))) / HOST_PS)
 
     compute = Roofline(DEVICE)
     graphed = run(lambda rank: work(rank, **options), 1, compute=compute, fake=True).results[0]

@@ -61,26 +61,14 @@ class State:
 def rank():
     return State().rank
 """
+RANKS = [0, 1, 2]
 
 
-def seen(folder: Path, text: str, own: Sequence[str] = ("keeps_state",)) -> list[Any]:
+def seen(folder: Path, text: str, own: Sequence[str] = ()) -> list[Any]:
     """Return what each of three ranks of a script in *folder*, which sees *text*, has seen at its end."""
     joined = "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
     outcome = run(script(folder, joined + textwrap.dedent(text)), network=switch(3), own=own)
     return [variables["seen"] for variables in outcome.results]
-
-
-def test_libraries_below_the_folder_of_the_script_are_shared(tmp_path, installed):
-    installed({"library_in_home.py": "ranks = []\n"})
-    text = """
-        import os
-        import library_in_home
-        library_in_home.ranks.append(os.environ["RANK"])
-        dist.barrier()
-        seen = list(library_in_home.ranks)
-        """
-
-    assert seen(tmp_path, text, own=()) == [["0", "1", "2"]] * 3
 
 
 def _in_a_folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +107,7 @@ def test_a_package_that_is_not_installed_is_each_ranks_own(find, folder, tmp_pat
         seen = beside.State().rank, numbers.ranks
         """
 
-    assert seen(folder, text, own=()) == [(rank, [rank]) for rank in range(3)]
+    assert seen(folder, text) == [(rank, [rank]) for rank in RANKS]
     assert "beside" not in sys.modules
 
 
@@ -130,7 +118,27 @@ def test_the_package_of_a_script_that_is_named_as_a_module_is_each_ranks_own(ins
 
     outcome = run(Module("tools_of_state.train"), network=switch(3))
 
-    assert [variables["seen"] for variables in outcome.results] == [0, 1, 2]
+    assert [variables["seen"] for variables in outcome.results] == RANKS
+
+
+KEEPS_NONE = {
+    "names of torch": "import torch.distributed as dist\ndef rank():\n    return dist.get_rank()\n",
+    "results": "from functools import cache\n@cache\ndef squared(number):\n    return number * number\n",
+}
+
+
+@pytest.mark.parametrize("text", KEEPS_NONE.values(), ids=list(KEEPS_NONE))
+@pytest.mark.parametrize("is_below", [False, True])
+def test_an_installed_package_that_keeps_no_ranks_is_shared(folder, tmp_path, installed, text, is_below):
+    installed({"plain/__init__.py": f"{text}ranks = []\n"})
+    appending = """
+        import plain
+        plain.ranks.append(dist.get_rank())
+        dist.barrier()
+        seen = sorted(plain.ranks)
+        """
+
+    assert seen(tmp_path if is_below else folder, appending) == [RANKS] * 3
 
 
 def test_each_rank_has_a_package_that_it_owns_and_others_share_what_is_not_named(folder, installed):
@@ -143,9 +151,9 @@ def test_each_rank_has_a_package_that_it_owns_and_others_share_what_is_not_named
         seen = keeps_state.State().rank, sorted(keeps_none.things)
         """
 
-    alone, shared = seen(folder, text), seen(folder, text, own=())
+    alone, shared = seen(folder, text, ["keeps_state"]), seen(folder, text)
 
-    assert alone == [(rank, [0, 1, 2]) for rank in range(3)]
+    assert alone == [(rank, RANKS) for rank in RANKS]
     assert len({rank for rank, _ in shared}) == 1
 
 
@@ -163,8 +171,8 @@ KEEPS = {
 @pytest.mark.parametrize("keeps", KEEPS)
 @pytest.mark.parametrize("is_imported", [False, True])
 def test_an_installed_package_whose_text_says_that_it_keeps_ranks_is_each_ranks_own(
-    folder: Path, installed: Any, keeps: str, is_imported: bool
-) -> None:
+    folder, installed, keeps, is_imported
+):
     deep = f"import torch\n{KEEPS[keeps]}"
     installed({"parallel/__init__.py": "", "parallel/inner/__init__.py": "", "parallel/inner/ranks.py": deep})
     installed({"parallel_file.py": deep})
@@ -179,29 +187,21 @@ def test_an_installed_package_whose_text_says_that_it_keeps_ranks_is_each_ranks_
         seen = rank(), parallel_file.rank()
         """
 
-    assert seen(folder, text, own=()) == [(0, 0), (1, 1), (2, 2)]
+    assert seen(folder, text) == [(rank, rank) for rank in RANKS]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "import torch.distributed as dist\ndef rank():\n    return dist.get_rank()\nseen = []\n",
-        "from functools import cache\n@cache\ndef squared(number):\n    return number * number\nseen = []\n",
-    ],
-    ids=["ranks", "results"],
-)
-def test_an_installed_package_that_keeps_no_ranks_is_shared(folder: Path, installed: Any, text: str) -> None:
-    installed({"plain/__init__.py": text})
-    script_ = """
-        import plain
-        plain.seen.append(dist.get_rank())
-        dist.barrier()
-        seen = sorted(plain.seen)
-        """
+REGISTERING = {
+    "registry_of_process.py": """
+kinds = set()
 
-    assert seen(folder, script_, own=()) == [[0, 1, 2]] * 3
-
-
+def register(kind):
+    if kind in kinds:
+        raise KeyError(f"{kind} already defined")
+    kinds.add(kind)
+""",
+    "registering/__init__.py": "from registering.inner import made_by\n",
+    "registering/inner.py": "made_by = None\n", "registering/parts.py": "class Part: pass\n",
+}  # fmt: skip
 ONCE = """
 import os
 import registry_of_process
@@ -210,46 +210,25 @@ from registering.parts import Part
 registry_of_process.register("a kind")
 made_by = os.environ["RANK"]
 """
-REGISTRY = """
-kinds = set()
-
-def register(kind):
-    if kind in kinds:
-        raise KeyError(f"{kind} already defined")
-    kinds.add(kind)
-"""
 
 
 @pytest.mark.parametrize("where", ["registering/__init__.py", "registering/inner.py"])
 def test_an_installed_package_that_cannot_be_imported_again_is_the_first_ranks(folder, installed, where):
-    installed(
-        {
-            "registry_of_process.py": REGISTRY,
-            "registering/__init__.py": "from registering.inner import made_by\n",
-            "registering/inner.py": "made_by = None\n",
-            "registering/parts.py": "class Part: pass\n",
-            where: ONCE,
-        }
-    )
+    installed({**REGISTERING, where: ONCE})
     text = """
         import registering
         from registering.parts import Part
         seen = registering.made_by, isinstance(Part(), registering.parts.Part)
         """
 
-    assert seen(folder, text, own=("registering",)) == [("0", True)] * 3
+    assert seen(folder, text, ["registering"]) == [("0", True)] * 3
 
 
 def test_names_that_a_shared_module_took_from_an_owned_one_are_each_ranks(folder, installed):
-    installed(
-        {
-            "keeps_state/__init__.py": "",
-            "keeps_state/state.py": STATE,
-            "borrows/__init__.py": "from borrows.deep import where\n",
-            "borrows/deep.py": "from keeps_state.state import State\nimport keeps_state.state as module\n"
-            "def where():\n    return State().rank, module.rank()\n",
-        }
-    )
+    deep = "from keeps_state.state import State\nimport keeps_state.state as module\n"
+    deep += "def where():\n    return State().rank, module.rank()\n"
+    installed({"keeps_state/__init__.py": "", "keeps_state/state.py": STATE})
+    installed({"borrows/__init__.py": "from borrows.deep import where\n", "borrows/deep.py": deep})
     text = """
         if dist.get_rank() == 0:
             import borrows  # the others find it there already
@@ -261,26 +240,17 @@ def test_names_that_a_shared_module_took_from_an_owned_one_are_each_ranks(folder
         seen = where, id(borrows.deep)
         """
 
-    found = seen(folder, text)
+    found = seen(folder, text, ["keeps_state"])
 
-    assert [where for where, _ in found] == [(0, 0), (1, 1), (2, 2)]
+    assert [where for where, _ in found] == [(rank, rank) for rank in RANKS]
     assert len({module for _, module in found}) == 1
     assert sys.modules["borrows.deep"].State is sys.modules["keeps_state.state"].State  # of this process
 
 
 def test_each_rank_replaces_a_function_of_a_shared_module_for_itself(folder, installed):
-    replacing = """
-import library
-first = library.opened
-library.opened = lambda: [*first(), rank()]
-"""
-    installed(
-        {
-            "library.py": "def opened():\n    return []\n",
-            "uses_library.py": "import library\nboth = lambda: library.opened() * 2\n",
-            "keeps_state.py": STATE + replacing,
-        }
-    )
+    replacing = "import library\nfirst = library.opened\nlibrary.opened = lambda: [*first(), rank()]\n"
+    installed({"library.py": "def opened():\n    return []\n", "keeps_state.py": STATE + replacing})
+    installed({"uses_library.py": "import library\nboth = lambda: library.opened() * 2\n"})
     text = """
         import keeps_state
         dist.barrier()
@@ -289,7 +259,7 @@ library.opened = lambda: [*first(), rank()]
         seen = library.opened(), uses_library.both()
         """
 
-    assert seen(folder, text) == [([rank], [rank] * 2) for rank in range(3)]
+    assert seen(folder, text, ["keeps_state"]) == [([rank], [rank] * 2) for rank in RANKS]
 
 
 @pytest.mark.parametrize("is_taken_back", [False, True])
@@ -318,53 +288,52 @@ def test_names_are_each_ranks_where_the_script_adds_the_folder_of_the_module(
         seen = borrows.rank()
         """
 
-    assert seen(folder, text, own=()) == [0, 1, 2]
+    assert seen(folder, text) == RANKS
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "if rank() == 0:\n    lent = lambda: 0\n",
-        "if rank() != 0:\n    raise RuntimeError('for the first rank')\nlent = rank\n",
-    ],
-    ids=["name", "module"],
-)
-def test_a_rank_goes_on_without_what_only_another_can_import(text, folder, installed):
+LENDS_TO_ONE = {
+    "name": "if rank() == 0:\n    lent = lambda: 0\n",
+    "module": "if rank() != 0:\n    raise RuntimeError('for the first rank')\nlent = rank\n",
+}
+
+
+@pytest.mark.parametrize("what", LENDS_TO_ONE)
+def test_a_rank_goes_on_without_what_only_another_can_import(what, folder, installed):
     installed({"borrows.py": "from beside import lent\n"})
-    (folder / "beside.py").write_text(STATE + text)
-    script = """
+    (folder / "beside.py").write_text(STATE + LENDS_TO_ONE[what])
+    text = """
         if dist.get_rank() == 0:
             import borrows
         dist.barrier()
         seen = dist.get_rank()
         """
 
-    assert seen(folder, script, own=()) == [0, 1, 2]
+    assert seen(folder, text) == RANKS
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "class Here(State): pass\n", "def here(state=State): return state()\nHere = here\n",
-        "KNOWN = {'state': State}\nHere = lambda: KNOWN['state']()\n", "ONE = State()\nHere = lambda: ONE\n",
-    ],
-    ids=["derives", "default", "table", "instance"],
-)  # fmt: skip
-def test_a_module_that_builds_on_an_owned_one_is_each_ranks_too(folder, installed, text):
-    installed(
-        {
-            "keeps_state/__init__.py": STATE,
-            "builds/__init__.py": "from builds.part import Here\n",
-            "builds/part.py": f"from keeps_state import State\n{text}",
-        }
-    )
-
-    assert seen(folder, "import builds\ndist.barrier()\nseen = builds.Here().rank\n") == [0, 1, 2]
+BUILDS = {
+    "derives": "class Here(State): pass\n",
+    "default": "def here(state=State): return state()\nHere = here\n",
+    "table": "KNOWN = {'state': State}\nHere = lambda: KNOWN['state']()\n",
+    "instance": "ONE = State()\nHere = lambda: ONE\n",
+}
 
 
-def test_ranks_do_not_find_the_copy_of_a_package_that_this_process_has_imported(installed):
-    installed({"keeps_state/__init__.py": STATE})
-    module = __import__("keeps_state")
+@pytest.mark.parametrize("how", BUILDS)
+def test_a_module_that_builds_on_an_owned_one_is_each_ranks_too(folder, installed, how):
+    installed({"keeps_state/__init__.py": STATE, "builds/__init__.py": "from builds.part import Here\n"})
+    installed({"builds/part.py": f"from keeps_state import State\n{BUILDS[how]}"})
+
+    text = "import builds\ndist.barrier()\nseen = builds.Here().rank\n"
+    assert seen(folder, text, ["keeps_state"]) == RANKS
+
+
+@pytest.mark.parametrize("name", ["keeps_state", "edited"])
+def test_modules_of_this_process_stay_and_ranks_find_none_of_their_state(installed, name):
+    """Also a shared one whose file cannot be read any more."""
+    installed({"keeps_state/__init__.py": STATE, "edited.py": "from keeps_state import State\n"})
+    module = importlib.import_module(name)
+    installed({"edited.py": "def half("})
 
     def work(rank):
         import keeps_state
@@ -372,22 +341,8 @@ def test_ranks_do_not_find_the_copy_of_a_package_that_this_process_has_imported(
         return keeps_state.rank(), keeps_state is module
 
     assert run(work, network=switch(2), own=["keeps_state"]).results == [(0, False), (1, False)]
-    assert sys.modules["keeps_state"] is module
+    assert sys.modules[name] is module
     assert module.State._shared == {}
-
-
-def test_a_shared_module_whose_file_cannot_be_read_any_more_is_passed_over(installed):
-    installed({"keeps_state/__init__.py": STATE, "edited.py": "from keeps_state import State\n"})
-    module = __import__("edited")
-    installed({"edited.py": "def half("})
-
-    def work(rank):
-        import keeps_state
-
-        return keeps_state.rank()
-
-    assert run(work, network=switch(2), own=["keeps_state"]).results == [0, 1]
-    assert sys.modules["edited"] is module
 
 
 def test_a_file_beside_the_script_that_is_called_as_a_package_of_ours_is_the_scripts(folder):
@@ -403,7 +358,7 @@ def test_a_file_beside_the_script_that_is_called_as_a_package_of_ours_is_the_scr
         """
     before, find = dict(sys.modules), builtins.__import__
 
-    assert seen(folder, text, own=()) == [("the user",) * 3] * 3
+    assert seen(folder, text) == [("the user",) * 3] * 3
     assert all(sys.modules[name] is before[name] for name in ("collectives", "sim"))
     assert importlib.import_module("ddp").DistributedDataParallel
     assert "dgx-h100" in names_in("presets")
@@ -448,39 +403,19 @@ def only_zero(function):
         ("only_zero(print)", "a rank in parallel_library.state.only_zero.rank"),
     ],
 )
-def test_a_shared_package_that_keeps_what_one_rank_has_is_named(installed, folder, does, named):
+def test_a_shared_package_that_keeps_what_one_rank_has_is_named_also_where_the_run_fails(
+    installed, folder, does, named
+):
     installed({"parallel_library/__init__.py": "", "parallel_library/state.py": PARALLEL_STATE})
     installed({"plain_library.py": PARALLEL_STATE})
-    path = script(
-        folder,
-        f"""
-        import torch.distributed as dist, plain_library
-        from parallel_library import state
-        dist.init_process_group("gloo")
-        state.{does}
-        """,
-    )
+    text = f"import plain_library\nfrom parallel_library import state\nstate.{does}\nseen = None\n"
+    path = script(folder, f"import torch.distributed as dist\ndist.init_process_group('gloo')\n{text}")
+    said = f"{TEXT}: parallel_library ({named})"
 
     shared = run(path, network=switch(3)).report.notices
     apart = run(path, network=switch(3), own=["parallel_library"]).report.notices
-
-    assert shared == (f"{TEXT}: parallel_library ({named})",)
-    assert apart == ()
-
-
-def test_what_a_shared_package_keeps_is_named_where_the_run_fails(installed, folder):
-    installed({"plain_library.py": PARALLEL_STATE})
-    path = script(
-        folder,
-        """
-        import torch.distributed as dist, plain_library
-        dist.init_process_group("gloo")
-        plain_library.initialize()
-        raise ValueError("what comes of it")
-        """,
-    )
-
     with pytest.raises(RankError) as caught:
-        run(path, network=switch(3))
+        seen(folder, f"{text}dist.barrier()\nraise ValueError('what comes of it')\n")
 
-    assert f"note: {TEXT}: plain_library (a process group in plain_library._GROUP)" in caught.value.__notes__
+    assert (shared, apart) == ((said,), ())
+    assert f"note: {said}" in caught.value.__notes__
