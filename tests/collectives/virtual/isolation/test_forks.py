@@ -65,27 +65,21 @@ def test_workers_of_a_data_loader_load_what_they_would_load_in_a_process(tmp_pat
     assert [index for indices, _ in results[1]["batches"] for index in indices] == [*range(1, 16, 2)] * 2
 
 
-def fork(rank: int) -> None:
-    os.fork()
-
-
-def start(rank: int) -> None:
-    multiprocessing.get_context("spawn").Process(target=print).start()
-
-
-def spawn(rank: int) -> None:
-    torch.multiprocessing.spawn(print, nprocs=2)
-
-
-def pool(rank: int) -> None:
+def pool() -> None:
     with ProcessPoolExecutor(1) as executor:
         executor.submit(print).result()
 
 
-@pytest.mark.parametrize("function", [fork, start, spawn, pool])
-def test_other_processes_are_refused_with_the_way_out(function):
+STARTS = {
+    "fork": lambda: os.fork(), "spawn": lambda: torch.multiprocessing.spawn(print, nprocs=2), "pool": pool,
+    "start": lambda: multiprocessing.get_context("spawn").Process(target=print).start(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", STARTS)
+def test_other_processes_are_refused_with_the_way_out(way):
     with pytest.raises(RankError, match=r"starts a process from a rank.*--processes") as caught:
-        run(function, 2)
+        run(lambda rank: STARTS[way](), 2)
 
     assert isinstance(caught.value.__cause__, NotSupportedError)
     pid = os.fork()  # and afterwards all is as it was

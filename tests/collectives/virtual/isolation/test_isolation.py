@@ -8,13 +8,9 @@ import inspect
 import io
 import logging
 import os
-import random
 import signal
-import subprocess
 import sys
 import warnings
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,11 +18,10 @@ import torch
 import torch.cuda.nccl
 import torch.distributed as dist
 import torch.distributed.device_mesh
-import torch.distributed.distributed_c10d as c10d
 import torch.distributed.rpc
 
 from collectives.virtual import run
-from sim.errors import DeadlockError, RankError
+from sim.errors import RankError
 from tests.collectives.virtual.clusters import all_reduce_once, in_group, script
 from tests.given import nodes, switch
 
@@ -35,19 +30,19 @@ from tests.given import nodes, switch
     ("topology", "expected"),
     [
         (nodes(2, 2, 2), [[0, 0, 0, 4, 2, 2], [1, 1, 0, 4, 2, 2], [2, 0, 1, 4, 2, 2], [3, 1, 1, 4, 2, 2]]),
-        (  # the last node is not full
-            nodes(2, 3, num_ranks=4),
-            [[0, 0, 0, 4, 3, 2], [1, 1, 0, 4, 3, 2], [2, 2, 0, 4, 3, 2], [3, 0, 1, 4, 1, 2]],
-        ),
+        (nodes(2, 3, num_ranks=4),
+         [[0, 0, 0, 4, 3, 2], [1, 1, 0, 4, 3, 2], [2, 2, 0, 4, 3, 2], [3, 0, 1, 4, 1, 2]]),
     ],
-)
+    ids=["full nodes", "a last node that is not full"],
+)  # fmt: skip
 def test_each_rank_finds_what_torchrun_would_have_set(topology, expected):
     names = ["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"]
 
-    outcome = run(lambda rank: [int(os.environ[name]) for name in names], network=topology)
-    as_bytes = run(lambda rank: [int(os.environb[name.encode()]) for name in names], network=topology)
+    def work(rank):
+        assert [int(os.environb[name.encode()]) for name in names] == expected[rank]
+        return [int(os.environ[name]) for name in names]
 
-    assert outcome.results == as_bytes.results == expected
+    assert run(work, network=topology).results == expected
 
 
 def test_a_process_that_froze_the_flags_of_torchs_backends_can_run_ranks():
@@ -63,92 +58,6 @@ def test_a_process_that_froze_the_flags_of_torchs_backends_can_run_ranks():
         assert torch.backends.flags_frozen()
     finally:
         flags[name] = before
-
-
-def test_what_a_process_has_once_every_rank_has_for_itself():
-    def work(rank):
-        torch.manual_seed(rank)
-        np.random.seed(rank)
-        random.seed(rank)
-        os.environ["MINE"] = str(rank)
-        if rank == 1:
-            torch.set_default_dtype(torch.float64)
-        seen = []
-        for _ in range(3):
-            dist.barrier()
-            seen.append((torch.rand(1).item(), np.random.rand(), random.random(), os.environ["MINE"]))
-            assert dist.get_rank() == rank
-        return seen, torch.empty(1).dtype
-
-    outcome = in_group(work, 3)
-
-    for rank, (seen, dtype) in enumerate(outcome.results):
-        generator = torch.Generator().manual_seed(rank)
-        assert dtype == (torch.float64 if rank == 1 else torch.float32)
-        assert [value for value, *_ in seen] == [
-            torch.rand(1, dtype=dtype, generator=generator).item() for _ in range(3)
-        ]
-        assert [value for _, value, *_ in seen] == list(np.random.RandomState(rank).rand(3))
-        one = random.Random(rank)
-        assert [value for _, _, value, _ in seen] == [one.random() for _ in range(3)]
-        assert {value for *_, value in seen} == {str(rank)}
-
-
-def state_of_the_process() -> dict[str, Any]:
-    """What a run might leave changed, in a form that can be compared."""
-    return {
-        "environment": dict(os.environ), "directory": Path.cwd(), "path": list(sys.path),
-        "argv": list(sys.argv), "main": sys.modules["__main__"], "hook": sys.excepthook,
-        "warnings": list(warnings.filters), "threads": torch.get_num_threads(),
-        "dtype": torch.get_default_dtype(), "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "torch": torch.get_rng_state().tolist(), "random": random.getstate(),
-        "numpy": np.random.get_state(legacy=False)["state"]["key"].tolist(), "world": c10d._world,
-        "groups": dict(c10d._pg_map), "rendezvous": c10d.rendezvous,
-        "new group": c10d._new_process_group_helper,
-        "split": (c10d.split_group, dist.split_group, torch.distributed.device_mesh.split_group),
-        "nccl": (torch.cuda.nccl.version, getattr(c10d, "default_pg_nccl_timeout", None)),
-        "stores": (dist.TCPStore, dist.FileStore), "remote calls": torch.distributed.rpc.init_rpc,
-        "profiler": (torch.autograd.profiler._prepare_profiler, torch.autograd.profiler._disable_profiler),
-        "signals": signal.signal, "default group": c10d._WorldMeta.WORLD, "future": torch._C.Future.wait,
-        "hook in C++": torch.nn.parallel.DistributedDataParallel._register_builtin_comm_hook,
-        "initialized": dist.is_initialized(),
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "ending", ["", "raise ValueError", "sys.exit(3)", "dist.barrier() if rank else None"]
-)
-def test_nothing_that_was_changed_stays_changed(tmp_path, monkeypatch, ending):
-    monkeypatch.setenv("KEPT", "as it was")
-    path = script(
-        tmp_path,
-        f"""
-        import os, random, sys
-        import numpy, torch, torch.distributed as dist
-        dist.init_process_group("nccl")
-        rank = dist.get_rank()
-        os.environ["KEPT"] = "changed"
-        os.environ["NEW"] = "variable"
-        os.chdir({str(tmp_path)!r})
-        torch.set_default_dtype(torch.float64)
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.set_num_threads(torch.get_num_threads() + 1)
-        torch.manual_seed(7); random.seed(7); numpy.random.seed(7)
-        sys.argv.append("more"); sys.path.append("more")
-        dist.barrier()
-        {ending}
-        """,
-    )
-    before = state_of_the_process()
-
-    with pytest.raises((RankError, DeadlockError)) if ending else contextlib.nullcontext():
-        run(path, network=switch(2))
-
-    assert state_of_the_process() == before
-    inherited = subprocess.run(["env"], capture_output=True, text=True, check=True).stdout.splitlines()
-    assert "KEPT=as it was" in inherited
-    assert not any(line.startswith(("NEW=", "RANK=")) for line in inherited)
-    assert run(all_reduce_once, network=switch(2)).results == [1.0, 1.0]
 
 
 def test_a_process_group_of_the_process_itself_is_neither_seen_nor_harmed():
@@ -198,6 +107,10 @@ def test_warning_filters_of_ranks_that_wait_inside_them_do_not_mix():
 LOGGER = logging.getLogger("tests.of.a.rank")
 
 
+def state_of_logging():
+    return list(logging.root.handlers), logging.root.level, LOGGER.level, LOGGER.isEnabledFor(logging.DEBUG)
+
+
 def test_each_rank_configures_logging_for_itself():
     outputs = [io.StringIO() for _ in range(3)]
 
@@ -205,36 +118,26 @@ def test_each_rank_configures_logging_for_itself():
         logging.root.handlers = []
         level = logging.WARNING if rank == 1 else logging.INFO
         logging.basicConfig(format=f"{rank}: %(message)s", level=level, stream=outputs[rank])
+        made = logging.getLogger("tests.made.by.a.rank")
         dist.barrier()
         LOGGER.info("begins")
+        made.setLevel(10 + rank)
         dist.barrier()
         LOGGER.setLevel(logging.DEBUG if rank == 2 else logging.ERROR)
         dist.barrier()
         LOGGER.debug("ends")
-        return LOGGER.level, len(logging.root.handlers)
+        return LOGGER.level, len(logging.root.handlers), made.level
 
-    before = list(logging.root.handlers), logging.root.level, LOGGER.level, LOGGER.isEnabledFor(logging.DEBUG)
+    before = state_of_logging()
 
     results = in_group(work, 3).results
 
-    assert results == [(logging.ERROR, 1), (logging.ERROR, 1), (logging.DEBUG, 1)]
+    assert results == [(logging.ERROR, 1, 10), (logging.ERROR, 1, 11), (logging.DEBUG, 1, 12)]
     assert [output.getvalue() for output in outputs] == ["0: begins\n", "", "2: begins\n2: ends\n"]
-    after = list(logging.root.handlers), logging.root.level, LOGGER.level, LOGGER.isEnabledFor(logging.DEBUG)
-    assert after == before
+    assert state_of_logging() == before
     assert not any(name in vars(logging.Logger) for name in ("level", "handlers", "propagate"))
-
-
-def test_a_logger_that_a_rank_made_is_there_for_all_and_afterwards():
-    def work(rank):
-        logger = logging.getLogger("tests.made.by.a.rank")
-        dist.barrier()
-        logger.setLevel(10 + rank)
-        dist.barrier()
-        return logger.level
-
-    assert in_group(work, 2).results == [10, 11]
-    logger = logging.getLogger("tests.made.by.a.rank")
-    assert (logger.level, logger.handlers, logger.propagate) == (logging.NOTSET, [], True)
+    made = logging.getLogger("tests.made.by.a.rank")  # is there for all, and afterwards
+    assert (made.level, made.handlers, made.propagate) == (logging.NOTSET, [], True)
 
 
 def test_handlers_of_signals_are_left_out_and_a_notice_says_so():

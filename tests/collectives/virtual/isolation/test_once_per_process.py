@@ -1,15 +1,23 @@
 """State kept once per process by torch, Python and numpy: each rank's own, and as before after a run."""
 
+import contextlib
+import os
+import random
+import subprocess
 import sys
+import warnings
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from collectives.virtual import run
 from collectives.virtual.diagnosis import checks
-from tests.collectives.virtual.clusters import script
+from sim.errors import DeadlockError, RankError
+from tests.collectives.virtual.clusters import all_reduce_once, script
 from tests.given import switch
 
 _LOOKED_AT = frozenset(
@@ -22,8 +30,8 @@ _COUNTERS = frozenset({
 """Counters, by which nothing can be told of a rank."""
 
 CHANGES = """
-    import builtins, os, sys, tempfile, threading, warnings
-    import torch, torch.distributed as dist
+    import builtins, os, random, sys, tempfile, threading, warnings
+    import numpy, torch, torch.distributed as dist
     import torch.__future__
     from torch import nn
     from torch.nn.modules import module as modules
@@ -32,6 +40,17 @@ CHANGES = """
     rank = dist.get_rank()
     way = int(sys.argv[1]) + rank
 
+    os.environ["KEPT"], os.environ["NEW"] = str(way), "variable"
+    os.chdir(tempfile.gettempdir())
+    sys.argv.append("more"), sys.path.append("more")
+    torch.manual_seed(way), numpy.random.seed(way), random.seed(way)
+    torch.set_default_dtype(torch.float64 if way % 2 else torch.float32)
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    drawn = []
+    for _ in range(3):
+        dist.barrier()
+        assert dist.get_rank() == rank
+        drawn.append((torch.rand(1).item(), numpy.random.rand(), random.random(), os.environ["KEPT"]))
     said, printed = [], builtins.print
     builtins.print = lambda *values, **options: said.append((rank, *values))
     called = []
@@ -67,7 +86,7 @@ CHANGES = """
         torch.is_anomaly_enabled(), torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark,
         torch.backends.cudnn.allow_tf32, torch.backends.cuda.flash_sdp_enabled(),
         torch.is_warn_always_enabled(), torch.__future__.get_overwrite_module_params_on_conversion(),
-        tempfile.gettempdir(),
+        tempfile.gettempdir(), torch.empty(1).dtype, drawn,
     )
     """
 
@@ -77,12 +96,24 @@ def _expected(rank: int, way: int) -> tuple[Any, ...]:
     precision = ("highest", "high", "medium")[way % 3]
     shown = f"tensor({1 / 3:.{2 + way}f})"
     calls = (rank + 1, rank + 1, 2, rank + 1, rank + 1)
-    return ([(rank, "loss")], *calls, shown, odd, odd, precision, odd, odd, odd, odd, odd, f"/tmp/{way}")
+    said = ([(rank, "loss")], *calls, shown, odd, odd, precision, odd, odd, odd, odd, odd, f"/tmp/{way}")
+    dtype = torch.float64 if odd else torch.float32
+    generator, array, one = torch.Generator().manual_seed(way), np.random.RandomState(way), random.Random(way)
+    drawn = [
+        (torch.rand(1, dtype=dtype, generator=generator).item(), array.rand(), one.random(), str(way))
+        for _ in range(3)
+    ]
+    return *said, dtype, drawn
 
 
-def state_of_modules() -> dict[str, Any]:
+def state_of_the_process() -> dict[str, Any]:
     """Return what modules and classes of torch and of Python hold, in a form that can be compared."""
     state = {
+        "environment": dict(os.environ), "directory": Path.cwd(), "path": list(sys.path),
+        "argv": list(sys.argv), "warnings": list(warnings.filters), "threads": torch.get_num_threads(),
+        "dtype": torch.get_default_dtype(), "torch": torch.get_rng_state().tolist(),
+        "numpy": np.random.get_state(legacy=False)["state"]["key"].tolist(), "random": random.getstate(),
+        "future": torch._C.Future.wait,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         "precision": torch.get_float32_matmul_precision(), "benchmark": torch.backends.cudnn.benchmark,
@@ -121,17 +152,29 @@ def _look(value):
     return (kind, len(value)) if issubclass(kind, dict | list | set) else id(value)
 
 
-def test_each_rank_has_what_a_process_has_once_and_none_of_it_stays(tmp_path):
-    path = script(tmp_path, CHANGES)
-    run(path, network=switch(2), argv=["0"])  # what it imports stays imported
-    before = state_of_modules()
+@pytest.mark.parametrize(
+    "ending", ["", "raise ValueError", "sys.exit(3)", "dist.barrier() if rank else None"]
+)
+def test_each_rank_has_what_a_process_has_once_and_none_of_it_stays_however_it_ends(
+    tmp_path, monkeypatch, ending
+):
+    monkeypatch.setenv("KEPT", "as it was")
+    path = script(tmp_path, f"{CHANGES}\n    {ending}\n")
+    with pytest.raises((RankError, DeadlockError)) if ending else contextlib.nullcontext():
+        run(path, network=switch(2), argv=["0"])  # what it imports stays imported
+    before = state_of_the_process()
 
-    outcome = run(path, network=switch(2), argv=["3"])
+    with pytest.raises((RankError, DeadlockError)) if ending else contextlib.nullcontext():
+        outcome = run(path, network=switch(2), argv=["3"])
+        for rank, variables in enumerate(outcome.results):
+            assert variables["seen"] == _expected(rank, 3 + rank)
 
-    after = state_of_modules()
-    for rank, variables in enumerate(outcome.results):
-        assert variables["seen"] == _expected(rank, 3 + rank)
+    after = state_of_the_process()
     assert {name: (before.get(name), after[name]) for name in after if before.get(name) != after[name]} == {}
+    inherited = subprocess.run(["env"], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "KEPT=as it was" in inherited
+    assert not any(line.startswith(("NEW=", "RANK=")) for line in inherited)
+    assert run(all_reduce_once, network=switch(2)).results == [1.0, 1.0]
 
 
 def test_ranks_of_fsdp1_gather_the_state_of_their_optimizers(tmp_path):
