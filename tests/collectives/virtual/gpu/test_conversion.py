@@ -1,7 +1,5 @@
 """Modules on virtual CUDA devices: trained as on the CPU; what held a parameter holds it when it is there."""
 
-from typing import Any
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -23,14 +21,23 @@ def by_shards(model: nn.Module) -> nn.Module:
     return fully_shard(model, mesh=init_device_mesh(device, (dist.get_world_size(),)))
 
 
-@pytest.mark.parametrize("wrap", [DistributedDataParallel, ddp.DistributedDataParallel, by_shards])
-def test_training_on_cuda_is_that_on_the_cpu(wrap):
+@pytest.mark.parametrize(
+    ("wrap", "is_before"),
+    [
+        (DistributedDataParallel, False), (ddp.DistributedDataParallel, False), (by_shards, False),
+        (DistributedDataParallel, True), (nn.Module.train, True),
+    ],
+)  # fmt: skip
+def test_training_on_cuda_is_that_on_the_cpu_also_if_the_optimizer_was_made_before(wrap, is_before):
     def trained(rank, device):
         dist.init_process_group("nccl")
         torch.manual_seed(rank)
         layers = nn.Linear(8, 24), nn.BatchNorm1d(24), nn.LayerNorm(24), nn.GELU(), nn.Linear(24, 8)
-        model = wrap(nn.Sequential(*layers).to(device))
-        optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+        module = nn.Sequential(*layers)
+        optimizer = torch.optim.AdamW(module.parameters(), foreach=False)
+        model = wrap(module.to(device))
+        if not is_before:
+            optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
         losses = []
         for _ in range(3):
             loss = (model(torch.randn(4, 8).to(device)) ** 2).mean()
@@ -39,7 +46,8 @@ def test_training_on_cuda_is_that_on_the_cpu(wrap):
             optimizer.step()
             optimizer.zero_grad()
             losses.append(loss.item())
-        return losses, [buffer.tolist() for buffer in model.buffers()]
+        left = module.cpu().state_dict().values() if is_before else model.buffers()
+        return losses, [tensor.tolist() for tensor in left]
 
     on_cuda, on_cpu = (
         run(lambda rank: trained(rank, device), 4, "dgx-h100")  # noqa: B023
@@ -51,24 +59,24 @@ def test_training_on_cuda_is_that_on_the_cpu(wrap):
     assert on_cuda.times_ps == on_cpu.times_ps
 
 
-def by_flat_shards_in_sixteen_bits(model: nn.Module) -> nn.Module:
-    return FullyShardedDataParallel(
+SHARDS = {
+    "flat": lambda model: FullyShardedDataParallel(
         model, mixed_precision=MixedPrecision(SHORT, SHORT, SHORT), use_orig_params=True
-    )
-
-
-def by_shards_in_sixteen_bits(model: nn.Module) -> nn.Module:
-    return fully_shard(model, mp_policy=MixedPrecisionPolicy(SHORT, torch.float32))
+    ),
+    "each": lambda model: fully_shard(model, mp_policy=MixedPrecisionPolicy(SHORT, torch.float32)),
+}
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("shard", [by_flat_shards_in_sixteen_bits, by_shards_in_sixteen_bits])
-def test_sharded_training_in_sixteen_bits_learns(shard):
+@pytest.mark.parametrize("shards", SHARDS)
+def test_sharded_training_in_sixteen_bits_learns(shards):
     def losses(rank):
         torch.cuda.set_device(rank)
         torch.manual_seed(0)
         layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
-        model = shard(nn.Sequential(layer, nn.LayerNorm(16), nn.GroupNorm(1, 5), nn.RMSNorm(16)).cuda())
+        model = SHARDS[shards](
+            nn.Sequential(layer, nn.LayerNorm(16), nn.GroupNorm(1, 5), nn.RMSNorm(16)).cuda()
+        )
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
         inputs, found = torch.randn(2, 5, 16).cuda(), []
         for _ in range(3):
@@ -81,30 +89,6 @@ def test_sharded_training_in_sixteen_bits_learns(shard):
 
     for first, second, third in in_group(losses, 2, network="dgx-h100", compute=Roofline("h100")).results:
         assert first > second > third
-
-
-def trained(device: str, *, wrapped: bool) -> list[Any]:
-    """Train a layer for which the optimizer is made before it goes to *device*."""
-    torch.manual_seed(0)
-    layer = nn.Linear(3, 2)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-    layer.to(device)
-    model = DistributedDataParallel(layer) if wrapped else layer
-    for _ in range(3):
-        optimizer.zero_grad()
-        model(torch.ones(4, 3, device=device)).square().sum().backward()
-        optimizer.step()
-    layer.cpu()
-    return [parameter.tolist() for parameter in layer.parameters()]
-
-
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_an_optimizer_that_was_made_before_updates_a_module_on_the_device(wrapped):
-    def work(rank):
-        return trained("cuda", wrapped=wrapped), trained("cpu", wrapped=wrapped)
-
-    for on_device, on_cpu in in_group(work, 2, compute=Roofline("h100")).results:
-        assert on_device == on_cpu
 
 
 def test_parameters_keep_what_users_write_on_them_and_who_refers_to_them():

@@ -44,18 +44,6 @@ def test_a_call_on_two_devices_of_a_rank_is_none_on_one():
         assert devices == [here, other, other]
 
 
-def test_a_result_that_is_known_keeps_of_itself_only_what_others_have_not():
-    def work(rank):
-        found, known = (torch.ones(64, device=f"cuda:{rank}") + 1 for _ in range(2))
-        assert (known.constant, known.real_tensor, known.item_memo) == (None, None, None)
-        assert found.fake_mode is known.fake_mode
-        return sorted(vars(known))
-
-    outcome = on_gpus(work, 2, fake=True, fold=False)
-
-    assert outcome.results == [["_fake_device", "_kind", "fake_mode"]] * 2
-
-
 def test_what_has_no_type_of_its_own_has_the_default_one_whatever_it_was_before():
     makers = [
         lambda own: torch.randn(2, 3, device=own),

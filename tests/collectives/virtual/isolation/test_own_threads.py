@@ -117,19 +117,6 @@ def test_a_pool_that_nobody_shuts_down_ends_with_its_rank_when_its_work_is_done(
     assert not any(thread.is_alive() for pool in kept for thread in pool._threads)
 
 
-def test_threads_end_with_a_rank_whose_own_thread_waits_in_vain():
-    threads = []
-
-    def work(rank):
-        threads.append(threading.Thread(target=threading.Event().wait))
-        threads[0].start()
-
-    with pytest.raises(RankError, match="every thread of this rank waits for another"):
-        run(work, network=switch(1))
-
-    threads[0].join()  # ends: its rank is over
-
-
 def test_a_wait_that_only_time_could_end_takes_that_virtual_time():
     def work(rank):
         never = threading.Event()
@@ -139,16 +126,23 @@ def test_a_wait_that_only_time_could_end_takes_that_virtual_time():
     assert run(work, network=switch(2)).results == [(False, 2 * SECOND)] * 2
 
 
-def test_threads_of_a_rank_that_wait_for_each_other_are_an_error_at_once():
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_threads_of_a_rank_that_all_wait_in_vain_are_an_error_at_once_and_end_with_it(is_joined):
+    threads = []
+
     def work(rank):
-        never = threading.Event()
-        waiting = threading.Thread(target=never.wait)
+        waiting = threading.Thread(target=threading.Event().wait)
+        threads.append(waiting)
         waiting.start()
-        waiting.join()
+        if is_joined:
+            waiting.join()
 
     with pytest.raises(RankError, match="every thread of this rank waits for another") as caught:
         run(work, network=switch(2))
+
     assert isinstance(caught.value.__cause__, CollectiveError)
+    for thread in threads:
+        thread.join()
 
 
 def test_threads_end_with_a_run_that_fails_while_they_wait():
