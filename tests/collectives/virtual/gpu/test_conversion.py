@@ -106,21 +106,6 @@ def test_parameters_keep_what_users_write_on_them_and_who_refers_to_them():
     assert result == ((True, True, "kept"), (True, "torch.float16", "kept"), nn.Parameter)
 
 
-def test_ranks_that_agree_on_the_state_of_a_generator_go_on_alike():
-    def work(rank):
-        dist.init_process_group("nccl")
-        torch.manual_seed(rank)
-        state = torch.cuda.get_rng_state().cuda()
-        dist.broadcast(state, 0)
-        torch.cuda.set_rng_state(state.cpu())
-        return torch.rand(2, device="cuda").tolist(), torch.rand(2).tolist()
-
-    first, second = run(work, network=switch(2), compute=Roofline("h100")).results
-
-    assert first[0] == second[0]
-    assert first[1] != second[1]
-
-
 @pytest.mark.parametrize("compute", [None, Roofline("h100")], ids=["no model", "h100"])
 def test_hooks_of_parameters_stay_whatever_a_module_is_converted_to(compute):
     def work(rank):

@@ -15,7 +15,7 @@ from collectives import NotSupportedError
 from collectives.virtual import Roofline, VirtualRun, run
 from collectives.virtual.gpu.accelerator import NO_MEMORY
 from sim import RankError
-from tests.collectives.virtual.clusters import on_gpus
+from tests.collectives.virtual.clusters import Work, on_gpus
 
 RANKS = 2
 H100 = "h100"
@@ -25,6 +25,22 @@ def run_with(model: str | None, work: Callable[[int], Any], fake: bool = False) 
     return run(work, RANKS, "dgx-h100", compute=Roofline(model) if model else None, fake=fake)
 
 
+QUESTIONS: list[Any] = []
+"""What each of two ranks asks, and the answers of all."""
+
+
+def answered(*expected: Any) -> Callable[[Work], Work]:
+    """Ask the function behind it, of which each rank expects its own answer, or all the only one."""
+
+    def asked(work: Work) -> Work:
+        answers = list(expected) * (RANKS // len(expected))
+        QUESTIONS.append(pytest.param(work, answers, id=work.__name__))
+        return work
+
+    return asked
+
+
+@answered(True)
 def forked_generator(rank: int) -> bool:
     torch.cuda.set_device(rank)
     torch.cuda.manual_seed(5)
@@ -33,6 +49,7 @@ def forked_generator(rank: int) -> bool:
     return torch.equal(inside.cpu(), torch.rand(3, device="cuda").cpu())
 
 
+@answered((True,) * 4)
 def two_generators(rank: int) -> tuple[bool, ...]:
     """Draw on the CPU and on the device in turn, and say what does not disturb what."""
     torch.manual_seed(7)
@@ -53,6 +70,7 @@ def two_generators(rank: int) -> tuple[bool, ...]:
     )
 
 
+@answered((True,) * 3)
 def default_generators(rank: int) -> tuple[bool, ...]:
     """Say whether the device's generator, by its number, is the one that is seeded, read and drawn from."""
     own = torch.cuda.default_generators[torch.cuda.current_device()]
@@ -69,6 +87,7 @@ def default_generators(rank: int) -> tuple[bool, ...]:
     )
 
 
+@answered([True, True])
 def checkpointed_dropout(rank: int) -> list[bool]:
     """Say whether what is computed again drops what was dropped, with either kind of checkpoint."""
     alike = []
@@ -80,6 +99,7 @@ def checkpointed_dropout(rank: int) -> list[bool]:
     return alike
 
 
+@answered(6.0)
 def recorded_stream(rank: int) -> float:
     side, tensor = torch.cuda.Stream(), torch.ones(3, device="cuda")
     with torch.cuda.stream(side):
@@ -106,15 +126,18 @@ def under_autocast(forward_of, backward_of) -> tuple[Any, ...]:
     return seen, result.dtype, leaf.grad.tolist()
 
 
+@answered(([True, True], torch.float32, [2.0, 2.0]))
 def former_function_with_autocast(rank: int) -> tuple[Any, ...]:
     return under_autocast(torch.cuda.amp.custom_fwd, torch.cuda.amp.custom_bwd)
 
 
+@answered(([False, False], torch.float16, [2.0, 2.0]))
 def function_that_casts(rank: int) -> tuple[Any, ...]:
     forward_of = torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float16)
     return under_autocast(forward_of, torch.amp.custom_bwd(device_type="cuda"))
 
 
+@answered([False, True, False, torch.bfloat16])
 def autocast_of_each_device(rank: int) -> list[Any]:
     before = torch.is_autocast_enabled()
     with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -122,20 +145,26 @@ def autocast_of_each_device(rank: int) -> list[Any]:
         return [before, *inside, torch.get_autocast_dtype("cuda")]
 
 
+@answered(None)
 def recorded_history(rank: int) -> None:
     torch.cuda.memory._record_memory_history(max_entries=100)
     torch.ones(3, device="cuda")
     torch.cuda.memory._record_memory_history(enabled=None)
 
 
+@answered([0] * 9)
 def devices_by_number(rank: int) -> list[int | None]:
+    """Say by how much what is on device 0, or on the current one, is elsewhere."""
     torch.cuda.set_device(rank)
-    first, current = torch.ones(1).to("cuda:0"), torch.ones(1).to("cuda")
-    layer = nn.Linear(1, 1).to("cuda:0")
-    tensors = first, current, torch.ones(1).cuda(0), torch.ones(1, device="cuda:0"), layer.weight
-    return [tensor.device.index - rank * (tensor is current) for tensor in tensors]
+    first = torch.ones(1).to("cuda:0"), torch.ones(1).cuda(0), torch.ones(1, device="cuda:0")
+    current = torch.ones(1).to("cuda"), torch.tensor(1.0).cuda(), torch.ones(1, device="cuda")
+    on_first, on_current = nn.Linear(1, 1).to("cuda:0"), nn.Linear(1, 1).cuda()
+    found = [tensor.device.index for tensor in (*first, on_first.weight)]
+    found += [tensor.device.index - rank for tensor in (*current, on_current.weight, on_current.bias)]
+    return found
 
 
+@answered([1, 0, 1] * 5, [0, 1, 0] * 5)
 def devices_named_in_every_way(rank: int) -> list[int]:
     torch.cuda.set_device(rank)
     other, found = 1 - rank, []
@@ -150,14 +179,12 @@ def devices_named_in_every_way(rank: int) -> list[int]:
     return found
 
 
+@answered(*([1 - rank, True, rank, True] * 2 + [1 - rank, True, True] for rank in range(RANKS)))
 def contexts_entered_again(rank: int) -> list[Any]:
     torch.cuda.set_device(rank)
     before, stream = torch.cuda.current_stream(), torch.cuda.Stream()
-    device, on_stream, nothing = (
-        torch.cuda.device(1 - rank),
-        torch.cuda.stream(stream),
-        torch.cuda.stream(None),
-    )
+    device, on_stream = torch.cuda.device(1 - rank), torch.cuda.stream(stream)
+    nothing = torch.cuda.stream(None)
     said = []
     for _ in range(2):
         with device, on_stream, nothing, on_stream:
@@ -167,6 +194,7 @@ def contexts_entered_again(rank: int) -> list[Any]:
     return [*said, device.idx, on_stream.stream is stream, are_known]
 
 
+@answered(([2.0, 2.0], [2.0, 2.0]), ([3.0, 3.0], [3.0, 3.0]))
 def branches(rank: int) -> tuple[list[float], list[float]]:
     tensor = torch.ones(2, device="cuda", requires_grad=True)
     result = torch.cond(tensor.sum() > 2 * rank, lambda x: x * 2, lambda x: x * 3, (tensor,))
@@ -174,6 +202,10 @@ def branches(rank: int) -> tuple[list[float], list[float]]:
     return result.tolist(), tensor.grad.tolist()
 
 
+@answered([
+    "cuda:1", True, 1, [[1.0] * 3, [2.0] * 3], torch.bfloat16, [[1, 0], [1, 1], [1, 2]], 6.0, "cpu",
+    "tensor([1., 1., 1.], device='cuda:1')",
+])  # fmt: skip
 def what_a_tensor_says(rank: int) -> list[Any]:
     torch.cuda.set_device(1)
     tensor = torch.ones(2, 3).cuda()
@@ -188,12 +220,7 @@ def what_a_tensor_says(rank: int) -> list[Any]:
     ]  # fmt: skip
 
 
-SAID = [
-    "cuda:1", True, 1, [[1.0] * 3, [2.0] * 3], torch.bfloat16, [[1, 0], [1, 1], [1, 2]], 6.0, "cpu",
-    "tensor([1., 1., 1.], device='cuda:1')",
-]  # fmt: skip
-
-
+@answered([[5.0, 6.0, 0.0, 0.0, 1.0, 1.0], [1.0, 1.0]])
 def written_through_views(rank: int) -> list[list[float]]:
     base = torch.zeros(6, device="cuda")
     base[2:].view(2, 2)[1].view(torch.int32).fill_(0x3F800000)
@@ -201,40 +228,21 @@ def written_through_views(rank: int) -> list[list[float]]:
     return [base.tolist(), base[2:4].as_strided((2,), (1,), 4).tolist()]
 
 
+@answered([[[3.0, 1.0], [2.0, 4.0]], [4.0], "cuda"])
 def made_of_numbers_on_the_device(rank: int) -> list[Any]:
     total = torch.tensor([3.0, 4.0], device="cuda")
     made = torch.tensor([[total[0], 1.0], [2, total[1]]], device="cuda")
     return [made.tolist(), torch.tensor([total[1]]).tolist(), made.new_tensor([total[0]]).device.type]
 
 
+@answered(["12.8", (2, 27, 5), None])
 def versions(rank: int) -> list[Any]:
     torch.ones(1, device="cuda")
     return [torch.version.cuda, torch.cuda.nccl.version(), torch.version.hip]
 
 
-SAME = [
-    (what_a_tensor_says, [SAID] * RANKS),
-    (written_through_views, [[[5.0, 6.0, 0.0, 0.0, 1.0, 1.0], [1.0, 1.0]]] * RANKS),
-    (made_of_numbers_on_the_device, [[[[3.0, 1.0], [2.0, 4.0]], [4.0], "cuda"]] * RANKS),
-    (versions, [["12.8", (2, 27, 5), None]] * RANKS), (forked_generator, [True] * RANKS),
-    (two_generators, [(True,) * 4] * RANKS), (default_generators, [(True,) * 3] * RANKS),
-    (checkpointed_dropout, [[True, True]] * RANKS),
-    (recorded_stream, [6.0] * RANKS),
-    (former_function_with_autocast, [([True, True], torch.float32, [2.0, 2.0])] * RANKS),
-    (function_that_casts, [([False, False], torch.float16, [2.0, 2.0])] * RANKS),
-    (autocast_of_each_device, [[False, True, False, torch.bfloat16]] * RANKS),
-    (recorded_history, [None] * RANKS), (devices_by_number, [[0] * 5] * RANKS),
-    (devices_named_in_every_way, [[1, 0, 1] * 5, [0, 1, 0] * 5]),
-    (
-        contexts_entered_again,
-        [[1 - rank, True, rank, True] * 2 + [1 - rank, True, True] for rank in range(RANKS)],
-    ),
-    (branches, [([2.0, 2.0], [2.0, 2.0]), ([3.0, 3.0], [3.0, 3.0])]),
-]  # fmt: skip
-
-
 @pytest.mark.parametrize("model", [None, H100])
-@pytest.mark.parametrize(("work", "expected"), SAME, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(("work", "expected"), QUESTIONS)
 @pytest.mark.filterwarnings("ignore:.torch.cuda.amp.custom:FutureWarning")
 def test_what_a_script_asks_is_answered_as_on_a_gpu(work, expected, model):
     before = torch.version
@@ -266,18 +274,6 @@ def test_every_function_of_cuda_without_arguments_answers_or_is_refused_by_name(
     assert run_with(model, work).results == [{}] * RANKS
 
 
-@pytest.mark.parametrize("fake", [False, True])
-def test_what_says_cuda_alone_is_on_the_current_device(fake):
-    def devices(rank):
-        torch.cuda.set_device(rank)
-        made = torch.zeros(3).cuda(), torch.zeros(3).to("cuda"), torch.ones(2, device="cuda")
-        return {tensor.device for tensor in (*made, nn.Linear(2, 2).cuda().weight, torch.tensor(1.0).cuda())}
-
-    outcome = on_gpus(devices, 3, fake=fake, fold=False)
-
-    assert outcome.results == [{torch.device("cuda", rank)} for rank in range(3)]
-
-
 @pytest.mark.parametrize(
     ("model", "name", "peak", "notices"), [(None, "virtual GPU", 0, (NO_MEMORY,)), (H100, "h100", 1536, ())]
 )
@@ -293,11 +289,6 @@ def test_name_and_memory_are_those_of_the_device(model, name, peak, notices):
 
     assert outcome.results == [({name}, peak, 0)] * RANKS
     assert outcome.report.notices == notices
-
-
-def test_devices_are_not_mixed():
-    with pytest.raises(Exception, match=r"cuda:0, cpu|two devices|same device"):
-        run_with(None, lambda rank: torch.ones(2, device="cuda") + torch.ones(2))
 
 
 @pytest.mark.parametrize("model", [None, H100])
@@ -324,13 +315,31 @@ def test_a_branch_on_the_cpu_is_the_one_that_data_says(model):
     assert run_with(model, work).results == [[2.0, 2.0], [3.0, 3.0]]
 
 
-def test_a_branch_depends_on_data():
-    def work(rank):
-        tensor = torch.randn(1 << 12, device="cuda")
-        torch.cond(tensor.sum() > 0, lambda x: x * 2, lambda x: x * 3, (tensor,))
+def branching(rank: int) -> None:
+    tensor = torch.randn(1 << 12, device="cuda")
+    torch.cond(tensor.sum() > 0, lambda x: x * 2, lambda x: x * 3, (tensor,))
 
-    with pytest.raises((RankError, NotSupportedError), match=r"torch\.cond takes depends on data, at "):
-        run_with(H100, work, fake=True)
+
+def of_two_devices(rank: int) -> torch.Tensor:
+    return torch.ones(2, device="cuda") + torch.ones(2)
+
+
+def sparse(rank: int) -> torch.Tensor:
+    return torch.eye(2).to_sparse().cuda()
+
+
+@pytest.mark.parametrize(
+    ("work", "model", "fake", "words"),
+    [
+        (branching, H100, True, r"torch\.cond takes depends on data, at "),
+        (sparse, H100, False, "does not go with sparse tensors on virtual CUDA"),
+        (of_two_devices, None, False, "cuda:0, cpu|two devices|same device"),
+        (of_two_devices, H100, False, "cuda:0, cpu|two devices|same device"),
+    ],
+)
+def test_what_a_device_cannot_do_is_refused(work, model, fake, words):
+    with pytest.raises((RankError, NotSupportedError), match=words):
+        run_with(model, work, fake=fake)
 
 
 def test_devices_of_a_large_node_have_numbers_below_eight():
@@ -354,13 +363,3 @@ def test_sparse_tensors_of_the_device_are_summed_over_ranks_where_nothing_is_mod
         return tensor.device.type, tensor.cpu().to_dense().tolist()
 
     assert run_with(None, work).results == [("cuda", [[3.0, 0.0], [0.0, 3.0]])] * RANKS
-
-
-def test_sparse_tensors_of_a_device_that_is_modelled_are_refused():
-    def work(rank):
-        torch.eye(2).to_sparse().cuda()
-
-    with pytest.raises(
-        (RankError, NotSupportedError), match="does not go with sparse tensors on virtual CUDA"
-    ):
-        run_with(H100, work)

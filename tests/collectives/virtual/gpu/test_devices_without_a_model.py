@@ -1,9 +1,7 @@
 """Devices of a script that is modelled without a GPU: the CPU computes for them, and nothing of it stays."""
 
-import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -87,53 +85,43 @@ def test_a_batch_norm_that_is_synchronized_sees_the_whole_batch(momentum, comput
         torch.testing.assert_close(got, value, rtol=1e-10, atol=1e-10)
 
 
-def modes_of(tmp_path: Path, text: str, compute_model, *argv: str) -> int:
-    path = script(tmp_path, f"import torch\n{text}\nmodes = torch._C._len_torch_dispatch_stack()\n")
-    return int(run(path, network=switch(1), argv=argv, compute=compute_model).results[0]["modes"])
-
-
 @instant_and_measured
-def test_only_who_says_cuda_pays_for_its_devices(compute_model, tmp_path):
+@pytest.mark.parametrize(
+    ("text", "argv", "modes"),
+    [
+        ("torch.distributed.init_process_group('nccl')", [], 0),
+        ("name = 'cuda'", [], 1),
+        ("", ["--device=cuda"], 1),
+        ("import own_model\nassert own_model.DEVICE.type == 'cu' + 'da'", [], 1),
+        ("assert getattr(torch, 'cu' + 'da').is_available()", [], 1),
+    ],
+    ids=["nccl", "the word", "an argument", "a module of its own", "as a library would"],
+)
+def test_only_who_says_cuda_pays_for_its_devices(compute_model, tmp_path, text, argv, modes):
     (tmp_path / "own_model.py").write_text("import torch\nDEVICE = torch.device('cuda')\n")
-    own = "import own_model\nassert own_model.DEVICE.type == 'cu' + 'da'"
+    path = script(tmp_path, f"import torch\n{text}\nmodes = torch._C._len_torch_dispatch_stack()\n")
 
-    assert modes_of(tmp_path, "torch.distributed.init_process_group('nccl')", compute_model) == 0
-    assert modes_of(tmp_path, "name = 'cuda'", compute_model) == 1
-    assert modes_of(tmp_path, "", compute_model, "--device=cuda") == 1
-    assert modes_of(tmp_path, own, compute_model) == 1
-    as_a_library_would = "assert getattr(torch, 'cu' + 'da').is_available()"
-    assert modes_of(tmp_path, as_a_library_would, compute_model) == 1
+    [left] = run(path, network=switch(1), argv=argv, compute=compute_model).results
 
-
-def test_threads_of_a_rank_see_its_devices():
-    seen = []
-
-    def work(rank):
-        thread = threading.Thread(target=lambda: seen.append(torch.cuda.is_available()))
-        thread.start()
-        thread.join()
-
-    run(work, 1, compute=Measured())
-
-    assert seen == [True]
+    assert left["modes"] == modes
 
 
 def test_of_an_operation_on_a_device_the_kernel_alone_is_measured(monkeypatch):
-    worked_ns, seconds = [0], {"kernel": 5, "around": 100}
+    worked_ns = [0]
     monkeypatch.setattr(time, "thread_time_ns", lambda: worked_ns[0])
 
-    def work_for(kind, function):
-        def slow(*args, **options):
-            worked_ns[0] += seconds[kind] * 10**9
+    def slow(seconds, function):
+        def slowly(*args, **options):
+            worked_ns[0] += seconds * 10**9
             return function(*args, **options)
 
-        return slow
+        return slowly
 
     def work(rank):
         x = torch.ones(4, device="cuda")
         began_ps = rank_thread().now_ps()
-        monkeypatch.setattr(instant_execution, "value_on_cpu", work_for("kernel", value_on_cpu))
-        monkeypatch.setattr(Likeness, "of", work_for("around", Likeness.of))
+        monkeypatch.setattr(instant_execution, "value_on_cpu", slow(5, value_on_cpu))  # the kernel
+        monkeypatch.setattr(Likeness, "of", slow(100, Likeness.of))
         x + 1
         worked_ns[0] += 10**9  # in Python
         return rank_thread().now_ps() - began_ps

@@ -82,16 +82,6 @@ def test_blocks_that_have_a_pair_to_be_seen_are_computed_with_data_and_without(n
     assert with_data.results == found.results
 
 
-def test_compiled_without_a_mask_it_takes_what_fused_attention_takes():
-    def work(flexible):
-        query = torch.empty(1, 8, 4096, 128, device="cuda", dtype=torch.bfloat16)
-        (torch.compile(flex_attention) if flexible else scaled_dot_product_attention)(query, query, query)
-
-    assert on_own_gpus(lambda: work(True)).seconds == pytest.approx(
-        on_own_gpus(lambda: work(False)).seconds, rel=0.2
-    )
-
-
 def test_values_are_those_of_attention_with_the_mask():
     def gradient(device):
         torch.manual_seed(0)

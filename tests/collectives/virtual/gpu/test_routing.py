@@ -10,16 +10,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from collectives import NotSupportedError
-from collectives.virtual import Roofline, run
 from collectives.virtual.gpu.routing import Routing, RoutingRecord, dealt_out, typical
 from collectives.virtual.memory.held_storage import Moment
 from sim import RankError
-from tests.given import switch
+from tests.collectives.virtual.issued import on_own_gpus
 
 
 def _run(work: Callable[[], Any], routing="power-law:1.2", **options):
-    options = {"fake": True, **options}
-    return run(lambda rank: work(), network=switch(1), compute=Roofline("h100"), routing=routing, **options)
+    return on_own_gpus(work, routing=routing, **options)
+
+
+def _tokens_of(experts: Tensor, number: int = 8) -> list[int]:
+    return experts.flatten().bincount(minlength=number).tolist()
 
 
 def _chosen(tokens: int = 6000, experts: int = 8, chosen: int = 2) -> Tensor:
@@ -38,10 +40,9 @@ def test_each_token_goes_to_different_experts(rows, tokens, chosen):
 
 @pytest.mark.parametrize(("tokens", "chosen"), [(64, 2), (24, 6), (8, 1)])
 def test_balanced_tokens_are_as_many_for_every_expert(tokens, chosen):
-    def work():
-        return _chosen(tokens, 8, chosen).flatten().bincount(minlength=8).tolist()
+    counts = _run(lambda: _tokens_of(_chosen(tokens, 8, chosen)), "balanced")
 
-    assert _run(work, "balanced").results == [[tokens * chosen // 8] * 8]
+    assert counts.results == [[tokens * chosen // 8] * 8]
 
 
 _COUNTS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -58,7 +59,7 @@ _COUNTS: dict[str, Callable[[Tensor], Tensor]] = {
 def test_counts_of_tokens_are_known_however_a_script_counts(way):
     def work():
         experts = _chosen()
-        return _COUNTS[way](experts).tolist(), experts.flatten().cpu().bincount(minlength=8).tolist()
+        return _COUNTS[way](experts).tolist(), _tokens_of(experts.cpu())
 
     own, plain = _run(work).results[0]
 
@@ -127,18 +128,27 @@ def test_shares_differ_by_router_and_iteration_and_are_those_of_any_run():
     assert len({tuple(counts) for counts in one}) == 4
 
 
-def test_a_routing_that_is_recorded_is_that_of_a_run_without_data(tmp_path):
-    def work():
-        model = nn.Sequential(_Layer())
-        tokens = torch.arange(64 * 8, device="cuda").reshape(64, 8).mul(37).remainder(101).float()
-        return model(tokens).tolist()
+def _layer_of_numbers() -> list[list[int]]:
+    tokens = torch.arange(64 * 8, device="cuda").reshape(64, 8).mul(37).remainder(101).float()
+    return [nn.Sequential(_Layer())(tokens).tolist()]
 
+
+def _groups_and_experts() -> list[list[int]]:
+    torch.manual_seed(0)
+    return [_tokens_of(_chosen(experts=number), number) for number in (4, 16)]
+
+
+@pytest.mark.parametrize(
+    ("work", "routers"), [(_layer_of_numbers, ["0"]), (_groups_and_experts, ["", " of 16"])]
+)
+def test_a_routing_that_is_recorded_is_that_of_a_run_without_data(tmp_path, work, routers):
     record, path = RoutingRecord(), tmp_path / "routing.json"
     with_data = _run(work, record, fake=False).results
     record.save(path)
 
-    assert _run(work, path).results == with_data
-    assert json.loads(path.read_text()) == {"schema": 1, "routers": {"0": with_data}}
+    assert _run(work, path).results == _run(work, Routing.parse(path)).results == with_data
+    rows = {name: [row] for name, row in zip(routers, with_data[0], strict=True)}
+    assert json.loads(path.read_text()) == {"schema": 1, "routers": rows}
 
 
 @pytest.mark.parametrize(
@@ -147,40 +157,38 @@ def test_a_routing_that_is_recorded_is_that_of_a_run_without_data(tmp_path):
         ("even", "expected balanced, power-law:A"),
         ("power-law:0", "expected an exponent above 0"),
         ("power-law:x", "expected an exponent above 0"),
-    ],
-)
-def test_a_routing_that_is_none_is_refused_by_name(given, says):
-    with pytest.raises(NotSupportedError, match=says):
-        Routing.parse(given)
-
-
-@pytest.mark.parametrize(
-    ("document", "says"),
-    [
         ('{"schema": 1, "routers": {}}', "routers"),
         ('{"schema": 1, "routers": {"0": [[1, -2]]}}', "greater than or equal to 0"),
         ('{"schema": 2, "routers": {"0": [[1]]}}', "schema"),
     ],
 )
-def test_a_file_that_is_no_routing_is_refused_with_the_field(tmp_path, document, says):
+def test_a_name_or_a_file_that_is_no_routing_is_refused_with_what_is(tmp_path, given, says):
     path = tmp_path / "routing.json"
-    path.write_text(document)
+    path.write_text(given)
 
     with pytest.raises(NotSupportedError, match=says):
-        Routing.parse(path)
+        Routing.parse(path if given.startswith("{") else given)
 
 
-@pytest.mark.parametrize("name", ["1", "0"])
-def test_a_file_of_another_model_is_refused_with_its_routers(tmp_path, name):
+@pytest.mark.parametrize(
+    ("routers", "says"),
+    [
+        ({"1": [[1, 2, 3]]}, "record the routing of this model"),
+        ({"0": [[1, 2, 3]]}, "record the routing of this model"),
+        ({"0": [[0] * 8]}, "router '0' has no tokens in a row"),
+    ],
+    ids=["another router", "other experts", "no tokens"],
+)
+def test_a_file_of_another_model_is_refused_with_its_router(tmp_path, routers, says):
     path = tmp_path / "routing.json"
-    path.write_text(json.dumps({"schema": 1, "routers": {name: [[1, 2, 3]]}}))
+    path.write_text(json.dumps({"schema": 1, "routers": routers}))
 
-    with pytest.raises(RankError, match="record the routing of this model"):
-        _run(lambda: nn.Sequential(_Layer())(torch.randn(64, 8, device="cuda")), path)
+    with pytest.raises(RankError, match=says):
+        _run(_layer_of_numbers, path)
 
 
 def test_routing_that_nobody_states_is_balanced_and_said_to_be_an_assumption():
-    done = _run(lambda: _chosen(64).flatten().bincount(minlength=8).tolist(), None)
+    done = _run(lambda: _tokens_of(_chosen(64)), None)
 
     assert done.results == [[16] * 8]
     assert any("--routing balanced" in notice and "an assumption" in notice for notice in done.report.notices)
@@ -190,30 +198,6 @@ def test_routing_that_nobody_states_is_balanced_and_said_to_be_an_assumption():
 def test_routing_is_refused_where_it_says_nothing(routing):
     with pytest.raises(NotSupportedError, match="routing is stated for a run without data"):
         _run(_chosen, routing, fake=routing != "balanced")
-
-
-def test_a_module_that_chooses_groups_and_experts_is_recorded_as_two_routers(tmp_path):
-    def work():
-        torch.manual_seed(0)
-        groups, experts = _chosen(experts=4), _chosen(experts=16)
-        return [
-            groups.flatten().bincount(minlength=4).tolist(),
-            experts.flatten().bincount(minlength=16).tolist(),
-        ]
-
-    record = RoutingRecord()
-    with_data = _run(work, record, fake=False).results
-    record.save(tmp_path / "routing.json")
-
-    assert _run(work, Routing.parse(tmp_path / "routing.json")).results == with_data
-
-
-def test_a_row_without_tokens_is_refused_by_name(tmp_path):
-    file = tmp_path / "routing.json"
-    file.write_text(json.dumps({"schema": 1, "routers": {"": [[0] * 8]}}))
-
-    with pytest.raises(RankError, match="router '' has no tokens in a row"):
-        _run(_chosen, Routing.parse(file))
 
 
 def test_layers_that_stand_for_others_all_draw_as_one_whose_busiest_rank_has_about_the_mean_of_all():

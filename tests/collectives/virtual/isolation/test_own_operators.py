@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -63,13 +62,18 @@ def test_each_rank_calls_what_it_registered_and_the_next_run_may_register_it_aga
         assert not hasattr(torch.ops.ranks_custom, "times")
 
 
+def own_library(name: str, more: int) -> torch.library.Library:
+    """Return a library with an operator that adds *more*."""
+    library = torch.library.Library(name, "DEF")
+    library.define("own(Tensor x) -> Tensor")
+    library.impl("own", lambda x: x + more, "CompositeExplicitAutograd")
+    return library
+
+
 @given(st.permutations(range(3)))
 def test_an_operator_is_there_until_the_last_of_its_ranks_gives_it_up(order: list[int]):
     def work(rank: int) -> list[float]:
-        library = torch.library.Library("ranks_lives", "DEF")
-        library.define("own(Tensor x) -> Tensor")
-        library.impl("own", lambda x: x + rank, "CompositeExplicitAutograd")
-        seen = []
+        library, seen = own_library("ranks_lives", rank), []
         for leaving in order:
             dist.barrier()
             if library is not None:
@@ -87,9 +91,7 @@ def test_a_rank_may_define_again_what_it_has_given_up_and_others_have():
     def work(rank: int) -> list[float]:
         seen = []
         for time in range(3):
-            library = torch.library.Library("ranks_again", "DEF")
-            library.define("own(Tensor x) -> Tensor")
-            library.impl("own", lambda x, more=rank + 10 * time: x + more, "CompositeExplicitAutograd")
+            library = own_library("ranks_again", rank + 10 * time)
             dist.barrier()
             seen.append(torch.ops.ranks_again.own(torch.zeros(1)).item())
             library._destroy()
@@ -127,7 +129,7 @@ def test_an_operator_of_the_process_is_all_ranks_and_stays():
 
 def test_what_a_module_of_torch_registers_that_a_rank_imports_first_stays(tmp_path: Path):
     path = script(tmp_path, "import torch.ao.quantization.fx._decomposed")
-    program = f"""
+    program = f"""if True:
     from collectives.virtual import run
     import sys, torch
     assert "torch.ao.quantization.fx._decomposed" not in sys.modules
@@ -135,8 +137,6 @@ def test_what_a_module_of_torch_registers_that_a_rank_imports_first_stays(tmp_pa
     quantize = torch.ops.quantized_decomposed.quantize_per_tensor
     print(quantize(torch.ones(1), 0.5, 0, -8, 8, torch.int8).item())
     """
-    said = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False
-    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
     assert said.stdout == "2\n", said.stderr

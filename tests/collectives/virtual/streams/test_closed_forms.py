@@ -9,23 +9,7 @@ from collectives.virtual.streams.account import Cause, Played
 from sim import Cluster, Device, load_network
 from sim.units import SECOND
 from tests.collectives.virtual.clusters import rank_thread
-
-
-class Meeting:
-    """A call that takes *duration_ps* from when all of *num_ranks* have come."""
-
-    def __init__(self, cluster: Cluster, duration_ps: int, num_ranks: int) -> None:
-        self.cluster, self.duration_ps, self.num_ranks = cluster, duration_ps, num_ranks
-        self.come = []
-
-    def begin(self, ranks, through) -> None:
-        self.come.append((ranks, through))
-        if len(self.come) == self.num_ranks:
-            self.cluster.env.timeout(self.duration_ps).callbacks.append(lambda _: self.end())
-
-    def end(self) -> None:
-        for ranks, through in self.come:
-            through(ranks, int(self.cluster.env.now) - self.duration_ps)
+from tests.collectives.virtual.streams.calls import AtTimes
 
 
 def played(num_ranks: int, body, host_ps: int = 0) -> list[Played]:
@@ -33,8 +17,9 @@ def played(num_ranks: int, body, host_ps: int = 0) -> list[Played]:
     cluster = Cluster(load_network("switch-100g").topology(num_ranks))
     meetings = {}
 
-    def meeting(key, duration_ps, ranks):
-        return meetings.setdefault(key, Meeting(cluster, duration_ps, ranks))
+    def meeting(key, duration_ps):
+        delays = dict.fromkeys(range(num_ranks), duration_ps)
+        return meetings.setdefault(key, AtTimes(cluster.env, delays))
 
     def of_rank(rank):
         gpu = Gpu(rank_thread(), Device("gpu", {}, SECOND, kind="gpu", host_overhead_ps=host_ps))
@@ -62,7 +47,7 @@ def test_a_loop_is_bound_by_the_longer_of_kernel_and_launch(kernel, end, idle):
 def test_a_call_runs_beside_computation_and_its_rest_is_exposed():
     def body(gpu, rank, meeting):
         gpu.launch("first", 10)
-        event = gpu.call("lane", meeting("call", 50, 2), "all_reduce", "world")
+        event = gpu.call("lane", meeting("call", 50), "all_reduce", "world")
         gpu.launch("second", 20)
         event.wait()
         gpu.launch("third", 10)
@@ -82,7 +67,7 @@ def test_buckets_are_reduced_one_after_another_beside_the_backward_pass(forward,
         reduced = []
         for number, (gradients, reduction) in enumerate(buckets):
             gpu.launch("backward", gradients)
-            reduced.append(gpu.call("group", meeting(number, reduction, 2), "all_reduce", "world"))
+            reduced.append(gpu.call("group", meeting(number, reduction), "all_reduce", "world"))
         for event in reduced:
             event.wait()
         gpu.launch("optimizer", 7)

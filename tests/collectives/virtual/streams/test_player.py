@@ -1,9 +1,8 @@
 """Players of a score: what they play is what each rank's host and streams would do item by item."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import pytest
 import simpy
@@ -24,6 +23,7 @@ from collectives.virtual.streams.score import (
     StreamWait,
 )
 from collectives.virtual.streams.stretch import Stretch
+from tests.collectives.virtual.streams.calls import AtTimes
 
 LAUNCH = 2
 SHARES = st.sampled_from([Fraction(0), Fraction(1, 10), Fraction(1, 2)])
@@ -94,23 +94,6 @@ def test_a_score_is_played_as_item_by_item_however_it_is_cut(items, cut, share):
     (mark,) = played.marks
     assert mark.device_ps == max(host, tails[0])
     assert mark.device_ps == mark.busy_ps + mark.host_idle_ps + sum(mark.exposed.values())
-
-
-@dataclass
-class AtTimes:
-    """A call that ends for each rank at a time of its own after all have come."""
-
-    env: simpy.Environment
-    delays: dict[int, int]
-    come: dict[int, Any] = field(default_factory=dict)
-
-    def begin(self, ranks, through) -> None:
-        for rank in ranks:
-            self.come[rank] = through
-        if len(self.come) == len(self.delays):
-            met_ps = int(self.env.now)
-            for rank, delay in self.delays.items():
-                self.env.timeout(delay).callbacks.append(lambda _, rank=rank: self.come[rank]([rank], met_ps))
 
 
 @dataclass(frozen=True)
