@@ -46,17 +46,7 @@ def test_a_time_that_cannot_be_read_is_refused_with_an_example():
         run(lambda rank: compute("soon"), network=switch(1))
 
 
-def test_charges_by_name_hold_for_the_run_only():
-    def work(rank):
-        rank_thread().charge("forward")
-        rank_thread().charge("something else")
-
-    assert run(work, network=switch(1), compute=Charges({"forward": 123})).times_ps == (123,)
-
-
 PROFILE = {"forward": 5000, "gradient:1.weight": 300, "gradient:0.weight": 20, "backward": 1}
-
-
 OTHER = Recorded({"gradient:0.weight": 1, "gradient:1.weight": 1, "gradient:1.bias": 1}, "other")
 WRAPPERS = {
     "plain": lambda model: model, "ours": ddp.DistributedDataParallel, "torch": DistributedDataParallel,

@@ -252,7 +252,6 @@ def test_float32_is_in_tfloat32_where_the_script_allows_it(call, allow, usual):
 
     assert times[True] < times[False]
     assert took_ps(tf32=True) == times[True]
-    assert took_ps() == times[usual]
 
 
 def test_a_convolution_is_the_product_of_its_points_its_outputs_and_its_filter():

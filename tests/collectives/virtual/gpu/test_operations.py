@@ -3,14 +3,21 @@
 import copy
 import io
 import math
+from collections import Counter
 
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from collectives.errors import NotSupportedError
 from sim.errors import RankError
-from tests.collectives.virtual.clusters import on_gpus
+from tests.collectives.virtual.clusters import on_gpus, rank_thread
+
+
+def without_data(script):
+    """Return what *script* returns on a rank of a run without data."""
+    return on_gpus(script, 1, fake=True).results[0]
 
 
 def test_a_deep_copy_has_the_values_and_leaves_those_of_the_original_alone():
@@ -31,7 +38,7 @@ def test_control_data_is_known_without_data():
         part += 1
         return sizes.tolist(), list(range(sizes.max())), torch.unique(sizes).shape[0]
 
-    assert on_gpus(script, 1, fake=True).results[0] == ([3, 2], [0, 1, 2], 2)
+    assert without_data(script) == ([3, 2], [0, 1, 2], 2)
 
 
 def test_what_is_written_through_a_view_is_unknown_in_its_base():
@@ -40,7 +47,7 @@ def test_what_is_written_through_a_view_is_unknown_in_its_base():
         base[:2].copy_(torch.randn(1 << 10, 2, device="cuda").sum(0))
         return base.sum().item()
 
-    assert math.isnan(on_gpus(script, 1, fake=True).results[0])
+    assert math.isnan(without_data(script))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +69,7 @@ def test_large_tensors_of_the_cpu_have_no_data():
         weights = torch.empty(1 << 17, 1 << 17).uniform_()  # 64 GiB
         return weights.to("cuda").is_cuda, torch.empty(4).is_cpu
 
-    assert on_gpus(script, 1, fake=True).results[0] == (True, True)
+    assert without_data(script) == (True, True)
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
@@ -99,7 +106,7 @@ def test_data_that_a_tensor_of_the_cpu_gets_without_any_can_be_read():
         return tensor.tolist(), repr(tensor), tensor.numpy().tolist(), torch.load(file).tolist()
 
     numbers = [0.0, 1.0, 2.0]
-    assert on_gpus(script, 1, fake=True).results[0] == (numbers, "tensor([0., 1., 2.])", numbers, numbers)
+    assert without_data(script) == (numbers, "tensor([0., 1., 2.])", numbers, numbers)
 
 
 def test_what_is_kept_of_an_operation_holds_for_its_arguments_alone():
@@ -115,7 +122,7 @@ def test_what_is_kept_of_an_operation_holds_for_its_arguments_alone():
             )
         return seen
 
-    first, second = on_gpus(script, 1, fake=True).results[0]
+    first, second = without_data(script)
     assert first == second == (torch.Size([6, 4]), (1, 6), 12, torch.Size([1, 4, 6]), True)
 
 
@@ -125,3 +132,59 @@ def test_a_model_without_memory_takes_no_time_to_make():
             nn.Linear(1 << 14, 1 << 14)
 
     assert on_gpus(built, 1, fake=True).times_ps == (0,)
+
+
+def test_a_call_is_found_once_for_all_devices_and_its_results_are_on_that_of_the_rank(monkeypatch):
+    dispatched = Counter()
+    original = FakeTensorMode.dispatch
+
+    def dispatch(mode, *args, **options):
+        dispatched[rank_thread().rank] += 1
+        return original(mode, *args, **options)
+
+    monkeypatch.setattr(FakeTensorMode, "dispatch", dispatch)
+
+    def work(rank):
+        matrix = torch.empty(8, 6, device=torch.device("cuda", rank))
+        part = torch.split(matrix, [3, 5])[1]
+        made = [matrix @ matrix.T, matrix.view(-1)[4:], part, matrix.add_(1), part.sum(0), matrix.half()]
+        assert all(tensor.device == torch.device("cuda", rank) for tensor in made)
+        return [(tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype) for tensor in made]
+
+    outcome = on_gpus(work, 3, fake=True, fold=False)
+
+    assert outcome.results[1] == outcome.results[2] == outcome.results[0]
+    assert dispatched[0] > 0
+    assert not dispatched.keys() - {0}
+
+
+def test_a_call_on_two_devices_of_a_rank_is_none_on_one():
+    def work(rank):
+        here, other = (torch.empty(4, device=torch.device("cuda", (rank + n) % 4)) for n in range(2))
+        return [str((here + here).device), str((other + other).device), str(torch.empty_like(other).device)]
+
+    outcome = on_gpus(work, 4, fake=True, fold=False)
+
+    for rank, devices in enumerate(outcome.results):
+        here, other = f"cuda:{rank}", f"cuda:{(rank + 1) % 4}"
+        assert devices == [here, other, other]
+
+
+def test_what_has_no_type_of_its_own_has_the_default_one_whatever_it_was_before():
+    def made(own):
+        numbers = torch.randn(2, 3, device=own), torch.full((3,), 1.5, device=own)
+        return [*numbers, torch.arange(4, device=own) / 2, torch.linspace(0, 1, 3, device=own)]
+
+    dtypes = [torch.float32, torch.float64, torch.bfloat16, torch.float32]
+
+    def work(rank):
+        found = []
+        for dtype in dtypes:
+            torch.set_default_dtype(dtype)
+            tensors = [*made("cpu"), *made("cuda"), *(tensor.cpu() for tensor in made("cuda"))]
+            found.append({tensor.dtype for tensor in tensors})
+        return found
+
+    results = on_gpus(work, 2, fake=True, fold=False).results
+
+    assert results[0] == results[1] == [{dtype} for dtype in dtypes]

@@ -121,26 +121,6 @@ def test_the_package_of_a_script_that_is_named_as_a_module_is_each_ranks_own(ins
     assert [variables["seen"] for variables in outcome.results] == RANKS
 
 
-KEEPS_NONE = {
-    "names of torch": "import torch.distributed as dist\ndef rank():\n    return dist.get_rank()\n",
-    "results": "from functools import cache\n@cache\ndef squared(number):\n    return number * number\n",
-}
-
-
-@pytest.mark.parametrize("text", KEEPS_NONE.values(), ids=list(KEEPS_NONE))
-@pytest.mark.parametrize("is_below", [False, True])
-def test_an_installed_package_that_keeps_no_ranks_is_shared(folder, tmp_path, installed, text, is_below):
-    installed({"plain/__init__.py": f"{text}ranks = []\n"})
-    appending = """
-        import plain
-        plain.ranks.append(dist.get_rank())
-        dist.barrier()
-        seen = sorted(plain.ranks)
-        """
-
-    assert seen(tmp_path if is_below else folder, appending) == [RANKS] * 3
-
-
 def test_each_rank_has_a_package_that_it_owns_and_others_share_what_is_not_named(folder, installed):
     installed({"keeps_state/__init__.py": STATE, "keeps_none.py": "things = []\n"})
     text = """
@@ -166,28 +146,35 @@ KEEPS = {
     "a global": "import os\n_rank = None\ndef rank():\n    global _rank\n"
     "    _rank = int(os.environ['RANK']) if _rank is None else _rank\n    return _rank\n",
 }
+KEEPS_NONE = {
+    "ranks": "import torch.distributed as dist\ndef rank():\n    return dist.get_rank()\n",
+    "results": "from functools import cache\n@cache\ndef squared(number):\n    return number * number\n",
+}
 
 
-@pytest.mark.parametrize("keeps", KEEPS)
-@pytest.mark.parametrize("is_imported", [False, True])
-def test_an_installed_package_whose_text_says_that_it_keeps_ranks_is_each_ranks_own(
-    folder, installed, keeps, is_imported
+@pytest.mark.parametrize("keeps", [*KEEPS, *KEEPS_NONE])
+@pytest.mark.parametrize("where", ["elsewhere", "below the script", "imported before"])
+def test_an_installed_package_is_each_ranks_own_if_its_text_says_that_it_keeps_ranks(
+    folder, tmp_path, installed, keeps, where
 ):
-    deep = f"import torch\n{KEEPS[keeps]}"
+    deep = f"import torch\n{(KEEPS | KEEPS_NONE)[keeps]}ranks = []\n"
     installed({"parallel/__init__.py": "", "parallel/inner/__init__.py": "", "parallel/inner/ranks.py": deep})
     installed({"parallel_file.py": deep})
-    if is_imported:
+    if where == "imported before":
         importlib.import_module("parallel.inner.ranks")
     text = """
         import parallel_file
-        from parallel.inner.ranks import rank
+        from parallel.inner import ranks
+        modules = ranks, parallel_file
+        for module in modules:
+            module.ranks.append(dist.get_rank())
         dist.barrier()
-        rank(), parallel_file.rank()
-        dist.barrier()
-        seen = rank(), parallel_file.rank()
+        seen = [sorted(module.ranks) for module in modules]
         """
 
-    assert seen(folder, text) == [(rank, rank) for rank in RANKS]
+    found = seen(tmp_path if where == "below the script" else folder, text)
+
+    assert found == [[[rank] if keeps in KEEPS else RANKS] * 2 for rank in RANKS]
 
 
 REGISTERING = {
