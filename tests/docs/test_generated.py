@@ -67,31 +67,21 @@ def test_every_link_within_the_page_leads_to_a_heading(page):
     assert set(re.findall(r"\]\(#([^)]+)\)", page)) <= anchors
 
 
-def test_a_world_size_that_is_refused_has_no_cost():
-    @algorithm(cost=lambda world_size: Cost(0, 0))
-    def picky(rank: int, world_size: int) -> Any:
-        if world_size == 3:
-            raise NotSupportedError("use ring")
-        yield ()
-
-    assert cost_of(picky, 3) is None
-    assert cost_of(picky, 2) == Cost(0, 0)
-    assert cost_of(resolve_algorithm("ring"), 3) is not None
-
-
 def test_the_gallery_shows_every_drawing(pages, gallery):
     assert {f"schedules/{name}" for name in re.findall(r'src="([^"]+)"', gallery)} == {
         name for name in pages if name.endswith(".svg")
     }
 
 
-def test_an_algorithm_is_drawn_for_a_size_that_it_accepts():
-    @algorithm()
+def test_an_algorithm_has_a_cost_and_is_drawn_for_a_size_that_it_accepts():
+    @algorithm(cost=lambda world_size: Cost(0, 0))
     def picky(rank: int, world_size: int) -> Any:
         if world_size != 6:
             raise NotSupportedError("use ring")
         yield ()
 
+    assert (cost_of(picky, 3), cost_of(picky, 6)) == (None, Cost(0, 0))
+    assert cost_of(resolve_algorithm("ring"), 3) is not None
     assert first_accepted(picky, (8, 4, 6, 9)) == 6
     with pytest.raises(ValueError, match="picky refuses every one of 8, 4 ranks"):
         first_accepted(picky, (8, 4))

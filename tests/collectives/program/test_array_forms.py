@@ -1,9 +1,6 @@
 """Programs of all ranks at once, and how they are told apart."""
 
 import operator
-import random
-from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -13,13 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives import (
-    Algorithm,
     NotExactError,
-    NotSupportedError,
     ProgramError,
     algorithm,
     resolve_algorithm,
-    verify,
 )
 from collectives.algorithms import ALGORITHMS
 from collectives.program.channels import in_channels
@@ -29,30 +23,6 @@ from collectives.proof import estimate_work
 from collectives.timing.rows.pattern import patterned_rows
 from collectives.timing.rows.repeated_rows import repeated_rows
 from collectives.timing.rows.sizes import of_each
-
-SHIPPED = [pytest.param(shipped, id=f"{shipped.collective}-{shipped.name}") for shipped in ALGORITHMS]
-
-OCTAVES = (128, 1024)
-
-BUDGET = 100_000
-"""Operations of one proof: about half a second."""
-
-
-def sample(shipped: Algorithm) -> Iterator[int]:
-    """Yield, of the first octave and the last, its power of two and a size at random, always the same."""
-    generator = random.Random(f"{shipped.collective} {shipped.name}")
-    for power in OCTAVES:
-        yield power
-        yield generator.randrange(power // 2 + 1, power)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shipped", SHIPPED)
-def test_every_shipped_algorithm_is_proved_as_far_as_the_budget_allows(shipped):
-    for world_size in sample(shipped):
-        if estimate_work(shipped, world_size) <= BUDGET:
-            with suppress(NotSupportedError):
-                assert verify(shipped, world_size, root=world_size // 2).cost_declared
 
 
 def test_the_work_of_a_proof_grows_with_operations_and_with_chunks():

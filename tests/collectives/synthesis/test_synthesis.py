@@ -31,13 +31,16 @@ MIRRORED = ("reduce_scatter", "all_gather", "reduce")
 """Halves of an all-reduce, and a broadcast the other way round."""
 
 
+def cable(one: str, other: str, rate: int) -> list[LinkSpec]:
+    """Return links both ways of so many GB/s."""
+    return [LinkSpec(*ends, rate * 10**9, 10**6) for ends in ((one, other), (other, one))]
+
+
 def two_racks() -> Topology:
     """Return racks of three and two ranks, with unequal links, behind a thin trunk."""
-    ranks, links = [f"r{number}" for number in range(5)], []
+    ranks, links = [f"r{number}" for number in range(5)], cable("a", "b", 5)
     for number, rank in enumerate(ranks):
-        leaf, rate = ("a", 10) if number < 3 else ("b", 25)
-        links += [LinkSpec(rank, leaf, rate * 10**9, 10**6), LinkSpec(leaf, rank, rate * 10**9, 10**6)]
-    links += [LinkSpec("a", "b", 5 * 10**9, 10**6), LinkSpec("b", "a", 5 * 10**9, 10**6)]
+        links += cable(rank, "a", 10) if number < 3 else cable(rank, "b", 25)
     return Topology.graph(ranks=ranks, switches=["a", "b"], links=links)
 
 
@@ -75,10 +78,7 @@ def test_an_all_reduce_behind_a_slow_link_keeps_links_that_are_faster_from_filli
 
 @pytest.mark.costly
 def test_parts_go_through_other_ranks_where_that_is_faster():
-    rates = {("a", "b"): 100, ("b", "c"): 100, ("a", "c"): 5}
-    links = [
-        LinkSpec(*ends, rate * 10**9, 10**6) for pair, rate in rates.items() for ends in (pair, pair[::-1])
-    ]
+    links = [*cable("a", "b", 100), *cable("b", "c", 100), *cable("a", "c", 5)]
     topology = Topology.graph(ranks=["a", "b", "c"], links=links)
 
     made = synthesize(topology, "all_to_all", 1 << 20)

@@ -7,8 +7,8 @@ import pytest
 
 from collectives import Algorithm, Job, NotExactError, Recv, RecvReduce, Send, Software, algorithm, simulate
 from collectives.execution.transport_model import TRANSPORT_MODELS, TransportModel, transport_model
-from collectives.timing import default_transport_model, evaluate, plan
-from sim import Topology, load_network
+from collectives.timing import evaluate, plan
+from sim import Topology
 from sim.scenario import Scenario
 from sim.units import parse_time
 
@@ -123,8 +123,3 @@ def test_a_run_says_by_which_model():
     assert simulate("ring", nbytes=3000, topology=SWITCH, transport_model="gloo").transport_model == "gloo"
     assert transport_model(ARRIVING) is ARRIVING
     assert Job("ring", 4).software.transport_model == "ideal"
-
-
-def test_a_network_that_names_its_hardware_runs_over_nccl():
-    assert default_transport_model(load_network("dgx-h100").topology(8)) == "nccl"
-    assert default_transport_model(load_network("ethernet-10g").topology(8)) == "gloo"

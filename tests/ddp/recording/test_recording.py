@@ -146,19 +146,6 @@ def test_a_compiled_module_is_recorded_under_its_own_names():
     assert [g.name for g in recording.profile.gradients] == ["0.weight", "0.bias"]
 
 
-def test_recording_ends_after_the_iterations_asked_for():
-    calls = []
-    net = Net()
-
-    with ddp.record(num_iterations=2, num_warmup=1) as recording:
-        recording.on_full = lambda: calls.append(1)
-        loop(net, 8)
-
-    assert recording.trained == {"Net": 3}
-    assert "median of 2 iterations" in recording.profile.source
-    assert calls == [1]
-
-
 def test_what_was_recorded_before_an_exception_is_kept():
     def interrupted():
         with recording:
@@ -171,18 +158,6 @@ def test_what_was_recorded_before_an_exception_is_kept():
 
     assert recording.trained == {"Net": 4}
     assert len(recording.profile.gradients) == 6
-
-
-def test_modules_called_without_gradients_or_without_parameters_are_not_taken_for_the_one_trained():
-    net, other, criterion = Net(), Net(), nn.MSELoss()
-
-    with ddp.record() as recording:
-        for _ in range(4):
-            with torch.no_grad():
-                target = other(torch.ones(1, 2, dtype=torch.float64))
-            criterion(net(torch.ones(1, 2, dtype=torch.float64)), target).backward()
-
-    assert recording.trained == {"Net": 4}
 
 
 def test_several_trained_modules_are_listed_and_one_can_be_named():
@@ -208,20 +183,49 @@ def test_several_trained_modules_are_listed_and_one_can_be_named():
         _ = recording.profile
 
 
-def test_a_gradient_that_never_comes_is_left_out_and_named():
-    with ddp.record() as recording:
-        loop(with_one_that_is_not_used(), 3)
+ONE = torch.ones(1, 2, dtype=torch.float64)
 
+
+def with_a_teacher(net: Net, teacher: Net, criterion: nn.Module) -> None:
+    with torch.no_grad():
+        target = teacher(ONE)
+    criterion(net(ONE), target).backward()
+
+
+def times(count: int, step: Callable[..., object], *modules: nn.Module) -> None:
+    for _ in range(count):
+        step(*modules)
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "passes", "said"),
+    [
+        pytest.param(
+            lambda: loop(Net(), 8), {"num_iterations": 2, "num_warmup": 1}, 3, "median of 2 iterations",
+            id="it ends after the iterations asked for",
+        ),
+        pytest.param(
+            lambda: loop(with_one_that_is_not_used(), 3), {}, 3, "without extra, which got no gradient",
+            id="a gradient that never comes is left out",
+        ),
+        pytest.param(
+            lambda: times(4, lambda net: (net(ONE) + net(ONE)).sum().backward(), Net()), {}, 4, "median of",
+            id="several forward calls before one backward pass are one pass",
+        ),
+        pytest.param(
+            lambda: times(4, with_a_teacher, Net(), Net(), nn.MSELoss()), {}, 4, "median of",
+            id="modules without gradients or without parameters are not the one trained",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_recorded_is_the_module_that_is_trained(run, options, passes, said):
+    calls = []
+
+    with ddp.record(**options) as recording:
+        recording.on_full = lambda: calls.append(1)
+        run()
+
+    assert recording.trained == {"Net": passes}
     assert len(recording.profile.gradients) == 6
-    assert "without extra, which got no gradient" in recording.profile.source
-
-
-def test_several_forward_calls_before_one_backward_pass_are_one_pass():
-    net, x = Net(), torch.ones(1, 2, dtype=torch.float64)
-
-    with ddp.record() as recording:
-        for _ in range(4):
-            (net(x) + net(x)).sum().backward()
-
-    assert recording.trained == {"Net": 4}
-    assert recording.profile.forward_seconds >= 6 * PAUSE
+    assert said in recording.profile.source
+    assert len(calls) == ("num_iterations" in options)

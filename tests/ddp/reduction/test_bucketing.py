@@ -44,15 +44,15 @@ def test_buckets_are_those_of_torch_but_for_the_order_of_the_last_one_of_each_dt
     assert sorted(buckets) == sorted(expected)
 
 
-def test_the_first_bucket_is_small_only_by_default():
-    assert bucket_limits(None) == (MIB, 25 * MIB)
-    assert bucket_limits(10) == (10 * MIB,)
-    assert bucket_limits(0.5) == (MIB // 2,)
-
-
-def test_a_list_of_caps_wins_over_the_one_cap():
-    assert bucket_limits(10, [4, 0.5, 64]) == (4 * MIB, MIB // 2, 64 * MIB)
-    assert bucket_limits(10, []) == (10 * MIB,)
+@pytest.mark.parametrize(
+    ("caps", "mebibytes"),
+    [
+        ((None,), (1, 25)), ((10,), (10,)), ((0.5,), (0.5,)), ((10, [4, 0.5, 64]), (4, 0.5, 64)),
+        ((10, []), (10,)),
+    ],
+)  # fmt: skip
+def test_the_first_bucket_is_small_only_by_default_and_a_list_of_caps_wins_over_the_one_cap(caps, mebibytes):
+    assert bucket_limits(*caps) == tuple(int(cap * MIB) for cap in mebibytes)
 
 
 @pytest.mark.parametrize("cap", [0, -1, float("nan"), float("inf"), 1e-9])

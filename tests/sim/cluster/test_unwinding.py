@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from itertools import count
 
 import pytest
@@ -15,6 +16,12 @@ from tests.sim.cluster.clusters import after, make_cluster, rank_threads, this_r
 
 TURNS = 20
 """Of its work a rank does this much before it interrupts the run."""
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    assert not rank_threads()
 
 
 def test_ranks_that_wait_for_nobody_are_named_with_what_they_wait_for():
@@ -32,7 +39,6 @@ def test_ranks_that_wait_for_nobody_are_named_with_what_they_wait_for():
     assert "rank 0: waits since 0" in text
     assert "Recv(peer=2) of step 1 of ring all_reduce" in text
     assert "rank 2: has finished" in text
-    assert not rank_threads()
 
 
 def test_an_error_names_its_rank_and_shows_the_ranks_own_traceback():
@@ -58,7 +64,6 @@ def test_an_error_names_its_rank_and_shows_the_ranks_own_traceback():
     assert isinstance(caught.value.__cause__, ValueError)
     assert "deep_inside" in "".join(traceback.format_exception(caught.value))
     assert unwound == [0]  # ranks 2 and 3 had not begun
-    assert not rank_threads()
 
 
 def test_a_rank_that_swallows_its_end_meets_it_again_at_the_next_wait():
@@ -73,7 +78,6 @@ def test_a_rank_that_swallows_its_end_meets_it_again_at_the_next_wait():
 
     with pytest.raises(RankError):
         make_cluster(2).run(work)
-    assert not rank_threads()
 
 
 @pytest.mark.parametrize("busy", [True, False], ids=["in a computing rank", "in a waiting rank"])
@@ -92,8 +96,6 @@ def test_an_interrupt_stops_a_run_and_leaves_nothing_behind(busy):
     with pytest.raises(KeyboardInterrupt):
         make_cluster(3).run(work)
 
-    assert not rank_threads()
-
 
 def spin() -> None:
     while True:
@@ -107,8 +109,6 @@ def test_an_interrupt_that_does_not_wake_the_engine_stops_a_rank_that_computes()
 
     with pytest.raises(KeyboardInterrupt):
         make_cluster(2).run(work)
-
-    assert not rank_threads()
 
 
 def test_a_thread_that_is_on_its_last_way_is_not_stopped_again(monkeypatch):
@@ -134,7 +134,6 @@ def test_a_thread_that_is_on_its_last_way_is_not_stopped_again(monkeypatch):
         make_cluster(1).run(work)
 
     assert not stopped_at_the_end
-    assert not rank_threads()
 
 
 def test_a_rank_that_swallows_its_end_while_it_computes_meets_it_again():
@@ -156,4 +155,3 @@ def test_a_rank_that_swallows_its_end_while_it_computes_meets_it_again():
         make_cluster(2).run(work)
 
     assert ends == 2
-    assert not rank_threads()

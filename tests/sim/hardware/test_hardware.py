@@ -1,10 +1,17 @@
-"""Hardware: kernels of devices, and NCCL's channels."""
+"""Hardware: kernels of devices, NCCL's channels, and the slowest of several GPUs."""
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from math import pi, sqrt
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import TopologyError
+from sim import TopologyError, load_device
+from sim.files.inefficiency_table import inefficiency_table
+from sim.files.late_ranks import expected_maximum, slowest_of, slowest_on
 from sim.hardware import Channels, Hardware, KernelTable
 from sim.units import SECOND
 
@@ -101,3 +108,30 @@ def test_nvls_is_there_where_it_has_channels():
 
     assert not Hardware("hopper", channels).nvls
     assert Hardware("hopper", channels, nvls_one_node=channels).nvls
+
+
+def test_the_expected_maximum_is_that_of_the_textbook():
+    assert expected_maximum(1) == pytest.approx(0, abs=1e-9)
+    assert expected_maximum(2) == pytest.approx(1 / sqrt(pi), abs=1e-6)
+    assert expected_maximum(3) == pytest.approx(3 / (2 * sqrt(pi)), abs=1e-6)
+    assert all(a < b for a, b in pairwise(map(expected_maximum, (4, 8, 64, 1024))))
+
+
+def test_the_slowest_of_two_is_slower_than_the_mean_by_its_deviation_over_the_root_of_pi():
+    assert slowest_of(1) == 1
+    assert float(slowest_of(2) - 1) == pytest.approx(
+        float(inefficiency_table().late_deviation) / sqrt(pi), rel=1e-5
+    )
+
+
+@given(fitted=st.integers(1, 4096), num_ranks=st.integers(1, 4096))
+def test_rates_that_were_fitted_to_steps_of_several_ranks_have_their_slowest_in_themselves(fitted, num_ranks):
+    device = replace(load_device("h100"), fitted_ranks=fitted)
+
+    slowest = slowest_on(device, num_ranks)
+
+    assert (slowest > 1) is (num_ranks > fitted)
+    if num_ranks > fitted:
+        assert slowest * slowest_of(fitted) == slowest_of(num_ranks)
+    else:
+        assert slowest == Fraction(1)

@@ -238,31 +238,27 @@ def test_on_a_topology_the_nodes_are_those_of_the_places(hosts, num_nodes, ranks
     )
 
 
+def ask(collective: str = "all_reduce", nbytes: int = 1, num_nodes: int = 1, hardware: Hardware = H100):
+    return predict(collective, nbytes, num_nodes=num_nodes, ranks_per_node=8, hardware=hardware)
+
+
 @pytest.mark.parametrize(
-    ("collective", "nbytes", "num_nodes", "hardware", "said"),
+    ("predicted", "said"),
     [
-        ("gather", 1, 1, H100, "NCCL's model does not know gather; it knows all_reduce, "),
-        ("all_reduce", 1, 2, replace(H100, several_nodes=None), "on 2 nodes: the hardware names no channels"),
-        ("all_reduce", -1, 1, H100, "nbytes must be at least 0, got -1"),
-        ("all_reduce", 1, 0, H100, "num_nodes must be at least 1, got 0"),
+        (lambda: ask("gather"), "NCCL's model does not know gather; it knows all_reduce, "),
+        (lambda: ask(num_nodes=2, hardware=replace(H100, several_nodes=None)),
+         "on 2 nodes: the hardware names no channels"),
+        (lambda: ask(nbytes=-1), "nbytes must be at least 0, got -1"),
+        (lambda: ask(num_nodes=0), "num_nodes must be at least 1, got 0"),
+        (lambda: predict_on(pod(hardware=None), range(12), "all_reduce", 1),
+         "on pod: the network says nothing of its hardware"),
+        (lambda: predict_on(pod(), range(6), "all_reduce", 1), "on pod: node 0 has 4 ranks and node 1 has 2"),
+        (lambda: predict_on(pod(), [0, 4, 1, 5], "all_reduce", 1), "on pod: the ranks of a node do not"),
     ],
-)
-def test_what_the_model_does_not_know_is_refused_by_name(collective, nbytes, num_nodes, hardware, said):
+)  # fmt: skip
+def test_what_the_model_does_not_know_or_is_not_for_is_refused_by_name(predicted, said):
     with pytest.raises((NotSupportedError, ValueError), match=said):
-        predict(collective, nbytes, num_nodes=num_nodes, ranks_per_node=8, hardware=hardware)
-
-
-@pytest.mark.parametrize(
-    ("topology", "hosts", "said"),
-    [
-        (pod(hardware=None), range(12), "on pod: the network says nothing of its hardware"),
-        (pod(), range(6), "on pod: node 0 has 4 ranks and node 1 has 2"),
-        (pod(), [0, 4, 1, 5], "on pod: the ranks of a node do not follow each other"),
-    ],
-)
-def test_a_topology_or_a_placement_that_the_model_is_not_for_is_refused_by_name(topology, hosts, said):
-    with pytest.raises(NotSupportedError, match=said):
-        predict_on(topology, hosts, "all_reduce", 1)
+        predicted()
 
 
 def test_the_constants_can_be_others():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from collectives.catalogue.selectors import check_choice
 from collectives.errors import NotSupportedError
-from collectives.timing import default_algorithm, simulate
+from collectives.timing import default_algorithm, default_transport_model, simulate
 from collectives.timing.cost import selector_on
 from collectives.timing.formulas.nccl.constants import PROTOCOLS
 from collectives.timing.formulas.nccl.model import predict_on
@@ -190,11 +190,14 @@ def test_a_tree_sends_on_what_nccl_puts_into_a_step_of_its_buffer():
     assert longer == 16  # 25 MiB are 22 chunks of 72,000 B (576,000 B, halved three times) for each
 
 
-def test_the_default_is_nccls_choice_where_gpus_are_named_and_auto_elsewhere():
-    gpus, unknown = Topology.from_file("dgx-h100", 16), Topology.from_file("switch-100g", 16)
+@pytest.mark.parametrize(
+    ("network", "chosen"),
+    [("dgx-h100", ("nccl", "nccl")), ("switch-100g", ("auto", "gloo")), ("ethernet-10g", ("auto", "gloo"))],
+)
+def test_the_default_is_nccls_choice_over_nccl_where_gpus_are_named_and_else_auto_over_gloo(network, chosen):
+    topology = Topology.from_file(network, 16)
 
-    assert default_algorithm(gpus) == "nccl"
-    assert default_algorithm(unknown) == "auto"
+    assert (default_algorithm(topology), default_transport_model(topology)) == chosen
 
 
 def test_nccl_is_refused_where_the_hardware_is_unknown_and_is_auto_where_its_model_does_not_apply():
