@@ -37,12 +37,6 @@ def test_of_an_odd_number_the_last_rank_exchanges_with_each_other_one_once():
     assert {receive.chunk for receive in receives} == {10}
 
 
-def test_on_a_torus_the_dimensions_take_turns():
-    swing = resolve_algorithm("swing:shape=8x4", "reduce_scatter")
-
-    assert [send.peer for _, _, send in sends(swing, 32, [0])] == [1, 1 * 8, 7, 3 * 8, 3]
-
-
 def test_on_a_torus_bytes_cross_fewer_links_than_if_its_ranks_were_one_ring():
     def links(shape):
         total = 0
@@ -70,16 +64,6 @@ def test_all_messages_go_to_neighbours_and_colors_use_all_directions_at_once():
 
     for step in steps:
         assert {operation.peer for operation in step if isinstance(operation, Send)} == {6, 9, 4, 1}
-
-
-def test_on_a_ring_of_links_two_colors_take_half_the_time_of_one():
-    topology = Topology.ring(num_ranks=8, bandwidth="1GB/s", latency="0s")
-
-    def seconds(colors):
-        return simulate(f"bucket:shape=8,colors={colors}", nbytes=16 * 10**6, topology=topology).seconds
-
-    assert seconds(1) == simulate("ring", nbytes=16 * 10**6, topology=topology).seconds
-    assert seconds(2) == seconds(1) / 2
 
 
 @pytest.mark.parametrize("world_size", [3, 5, 6, 7, 12, 31, 33])

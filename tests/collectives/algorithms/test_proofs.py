@@ -58,14 +58,6 @@ def test_it_is_proved_for_any_world_size_parameters_and_root(shipped, data):
         assert proof.num_chunks == CHUNKS[shipped.name](world_size, chosen["segments"])
 
 
-@pytest.mark.parametrize("inner", INNER)
-@pytest.mark.parametrize("outer", OUTER)
-def test_every_combination_of_shipped_algorithms_on_nodes_is_proved(inner, outer):
-    proof = verify(f"hierarchical:ranks_per_node=4,inner={inner},outer={outer}", 16)
-
-    assert (proof.cost_declared, proof.array_form) == (True, True)
-
-
 def doublings(world_size: int) -> int:
     return (world_size - 1).bit_length()
 

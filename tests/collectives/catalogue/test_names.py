@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import CollectiveError, NotSupportedError, algorithm, resolve_algorithm, verify
+from collectives import CollectiveError, NotSupportedError, resolve_algorithm, verify
 from collectives.catalogue.native import native_program, num_segments
 from collectives.catalogue.resolve import resolve_for_every_collective
 from collectives.catalogue.selectors import DEFAULTS, Auto, fixed, parse_auto
@@ -32,13 +32,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "mine.py"
     path.write_text(PROGRAM)
     return path
-
-
-def test_parameters_follow_the_name():
-    tree = resolve_algorithm("tree:root=2", "broadcast")
-
-    assert dict(tree.parameters) == {"root": 2}
-    assert str(tree) == "tree:root=2"
 
 
 def test_a_name_means_one_algorithm_for_each_collective_that_it_is_shipped_for():
@@ -98,15 +91,6 @@ def test_what_means_nothing_is_answered_with_what_there_is(ask, said, file, monk
     with pytest.raises((CollectiveError, TypeError)) as raised:
         ask()
     assert re.match(said, f"{raised.type.__name__}: {raised.value}", re.DOTALL)
-
-
-def test_an_algorithm_is_taken_as_it_is():
-    @algorithm(num_chunks=lambda world_size: 2 * world_size)
-    def mine(rank: int, world_size: int) -> Any:
-        yield ()
-
-    assert resolve_algorithm(mine) is mine
-    assert mine.num_chunks(3) == 6
 
 
 def test_a_path_to_msccl_xml_is_an_algorithm_wherever_a_name_is(tmp_path):

@@ -81,16 +81,11 @@ def all_pairs(num_ranks: int) -> str:
             ]
             blocks.append(block(number, peer, peer, steps))
         gathered = [step("nop", count=0, after=(number, 1)) for number in range(len(others) - 1)]
-        sums = [
-            step(
-                "re",
-                f"s{n * per_rank + offset}",
-                f"i{mine + offset}",
-                hasdep=int((n, offset) == (len(others) - 1, per_rank - 1)),
-            )
-            for offset in range(per_rank)
-            for n in range(len(others))
+        places = [
+            (n * per_rank + offset, mine + offset) for offset in range(per_rank) for n in range(len(others))
         ]
+        sums = [step("re", f"s{source}", f"i{target}") for source, target in places[:-1]]
+        sums.append(step("re", f"s{places[-1][0]}", f"i{places[-1][1]}", hasdep=1))
         sums[0] = step("re", "s0", f"i{mine}", after=(len(others) - 1, 1))
         blocks.append(block(len(others), -1, -1, gathered + sums))
         gpus.append(blocks)

@@ -1,7 +1,6 @@
 """Channels of a program, and where its ranks are."""
 
 import functools
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -10,12 +9,11 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import NotSupportedError, Step, algorithm, connect, resolve_algorithm, simulate, verify
+from collectives import NotSupportedError, connect, resolve_algorithm, simulate, verify
 from collectives.algorithms import ALGORITHMS
 from collectives.program.channels import in_channels, order_of_ranks
 from collectives.program.placement import on_nodes
 from collectives.virtual import run_virtual
-from sim import Topology
 from tests.given import nodes
 
 
@@ -55,14 +53,6 @@ def test_an_order_visits_every_rank_once_and_node_by_node(world_size, channel, r
     assert nodes == sorted(nodes) or ranks_per_node == 1
 
 
-def test_two_rings_use_both_directions_of_a_ring_of_links():
-    ranks, nbytes = 16, 16 * 2**20
-    topology = Topology.ring(num_ranks=ranks, bandwidth="1GB/s", latency="0s")
-    one, two = (simulate(name, nbytes=nbytes, topology=topology) for name in ("ring", "ring:channels=2"))
-
-    assert one.time_ps == 2 * two.time_ps
-
-
 def test_a_ring_per_network_card_uses_all_cards_of_a_node():
     rates = {"intra_bandwidth": "1TB/s", "nic_bandwidth": "1GB/s"}
     topology = nodes(4, 4, 4, intra_latency="0s", nic_latency="0s", **rates)
@@ -97,14 +87,6 @@ def test_channels_that_run_a_program_alike_run_it_once_for_all_ranks(name, colle
 def test_a_number_of_channels_that_cannot_be_is_refused(channels):
     with pytest.raises(NotSupportedError, match="channels must be from 1 to 64, got"):
         in_channels(resolve_algorithm("ring"), channels)
-
-
-def test_channels_are_a_parameter_of_every_name():
-    for name, collective in (("ring", "all_gather"), ("tree:root=2", "broadcast"), ("chain", "all_reduce")):
-        text = name + ("," if ":" in name else ":") + "channels=3"
-        assert resolve_algorithm(text, collective).num_chunks(5) == 3 * resolve_algorithm(
-            name, collective
-        ).num_chunks(5)
 
 
 HIERARCHICAL = resolve_algorithm("hierarchical")
@@ -149,29 +131,6 @@ def test_a_simulation_takes_the_node_size_of_its_network(num_ranks):
     given_one = simulate(f"hierarchical:ranks_per_node={min(4, num_ranks)}", nbytes=2**20, topology=topology)
 
     assert by_itself == given_one
-
-
-def test_channels_are_in_the_order_of_the_networks_nodes():
-    by_itself, given_one, flat = (
-        simulate(f"ring:channels=4{more}", nbytes=2**24, topology=nodes(4, 4, 4))
-        for more in ("", ",ranks_per_node=4", ",ranks_per_node=1")
-    )
-
-    assert by_itself == given_one
-    assert by_itself.seconds < flat.seconds
-
-
-def test_a_program_of_ones_own_that_asks_is_told_too():
-    told = []
-
-    @algorithm()
-    def asks(rank: int, world_size: int, *, ranks_per_node: int = 1) -> Iterator[Step]:
-        told.append(ranks_per_node)
-        yield from resolve_algorithm("ring")(rank, world_size)
-
-    simulate(asks, nbytes=2**20, topology=nodes(4, 2, 2))
-
-    assert {*told} == {2}
 
 
 def test_a_virtual_run_places_the_members_of_each_group():

@@ -50,12 +50,6 @@ def exchange(rank: int, world_size: int):
     yield Send(peer, chunk=other), Recv(peer, chunk=mine)
 
 
-def test_a_program_of_ones_own_is_proved():
-    proof = verify(exchange, world_size=2)
-
-    assert (proof.num_steps, proof.num_chunks, proof.max_bytes_sent_fraction) == (2, 2, 1.0)
-
-
 def steps_of(*steps):
     """Return a program of these steps, each of which says what a rank and its peer of two do."""
 
@@ -165,10 +159,6 @@ def test_a_wrong_program_is_refused_with_the_evidence(wrong, said):
 def test_a_wrong_declaration_is_refused(program, said):
     with pytest.raises(ProgramError, match=said):
         verify(program, 4)
-
-
-def test_scratch_takes_what_is_received_until_it_is_reduced():
-    assert verify(algorithm(num_chunks=1, scratch_chunks=1)(steps_of(*THROUGH_SCRATCH)), 2).num_steps == 1
 
 
 def test_the_grid_of_an_error_fits_on_a_line_of_100_characters():

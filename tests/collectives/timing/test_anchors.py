@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.anchors import ANCHORS, GIB, MIB, NIC, ring_on_a_switch, step, switch, two_rings_on_a_switch
+from benchmarks.anchors import ANCHORS, GIB, MIB, ring_on_a_switch, switch, two_rings_on_a_switch
 from collectives import NotExactError, ProgramError, RecvReduce, resolve_algorithm, simulate, simulate_jobs
 from collectives.timing.floor import BelowFloorError, check_floor
 from ddp import Profile, simulate_step
-from sim import transfer_times
 from tests.given import switch as flat
 
 SIZES = {
@@ -43,13 +42,6 @@ def test_two_rings_at_once_share_every_link(n):
     first, second = simulate_jobs([ANCHORS["sw"].job(2**26)] * 2, topology=switch(n))
 
     assert first.time_ps == second.time_ps == two_rings_on_a_switch(n, 2**26)
-
-
-@pytest.mark.parametrize("n", [2, 64, 256])
-def test_messages_to_one_rank_share_its_link(n):
-    arrivals = transfer_times([(rank, 0, MIB, 0) for rank in range(1, n)], topology=switch(n))
-
-    assert arrivals == [step(4000, (n - 1) * MIB, NIC) / 1e12] * (n - 1)
 
 
 @pytest.mark.parametrize("engine", ["makespan", "events"])

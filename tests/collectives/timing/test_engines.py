@@ -285,15 +285,6 @@ def reduces_alone(rank: int, world_size: int) -> Any:
     yield (Reduce(1, 0),)
 
 
-@pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
-def test_a_step_without_messages_takes_as_long_as_it_reduces(engine):
-    rank_overhead = RankOverhead.of(overhead="5us", reduction_bandwidth="1GB/s", jitter=Jitter("1us"))
-
-    (span,) = spans(engine, switch(3), reduces_alone, [10**6], rank_overhead=rank_overhead)
-
-    assert span.end_ps == 10**9
-
-
 @algorithm(name="long_wait")
 def long_wait(rank: int, world_size: int) -> Any:
     """Let two ranks exchange for more steps than calls can be nested, and a third come at the end."""

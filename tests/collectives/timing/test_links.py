@@ -109,13 +109,6 @@ def test_a_ring_saturates_each_link_for_as_long_as_its_bytes_take():
         assert use.nbytes == 1.5 * 10**8
 
 
-def test_nothing_sent_is_no_bottleneck():
-    run = simulate("ring", nbytes=100, topology=switch(1))
-
-    assert run.links.bottleneck is None
-    assert [use.utilisation for use in run.links] == [0, 0]
-
-
 @algorithm(name="shifted")
 def shifted(rank: int, world_size: int) -> Any:
     """Exchange between two ranks that do not send and receive in the same steps."""
@@ -156,6 +149,9 @@ def test_a_closed_form_says_nothing_of_links(options):
         _ = run.links
 
 
+SPINES = leaf_spine(num_ranks=8, num_spines=2)
+
+
 def test_a_slow_rank_is_the_bottleneck_by_links_of_its_own():
     run = simulate(
         "ring", nbytes=2**26, topology=switch(8), conditions=[Straggler(3, factor=2)], observe=True
@@ -165,9 +161,6 @@ def test_a_slow_rank_is_the_bottleneck_by_links_of_its_own():
     assert (bottleneck.name, bottleneck.bandwidth) == ("rank 3 slow up", 6_250_000_000)
     assert [use.nbytes for use in run.links] == [14 * 2**23] * 18
     assert run.links.bottleneck == run.links[16]
-
-
-SPINES = leaf_spine(num_ranks=8, num_spines=2)
 
 
 def test_messages_that_find_another_way_count_where_they_passed():
@@ -194,12 +187,3 @@ def test_where_messages_passed_is_not_guessed(conditions):
 
     with pytest.raises(NotSupportedError, match="changed their way on leaf_spine; take"):
         _ = run.links
-
-
-def test_other_traffic_saturates_links_but_counts_in_no_bytes():
-    job, other = Job("ring", 2**26), Background(0, 5, bandwidth="100Gbps")
-
-    alone, beside = simulate_one(job, SPINES, []), simulate_one(job, SPINES, [other])
-
-    assert np.array_equal(alone.links.nbytes, beside.links.nbytes)
-    assert beside.links.saturated_ps[0] == beside.time_ps  # rank 0 up

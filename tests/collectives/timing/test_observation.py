@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from collectives import Job, NotSupportedError, Run, simulate, simulate_jobs
+from collectives import NotSupportedError, Run, simulate
 from collectives.algorithms import ALGORITHMS
 from sim import Jitter, Network, Topology
 from tests.given import switch
@@ -164,17 +164,6 @@ def test_the_same_seed_gives_the_same_bytes_in_every_process():
     }
 
     assert len(printed) == 1
-
-
-def test_jobs_have_a_trace_each_on_one_clock():
-    runs = simulate_jobs(
-        [Job("ring", nbytes=4000, placement=(0, 1)), Job("ring", nbytes=4000, placement=(2, 3), start="1ms")],
-        topology=switch(4),
-        observe=True,
-    )
-
-    starts = [min(e["ts"] for e in events_of(run) if e["ph"] == "X") for run in runs]
-    assert starts == [0, 1000]
 
 
 HOST = Topology.host(num_ranks=12, bandwidth=1, memory_bandwidth=1, latency=0)

@@ -109,15 +109,6 @@ def test_reducing_on_arrival_costs_what_it_takes_longer_than_the_wire(engine):
         time_of("ring", ARRIVING, "makespan", reduction_bandwidth="1GB/s")
 
 
-def test_all_at_once_is_exact_while_ranks_keep_in_step_and_says_so_where_it_is_not():
-    many = Topology.switch(num_ranks=16, bandwidth="1GB/s", latency="1us")
-    of_both = {time_of("ring", model, "makespan", topology=many, nbytes=16000) for model in ("gloo", "ideal")}
-    assert len(of_both) == 1
-
-    with pytest.raises(NotExactError, match="memory that peers have yet to take"):
-        time_of("halving_doubling", "gloo", "makespan", topology=many, nbytes=3001)
-
-
 def test_a_run_says_by_which_model():
     assert simulate("ring", nbytes=3000, topology=SWITCH).transport_model == "ideal"
     assert simulate("ring", nbytes=3000, topology=SWITCH, transport_model="gloo").transport_model == "gloo"

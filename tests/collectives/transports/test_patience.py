@@ -62,12 +62,3 @@ def test_what_comes_soon_is_waited_for_awake_and_makes_it_look_longer(in_vain, n
 
     assert not any(one.slept for one in waits(mailroom, [number] * 10))
     assert mailroom.patience.looks == min(before * 2**10, MOST_LOOKS) == MOST_LOOKS
-
-
-def test_what_is_there_already_says_nothing_about_looking():
-    mailroom = alone()
-    list(waits(mailroom, [10**9] * 2))
-    before = mailroom.patience.looks
-
-    list(waits(mailroom, [1] * 10))
-    assert mailroom.patience.looks == before

@@ -372,11 +372,3 @@ def test_plans_that_do_not_hold_together_are_refused(plan, message):
 def test_a_strategy_that_does_not_exist_is_refused_with_the_nearest_name(name, message):
     with pytest.raises(UnknownStrategyError, match=message):
         resolve_strategy(name)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_strategy_is_found_by_its_own_name(name):
-    strategy = resolve_strategy(name)
-
-    assert strategy.name == name
-    assert resolve_strategy(strategy.name) == strategy

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.timing import simulate
-from ddp import Profile, load_profile, simulate_step
+from ddp import Profile, simulate_step
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy
 from ddp.reduction.strategies.mg_wfbp import merge
@@ -161,17 +161,6 @@ def test_priority_lets_the_first_layer_overtake_and_hides_the_rest_in_the_next_f
     assert place < len(priority.buckets) / 2
 
 
-def test_resnet50_gains_by_merging_what_the_model_says():
-    profile, topology = load_profile("resnet50"), switch(64, "100Gbps")
-    merged = simulate_step(profile, topology=topology, strategy="mg_wfbp")
-    others = [
-        simulate_step(profile, topology=topology, bucket_cap_mb=cap)
-        for cap in (1e-6, 0.5, 1, 2, 4, 8, 16, 25)
-    ]
-
-    assert merged.time_ps <= min(step.time_ps for step in others)
-
-
 @st.composite
 def merges(draw: st.DrawFn) -> tuple[Layout, PassTiming]:
     sizes = draw(st.lists(st.integers(0, 50), min_size=1, max_size=7))
@@ -249,24 +238,3 @@ def test_a_line_of_costs_goes_through_its_points(latency_ps, per_byte_fs, nbytes
     fitted = LinearCost.through((small, cost.ps(small)), (large, cost.ps(large)))
 
     assert abs(fitted.ps(nbytes) - cost.ps(nbytes)) <= 2 + nbytes // 10**6
-
-
-def test_before_anything_is_known_every_strategy_plans_torchs_buckets():
-    layout = Layout([4, 8, 12], ["float32"] * 3, (2**62,))
-
-    for strategy in STRATEGIES.values():
-        plan = strategy.plan(layout)
-        assert plan.buffers == ((0, 1, 2),)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if resolve_strategy(name).whole_buckets])
-def test_strategies_of_whole_buckets_reduce_each_of_them_once(name):
-    strategy = resolve_strategy(name)
-    timing = PassTiming((3, 2, 1), LinearCost(1, 1))
-
-    plan = strategy.plan(Layout([4, 8, 12], ["float32"] * 3, (10,), [2, 1, 0], timing))
-
-    assert [bucket.part for bucket in plan.buckets] == [None] * len(plan.buffers)
-    assert [(launch.bucket, launch.collective) for launch in plan.launches] == [
-        (number, "all_reduce") for number in range(len(plan.buckets))
-    ]

@@ -36,22 +36,6 @@ def test_a_bucket_takes_what_a_collective_takes_of_which_as_much_is_counted(topo
     assert (step.model, step.transport_model) == (one.model, one.transport_model)
 
 
-def test_nccl_chooses_for_each_bucket_by_itself():
-    alone = simulate("auto", nbytes=MIB, topology=DGX, model="nccl")
-
-    step = simulate_step(PROFILE, topology=DGX, bucket_cap_mb=1, algorithm="auto", model="nccl")
-
-    assert {run.end_ps - run.start_ps for run in step.buckets} == {alone.time_ps}
-
-
-@pytest.mark.parametrize("strategy", ["zero1", "mg_wfbp", "dear", "data_parallel"])
-def test_every_strategy_goes_by_nccls_times(strategy):
-    step = simulate_step(PROFILE, topology=DGX, strategy=strategy, model="nccl", algorithm="auto")
-
-    assert step.time_ps >= step.floor_ps
-    assert step.engine == "closed form"
-
-
 @pytest.mark.parametrize(
     ("counted", "error", "message"),
     [

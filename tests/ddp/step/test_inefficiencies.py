@@ -56,10 +56,6 @@ def test_beside_channels_computation_has_the_other_multiprocessors(channels, dev
     assert first.end_ps - first.start_ps == alone.time_ps  # collectives are not slowed down by computation
 
 
-def test_what_is_computed_before_or_after_communication_is_not_slowed_down():
-    assert step_with("contention").time_ps == step_with().time_ps
-
-
 def test_the_slowest_of_p_ranks_sets_the_pace():
     step, ideal = step_with("late"), step_with()
 

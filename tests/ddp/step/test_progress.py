@@ -34,17 +34,6 @@ def test_the_second_step_of_a_ring_is_posted_at_the_next_hook():
     assert step.time_ps == second.end_ps
 
 
-def test_while_a_rank_waits_everything_goes_on():
-    profile = profile_of([1, 2, 3])
-    alike = {"topology": switch(4), "bucket_cap_mb": 1, "strategy": "after_backward"}
-
-    waiting = simulate_step(profile, transport_model=ON_CALLS, **alike)
-    ideal = simulate_step(profile, **alike)
-
-    assert waiting.buckets == ideal.buckets
-    assert waiting.time_ps == ideal.time_ps
-
-
 @given(
     ready_ms=st.lists(st.integers(0, 4), min_size=1, max_size=5),
     nbytes=st.integers(1, 300).map(lambda count: 4 * 1009 * count),
@@ -76,13 +65,6 @@ def test_all_engines_notice_what_is_complete_at_the_same_times(
     except NotExactError:
         return
     assert (makespan.time_ps, makespan.buckets) == (ranks.time_ps, ranks.buckets)
-
-
-def test_calls_that_touch_are_one_period_and_the_last_does_not_end():
-    attention = Attention.of([(1, 1), (3, 5), (5, 7), (9, 12)], 12)
-
-    assert attention == Attention(((1, 1), (3, 7)), 9)
-    assert [attention.next_ps(now) for now in (0, 1, 2, 3, 6, 7, 8, 9, 100)] == [1, 1, 3, 3, 6, 7, 9, 9, 100]
 
 
 @given(

@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import NotSupportedError
-from ddp import Profile, load_profile, simulate_step
+from ddp import Profile, simulate_step
 from ddp.reduction.bucketing import MIB
-from ddp.reduction.overlap import STRATEGIES, resolve_strategy
-from sim import Topology, load_device, load_network
+from sim import Topology, load_device
 
 RANKS, UNITS, LATENCY_PS, BANDWIDTH = 4, 5, 2 * 10**6, 10**9
 SWITCH = Topology.switch(num_ranks=RANKS, bandwidth=BANDWIDTH, latency="1us")
@@ -115,38 +114,6 @@ def test_a_step_takes_its_computation_and_at_most_all_of_its_communication_besid
     assert {other.time_ps for other in others} == {run.time_ps}
 
 
-def test_contention_makes_the_step_longer_and_the_optimizer_is_divided():
-    inefficiencies = {"inefficiencies": ["contention", "optimizer"], "device": "a100"}
-
-    ideal, lossy = (
-        simulate_step(PROFILE, topology=SWITCH, strategy="fsdp", **counted)
-        for counted in ({}, inefficiencies)
-    )
-
-    assert ideal.time_ps < lossy.time_ps
-
-
-def test_a_model_of_seventy_billion_parameters_scales_on_its_network():
-    topology = load_network("dgx-h100").topology(64)
-    run = simulate_step(
-        load_profile("mpt-70b"), topology=topology, strategy="fsdp", model="nccl", algorithm="auto"
-    )
-
-    assert len(run.buckets) == 3 * 81 - 1
-    assert 0.9 < run.efficiency < 1
-
-
 def test_progress_on_calls_is_refused():
     with pytest.raises(NotSupportedError, match="transport_model='nccl'"):
         simulate_step(PROFILE, topology=SWITCH, strategy="fsdp", transport_model="gloo")
-
-
-def test_what_is_simulated_only_is_not_among_the_strategies_that_train():
-    assert resolve_strategy("fsdp").simulated_only
-    assert not any(strategy.simulated_only for strategy in STRATEGIES.values())
-
-
-def test_fsdp_on_a_network_that_names_no_hardware_goes_as_on_gpus():
-    run = simulate_step(PROFILE, network="ethernet-25g", num_ranks=4, strategy="fsdp")
-
-    assert run.transport_model == "nccl"

@@ -17,10 +17,9 @@ from ddp.reduction.strategies.strategy import Barrier
 from ddp.step import fidelity
 from sim import Straggler, Topology
 from tests.ddp.given import profiles
-from tests.given import nodes, switch
+from tests.given import switch
 
 MS = 10**9
-SWITCH_64 = Topology.switch(num_ranks=64, bandwidth="100Gbps", latency="2us")
 
 
 @given(
@@ -45,13 +44,6 @@ def test_each_bucket_starts_when_it_is_complete_and_the_one_before_it_is_done(
             end = max(end, (bucket + 1) * compute_us * 10**6) + one
         assert step.time_ps == end
     assert step.num_buckets == (num_buckets if nbytes else 1)
-
-
-def test_chunks_hold_whole_elements():
-    profile = Profile.uniform(num_buckets=1, bucket_bytes=4 * 1_000_003, seconds_per_bucket=0.0)
-    alone = simulate("ring", nbytes=profile.nbytes, topology=switch(6), itemsize=4)
-
-    assert simulate_step(profile, topology=switch(6)).time_ps == alone.time_ps
 
 
 @given(profiles(), st.sampled_from(["ideal", "gloo"]))
@@ -98,15 +90,6 @@ def test_a_trace_holds_compute_and_communication_of_the_whole_step():
         ("wait", "wait for all_reduce bucket 1", 2 * MS, second.end_ps),
     ]
     assert json.loads(step.trace.to_json())["otherData"]["algorithm"] == "ring"
-
-
-def test_a_network_on_which_messages_share_links_is_simulated_by_events():
-    shared = nodes(2, 4, nic_bandwidth="100Gbps")
-    profile = Profile.uniform(num_buckets=2, bucket_bytes=MIB, seconds_per_bucket=0.0001)
-
-    step = simulate_step(profile, topology=shared, algorithm="double_binary_tree:segments=8")
-
-    assert step.engine == "events"
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.sampled_from(["ring", "recursive_doubling", "direct"]))

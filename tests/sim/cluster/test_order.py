@@ -72,20 +72,6 @@ def test_every_order_of_ranks_at_one_instant_comes_up_and_without_one_the_least_
     assert log_of(pauses, None)[0] == (1, 0)
 
 
-def test_an_order_is_asked_for_every_turn_and_chooses_among_those_of_the_least_time():
-    order, log = GreatestFirst(), []
-
-    def work(number):
-        rank = this_rank()
-        rank.wait(after(rank, 5 if number == 2 else 1), lambda: "a pause")
-        log.append(number)
-
-    make_cluster(3, order=order).run(work)
-
-    assert log == [1, 0, 2]
-    assert order.asked == [(0, 1, 2), (0, 1), (0,), (0, 1), (0,), (2,)]
-
-
 TIMES = st.lists(st.integers(0, 50), max_size=6)
 
 

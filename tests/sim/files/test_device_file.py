@@ -159,21 +159,6 @@ def test_an_operation_takes_the_longer_of_arithmetic_and_memory_and_its_launch(
     assert 0 <= device.duration_ps(operations, nbytes, "float32") - launch_ps - exact < 1
 
 
-def test_a_type_that_the_device_has_no_rate_for_matters_only_where_there_is_arithmetic():
-    device = Device("any", {}, 10**9)
-
-    assert device.duration_ps(0, 5, "int64") == 5000
-    with pytest.raises(KeyError):
-        device.duration_ps(1, 5, "int64")
-
-
-def test_an_unknown_device_is_refused_with_the_nearest_name():
-    with pytest.raises(
-        DeviceFileError, match=r"unknown device 'h10' \(did you mean 'h100'\?\); expected one of a100"
-    ):
-        load_device("h10")
-
-
 WRONG = [
     (GOOD, "memory_bandwidth", "memory_bandwith", r"line 3: memory_bandwith: unknown .* mean 'memory_band"),
     (GOOD, '"20TFLOP/s"', '"20TB/s"', "line 8: float32, peak: cannot read '20TB/s'; expected a rate such as"),
@@ -197,6 +182,21 @@ WRONG = [
     (KERNELS, "axes = {m", "axis = {m", r"line 14: kernels 1, axis: unknown field \(did you mean 'axes'\?\)"),
     (KERNELS, "[1.5]", "[-1]", "line 23: kernels 2, efficiency 1: input should be greater than 0, got -1"),
 ]  # fmt: skip
+
+
+def test_a_type_that_the_device_has_no_rate_for_matters_only_where_there_is_arithmetic():
+    device = Device("any", {}, 10**9)
+
+    assert device.duration_ps(0, 5, "int64") == 5000
+    with pytest.raises(KeyError):
+        device.duration_ps(1, 5, "int64")
+
+
+def test_an_unknown_device_is_refused_with_the_nearest_name():
+    with pytest.raises(
+        DeviceFileError, match=r"unknown device 'h10' \(did you mean 'h100'\?\); expected one of a100"
+    ):
+        load_device("h10")
 
 
 @pytest.mark.parametrize(("text", "old", "new", "said"), WRONG)

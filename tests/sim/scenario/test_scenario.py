@@ -14,9 +14,7 @@ from sim import (
     LinkChange,
     LinkFailure,
     Straggler,
-    Topology,
     UnitError,
-    transfer_times,
 )
 from sim.scenario import Scenario
 from sim.units import transfer_ps
@@ -58,27 +56,6 @@ def test_routes_of_slow_ranks_have_private_links_at_their_ends_and_are_paths(sce
     names = [slow.link_name(link) for link in range(base.num_links, slow.num_links)]
     assert all(" slow " in name for name in names)
     assert (slow.digest() == base.digest()) == (not factors)
-
-
-def test_a_slow_rank_uses_its_part_of_a_shared_card_and_leaves_the_rest_to_others():
-    nodes = Topology.nodes(
-        num_nodes=2, ranks_per_node=2, intra_bandwidth=10**10, intra_latency=0,
-        nics_per_node=1, nic_bandwidth=10**9, nic_latency=0,
-    )  # fmt: skip
-    slow = Scenario.of(nodes, [Straggler(0, 4)]).topology
-
-    times = transfer_times([(0, 2, 10**6, 0), (1, 3, 3 * 10**6, 0)], topology=slow)
-
-    assert times == [4e-3, 4e-3]
-    assert transfer_times([(0, 1, 10**6, 0)], topology=slow) == [4e-4]
-
-
-def test_two_slow_ranks_go_at_the_pace_of_the_slower():
-    slow = Scenario.of(switch(4, 10**9, "1us"), [Straggler(0, 2), Straggler(1, Fraction(7, 3))]).topology
-
-    (time,) = transfer_times([(0, 1, 10**6, 0)], topology=slow)
-
-    assert time == (2 * 10**6 + transfer_ps(10**6, 10**9 * 3 // 7)) / 10**12
 
 
 def test_a_change_of_a_link_changes_what_slow_ranks_get_of_it():

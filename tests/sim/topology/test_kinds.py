@@ -121,10 +121,6 @@ def test_ranks_are_counted_and_those_of_a_node(kind, change, num_ranks, ranks_pe
     assert (topology.num_ranks, topology.ranks_per_node) == (num_ranks, ranks_per_node)
 
 
-def test_nodes_have_no_more_cards_than_their_ranks_need():
-    assert made("nodes", {"num_ranks": 6}).num_links == 2 * 6 + 2 * 3
-
-
 NO_COUNT = "expected a whole number of at least 1, got"
 
 NO_RANKS = ("torus", "graph")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives import simulate
-from sim import Straggler, Topology, TopologyError, load_network, transfer_times
+from sim import Topology, TopologyError, load_network, transfer_times
 from sim.topology.fabric import FABRICS
 from sim.topology.link_sharing import LinkSharing
 from sim.topology.sharing_table import WHOLE, Sharing
@@ -90,24 +90,6 @@ def test_a_collective_runs_at_the_part_of_so_many_flows_both_ways(
     )
 
     assert run.seconds == seconds
-
-
-def test_a_slow_rank_has_the_share_of_a_slow_link():
-    table = {"one_way": [0.95, 0.9], "both_ways": [0.8]}
-    slow = Topology.switch(num_ranks=2, bandwidth=GIGABYTE // 4, latency=0, sharing=table)
-
-    straggling = simulate(
-        "ring", nbytes=8 * GIGABYTE, topology=switch(2, **table), conditions=[Straggler(1, 4)]
-    )
-
-    assert straggling.seconds == simulate("ring", nbytes=8 * GIGABYTE, topology=slow).seconds
-
-
-def test_a_link_is_saturated_while_flows_take_what_the_table_leaves():
-    run = simulate("ring", nbytes=4 * GIGABYTE, topology=switch(2, both_ways=[0.5]), observe=True)
-
-    assert run.links[0].saturated_seconds == run.seconds
-    assert run.links[0].utilisation == 0.5
 
 
 Shape: TypeAlias = tuple[str, dict[str, Any]]

@@ -4,7 +4,6 @@ import pytest
 
 from collectives import NotSupportedError, Send, simulate
 from collectives.algorithms.gloo.all_to_all import gloo_all_to_all
-from collectives.algorithms.gloo.tree import gloo_tree_broadcast
 from collectives.catalogue.native import native_program
 from collectives.program.chunking import Chunking
 from collectives.program.contracts import CONTRACTS
@@ -42,12 +41,6 @@ def test_each_pair_of_ranks_exchanges_what_it_does_under_torch(collective, nbyte
         native = native.with_parameters(root=1)
 
     assert exchanged(native, 4, nbytes) == parts
-
-
-def test_a_rank_of_the_tree_serves_its_nearest_child_first():
-    served = [send.peer for _, _, send in sends(gloo_tree_broadcast, 9, [0])]
-
-    assert served == [1, 2, 4, 8]
 
 
 @pytest.mark.parametrize("world_size", [2, 4, 5, 8])

@@ -47,6 +47,10 @@ def test_a_coflow_ends_as_its_messages_do_one_by_one(case):
             assert np.array_equal(durations, coflow.durations_ps(sizes[0]))
 
 
+Launch = tuple[int, list[tuple[int, int]], list[int], bool]
+"""When (ps), the pairs, their sizes, and whether only every other message is sent."""
+
+
 def all_pairs(num_ranks: int) -> tuple[np.ndarray, np.ndarray]:
     pairs = [(s, d) for s in range(num_ranks) for d in range(num_ranks) if s != d]
     source, destination = np.array(pairs).T
@@ -61,10 +65,6 @@ def test_an_all_to_all_whose_last_part_is_shorter_ends_in_two_phases():
 
     assert set(durations[sizes == 500_000]) == {transfer_ps(500_000 * 63, 12_500_000_000)}
     assert set(durations[sizes == 1_000_000]) == {transfer_ps(1_000_000 * 63, 12_500_000_000)}
-
-
-Launch = tuple[int, list[tuple[int, int]], list[int], bool]
-"""When (ps), the pairs, their sizes, and whether only every other message is sent."""
 
 
 @st.composite
@@ -128,17 +128,12 @@ def test_messages_launched_together_arrive_as_those_sent_one_by_one(case):
     single = network_on(topology)
     numbers = [messages_of(launch) for launch in launches]
 
-    came = iter(
-        arrivals(
-            single,
-            [
-                (sent_ps, *pairs[number], sizes[number])
-                for (sent_ps, pairs, sizes, _), some in zip(launches, numbers, strict=True)
-                for number in some
-            ],
-        )
-    )
-
+    messages = [
+        (sent_ps, *pairs[number], sizes[number])
+        for (sent_ps, pairs, sizes, _), some in zip(launches, numbers, strict=True)
+        for number in some
+    ]
+    came = iter(arrivals(single, messages))
     expected = [{number: next(came) for number in some} for some in numbers], single.link_bytes.tolist()
     assert together(topology, launches, accelerated=True) == expected
     assert together(topology, launches, accelerated=False) == expected
