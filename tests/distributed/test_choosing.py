@@ -1,12 +1,17 @@
+"""What carries calls of processes: by a table, by the environment, or by a name."""
+
 import json
 import os
+from unittest import mock
 
 import pytest
 import torch
+import torch.distributed as dist
 
-from collectives import NotSupportedError, connect
+from collectives import NotSupportedError, UnknownAlgorithmError, connect
 from collectives.communicators.auto import AutoLauncher
 from collectives.communicators.connection import ALGORITHM_VARIABLE
+from collectives.torch_backend import TestbedOptions
 from tests.collectives.communicators import tensor_contract
 from tests.collectives.transports.transport_contract import SCENARIOS, play
 
@@ -50,12 +55,9 @@ def chosen_by_default(rank, world_size, names):
     """Return carrier and launcher of what nobody has chosen but, in turn, the environment."""
     found = []
     for name in names:
-        os.environ[ALGORITHM_VARIABLE] = name
-        try:
+        with mock.patch.dict(os.environ, {ALGORITHM_VARIABLE: name}):
             communicator = connect(timeout=20)
             named = connect(algorithm="native", timeout=20)
-        finally:
-            del os.environ[ALGORITHM_VARIABLE]
         total = torch.ones(LARGE // 4)
         communicator.all_reduce(total)
         assert total[0] == world_size
@@ -118,3 +120,47 @@ def test_without_a_table_or_with_that_of_another_group_auto_is_refused(pool, tmp
         (over_nccl, "measured over nccl"),
     ):
         assert said in pool.run(refusal, 2, choice)[0]
+
+
+def taken_by(group, world_size):
+    """Return the transport and the algorithm of an all-reduce on *group*."""
+    tensor = torch.ones(8)
+    dist.all_reduce(tensor, group=group)
+    assert tensor[0] == world_size
+    launcher = group.communicator(tensor.device).launcher
+    return type(launcher.transport).__name__, str(launcher.selector.select("all_reduce", 32))
+
+
+def chosen_by(rank, world_size, variable, names, options):
+    """Return transport and algorithm of groups of each of these *options*, or what refuses the name."""
+    used = []
+    for name in names:
+        try:
+            with mock.patch.dict(os.environ, {variable: name}):
+                groups = [dist.new_group(backend="testbed", pg_options=own) for own in options]
+                used += [taken_by(group, world_size) for group in groups]
+        except (NotSupportedError, UnknownAlgorithmError) as error:
+            used.append(str(error))
+    return used
+
+
+def test_the_environment_chooses_the_transport_between_processes(pool):
+    names = ("shm", "gloo", "", "smh")
+
+    *used, error = pool.run(chosen_by, 2, "TESTBED_TRANSPORT", names, (None,))[0]
+
+    memory, gloo = ("SharedMemoryTransport", "ring"), ("GlooTransport", "ring")
+    assert used == [memory, gloo, memory]
+    assert (
+        error == "environment variable TESTBED_TRANSPORT: there is no transport 'smh'; expected gloo or shm"
+    )
+
+
+def test_the_environment_chooses_the_algorithm_of_groups_that_choose_none(pool):
+    options = (None, TestbedOptions("naive"))
+
+    *used, error = pool.run(chosen_by, 2, "TESTBED_ALGORITHM", ("tree", "", "rign"), options)[0]
+
+    assert [algorithm for _, algorithm in used] == ["tree", "naive", "ring", "naive"]
+    assert error.startswith("environment variable TESTBED_ALGORITHM: ")
+    assert "ring" in error

@@ -13,9 +13,11 @@ comes to over Gloo is what torch's and ours must come to anywhere, bit for bit: 
 sum.  Of more there are several, so scenarios of more ranks compare the two at the same place.
 """
 
+import gc
 import re
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -28,8 +30,8 @@ from torch.nn.parallel import DistributedDataParallel
 import ddp
 from sim.cluster import Cluster
 from tests.ddp.rank_threads import on_ranks
-from tests.distributed.gloo_callbacks import callbacks_gone
 from tests.distributed.pool import WorkerPool
+from tests.waiting import until
 
 TORCH, OURS = DistributedDataParallel, ddp.DistributedDataParallel
 PROCESSES = ("gloo", "testbed")
@@ -182,3 +184,21 @@ def each(tables: Iterable[Scenarios], costly: bool = False):
         places = [*scenario.places[turn:], *scenario.places[:turn]]
         rows += [pytest.param(scenario, place, id=f"{scenario}-{place}") for place in places]
     return pytest.mark.parametrize(("scenario", "place"), rows)
+
+
+@contextmanager
+def callbacks_gone() -> Iterator[None]:
+    """Go on when Gloo's threads have let go of the group: it must not be one of them that destroys it.
+
+    A callback that chains collectives holds the group. If the thread that lets go of it is the last to hold
+    the group, it joins itself, and the process ends ("Resource deadlock avoided").
+    """
+    group = dist.group.WORLD
+    before = sys.getrefcount(group)
+    yield
+
+    def let_go():
+        gc.collect()
+        return sys.getrefcount(group) <= before
+
+    until(let_go, "Gloo's threads to let go of the group", seconds=45)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from collectives import Copy, Recv, Send, algorithm, resolve_algorithm, verify
+from collectives import Copy, Recv, Send, algorithm, resolve_algorithm
 from collectives.program.render import draw
 from testbed.errors import UsageError
 from testbed.plots.schedule import schedule_of
@@ -97,19 +97,6 @@ def test_on_a_terminal_nothing_is_wider_than_it(monkeypatch):
 
     assert max(map(len, shown.split("\n"))) <= 60
     assert "12 of 16 ranks not shown" in shown
-
-
-@pytest.mark.parametrize(
-    ("name", "collective", "world_size"),
-    [("ring", "all_reduce", 5), ("tree", "broadcast", 6), ("direct", "all_to_all", 4)],
-)
-def test_a_schedule_holds_every_message_once(name, collective, world_size):
-    chosen = resolve_algorithm(name, collective)
-
-    schedule = schedule_of(chosen, world_size)
-
-    assert len(schedule.messages) == len(set(schedule.messages))
-    assert len(schedule.messages) == verify(chosen, world_size).num_messages
 
 
 def test_the_two_sides_of_a_message_may_lie_in_different_steps():

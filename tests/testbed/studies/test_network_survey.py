@@ -2,6 +2,7 @@
 
 import math
 
+import networkx
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from testbed.studies.network_survey import (
     diameter,
     kind_of,
     link_classes,
+    maximum_flow,
     oversubscription,
     pairs_of,
 )
@@ -114,3 +116,18 @@ def test_a_vertex_is_of_the_kind_that_its_name_says_without_numbers():
     names = ["rank 12", "node 3 NIC 0 out", "gpu7", "leaf-2.1", "switch", "17"]
 
     assert [kind_of(name) for name in names] == ["rank", "node NIC", "gpu", "leaf", "switch", "vertex"]
+
+
+VERTICES = st.integers(0, 6)
+
+
+@given(
+    st.dictionaries(st.tuples(VERTICES, VERTICES).filter(lambda ends: ends[0] != ends[1]), st.integers(0, 9))
+)
+def test_a_flow_is_the_largest(capacities):
+    edges = [(tail, head, most) for (tail, head), most in capacities.items()]
+    graph = networkx.DiGraph()
+    graph.add_nodes_from((0, 1))
+    graph.add_weighted_edges_from(edges, weight="capacity")
+
+    assert maximum_flow(edges, 0, 1) == networkx.maximum_flow_value(graph, 0, 1)

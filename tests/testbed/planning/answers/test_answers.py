@@ -24,13 +24,22 @@ from testbed.planning.answers.figures import (
     pace,
     to_target,
 )
+from testbed.planning.points import Point
+from testbed.planning.row import Row
 from testbed.report.planning import plan_result
 from testbed.result import Plot
 from testbed.result.result import csv_text
-from tests.testbed.planning.answers.made_rows import row
 
 PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=30)
 SECONDS = st.floats(0.1, 10)
+
+
+def row(seconds=1.0, *, network="a network", ranks=8, price=None, tokens=None, fewest=0, **figures):
+    """Return a row of a step on that network by so many ranks."""
+    work = {"fewest": fewest, "price_per_gpu_hour": price, "tokens_per_rank": tokens}
+    point = Point("step", "a model", network, network, ranks, bucket_cap_mb=25.0, **work)
+    usual = {"compute_seconds": 0.5, "efficiency": 0.5 / seconds, "algorithm": "ring", "resolved": "ring"}
+    return Row(point, seconds, **{**usual, "inefficiencies": ("late", "contention"), **figures})
 
 
 @given(PAIRS)
