@@ -8,7 +8,14 @@ from collectives.virtual import Roofline, VirtualRun, run
 from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.score import Item, Launch
 from sim import Device
+from sim.units import SECOND
 from tests.given import switch
+
+BYTES_ALONE = Device(
+    "gpu", {"float32": 2**62}, memory_bandwidth=SECOND, launch_ps=1000, kind="gpu",
+    peaks={"float32": 2**62}, copy_bandwidth=SECOND,
+)  # fmt: skip
+"""A GPU that takes a picosecond for a byte, a nanosecond for a launch, and nothing for arithmetic."""
 
 
 def on_own_gpus(

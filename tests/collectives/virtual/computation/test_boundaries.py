@@ -1,6 +1,7 @@
 """Boundaries in Python: what the host takes for modules, functions of autograd, DTensors and collectives."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,22 +16,10 @@ from torch.utils.checkpoint import checkpoint
 import testbed
 from collectives.virtual.streams.gpu import BETWEEN
 from collectives.virtual.streams.score import HostWork
-from sim import Device
-from sim.units import SECOND
-from tests.collectives.virtual.issued import issued_by, on_own_gpus
+from tests.collectives.virtual.issued import BYTES_ALONE, issued_by, on_own_gpus
 
 BOUNDARY, ENQUEUE = 1_000, 1_000_000
-GPU = Device(
-    "gpu",
-    {"float32": 2**62},
-    memory_bandwidth=SECOND,
-    kind="gpu",
-    host_overhead_ps=1,
-    host_boundary_ps=BOUNDARY,
-    host_enqueue_ps=ENQUEUE,
-    peaks={"float32": 2**62},
-    copy_bandwidth=SECOND,
-)
+GPU = replace(BYTES_ALONE, host_overhead_ps=1, host_boundary_ps=BOUNDARY, host_enqueue_ps=ENQUEUE)
 
 
 def crossed(prepare: Callable[[], Callable[[], Any]], ranks: int = 1, **options) -> tuple[int, int]:

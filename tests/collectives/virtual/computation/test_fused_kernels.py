@@ -13,10 +13,9 @@ from torch.utils.checkpoint import checkpoint
 import testbed
 from collectives import NotSupportedError
 from collectives.virtual import Roofline, run
-from sim import Device, RankError
-from sim.units import SECOND
+from sim import RankError
 from tests.collectives.virtual.clusters import script
-from tests.collectives.virtual.issued import launched_by, on_own_gpus
+from tests.collectives.virtual.issued import BYTES_ALONE, launched_by, on_own_gpus
 
 _DEVICE = Roofline("h100").device
 _ELEMENTS = 1 << 24
@@ -109,16 +108,14 @@ for _operator in (_scan, _unstated):
 @pytest.mark.parametrize(
     ("formula", "expected"),
     [
-        (
-            lambda x, out: {"flops": 10**12, "bytes": 0},
-            10**24 // _DEVICE.rates["bfloat16"] + _DEVICE.launch_ps,
-        ),
+        (lambda x, out: {"flops": 10**12, "bytes": 0},
+         10**24 // _DEVICE.rates["bfloat16"] + _DEVICE.launch_ps),
         (lambda x: {"bytes": 5 * x.nbytes}, _moving(5)),
         (lambda x, **options: {"flops": 1}, _moving(2)),
         (lambda x, out: {"flops": 10, "seconds": 3e-3}, 3 * 10**9),
     ],
     ids=["arithmetic", "bytes", "bytes of its tensors", "seconds"],
-)
+)  # fmt: skip
 def test_a_stated_cost_is_charged_and_no_error_of_a_strict_run(formula, expected):
     testbed.cost(_scan)(formula)
 
@@ -139,22 +136,13 @@ def test_what_is_no_operator_and_what_is_no_cost_is_refused():
             on_own_gpus(lambda: _scan(_operands()[0]))
 
 
-GPU = Device(
-    "gpu",
-    {"float32": 2**62},
-    memory_bandwidth=SECOND,  # a byte: 1 ps
-    launch_ps=1000,
-    kind="gpu",
-    peaks={"float32": 2**62},
-    copy_bandwidth=SECOND,
-)
 SIZE = 1000
 NBYTES = 4 * SIZE
 
 
 def launched(work, fake=False):
     """Return names and times of the kernels that *work* launches."""
-    return on_own_gpus(lambda: launched_by(work), GPU, fake=fake).results[0]
+    return on_own_gpus(lambda: launched_by(work), BYTES_ALONE, fake=fake).results[0]
 
 
 def chain(x, y):
