@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 
@@ -233,9 +232,9 @@ def test_models_of_a_script_end_with_the_run(tmp_path, ending):
 
 @pytest.mark.costly
 def test_workers_of_a_data_loader_load_what_they_would_load_in_a_process(tmp_path):
-    path = tmp_path / "train.py"
-    path.write_text(
-        textwrap.dedent("""
+    path = script(
+        tmp_path,
+        """
         import os, sys, threading
         import torch, torch.distributed as dist
         from torch.utils.data import DataLoader, Dataset, DistributedSampler
@@ -268,7 +267,7 @@ def test_workers_of_a_data_loader_load_what_they_would_load_in_a_process(tmp_pat
                     dist.barrier()
         if "RANK" not in os.environ:
             print(batches)
-        """)
+        """,
     )
 
     before = multiprocessing.active_children()  # of other tests
