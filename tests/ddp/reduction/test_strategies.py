@@ -238,3 +238,11 @@ def test_a_line_of_costs_goes_through_its_points(latency_ps, per_byte_fs, nbytes
     fitted = LinearCost.through((small, cost.ps(small)), (large, cost.ps(large)))
 
     assert abs(fitted.ps(nbytes) - cost.ps(nbytes)) <= 2 + nbytes // 10**6
+
+
+def test_before_anything_is_known_every_strategy_plans_torchs_buckets():
+    layout = Layout([4, 8, 12], ["float32"] * 3, (2**62,))
+
+    for strategy in STRATEGIES.values():
+        plan = strategy.plan(layout)
+        assert plan.buffers == ((0, 1, 2),)

@@ -52,6 +52,7 @@ def test_on_one_rank_a_step_takes_its_compute(profile, transport):
     step = simulate_step(profile, topology=switch(1), transport_model=transport)
 
     assert step.time_ps == profile.compute_ps
+    assert step.seconds == pytest.approx(profile.compute_ps / 10**12)
     assert step.exposed_seconds == 0
     assert step.efficiency == 1.0
 

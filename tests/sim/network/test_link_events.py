@@ -12,7 +12,7 @@ from sim import Background, LinkFailedError, Network, Topology, TopologyError
 from sim.network.coflow import Coflow, CoflowAccelerator, CoflowLaunch
 from sim.network.link_events import LinkEvents, OtherTraffic
 from sim.network.recorder import Recorder
-from sim.units import SECOND
+from sim.units import SECOND, transfer_ps
 from tests.given import switch
 from tests.sim.fluid import Change, Message, fluid
 from tests.sim.networks import sharing_networks
@@ -163,6 +163,21 @@ def test_who_is_cut_off_by_a_failure_is_named():
 
     with pytest.raises(LinkFailedError, match=r"without rank 1 up: rank 1 cut off from the other ranks$"):
         arrivals(network, [(5 * 10**6, 1, 2, 100)])
+
+
+@pytest.mark.parametrize("endless", [True, False])
+def test_background_on_a_link_that_fails_goes_on_by_another_way(endless):
+    tree = Topology.leaf_spine(
+        num_ranks=4, hosts_per_leaf=2, num_spines=2, bandwidth=10**9, uplink_bandwidth=10**9, latency=0
+    )
+    (own,), (other,) = ({tree.route(*pair)[1]} for pair in [(0, 2), (1, 3)])
+    assert own != other
+    nbytes = None if endless else 8 * 10**6
+    stream = Background(0, 2, bandwidth=10**9, nbytes=nbytes)
+
+    (end,) = arrivals(network_of(tree, [(10**9, own, 0)], [stream]), [(0, 1, 3, 3 * 10**6)])
+
+    assert end == 10**9 + transfer_ps(2 * 10**6, 5 * 10**8)
 
 
 def test_flows_that_end_together_are_delivered_in_the_order_sent():
