@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from collectives.virtual import run
+from ddp import Profile
 from sim import RankError, Topology
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,19 +68,17 @@ def test_processes_end_with_the_same_bits_as_virtual_ranks(tmp_path, backend, dt
     assert bitwise_equal(parameters(tmp_path / "processes"), parameters(tmp_path / "virtual"))
 
 
-@pytest.mark.slow
-def test_a_run_in_virtual_time_repeats_and_its_trace_too(tmp_path):
-    runs = []
-    for number in range(2):
-        folder = tmp_path / str(number)
-        outcome = in_virtual_time(4, folder, "--epochs", "1", "--trace", str(folder / "trace.json"))
-        runs.append((outcome.times_ps, (folder / "trace.json").read_bytes(), parameters(folder)))
+@pytest.mark.costly
+def test_a_recorded_profile_charges_the_virtual_ranks(tmp_path):
+    in_virtual_time(1, tmp_path, "--epochs", "1", "--record", str(tmp_path / "profile.json"))
+    profile, trace = Profile.load(tmp_path / "profile.json"), tmp_path / "trace.json"
+    charges = profile.compute_charges()
 
-    assert runs[0][:2] == runs[1][:2]
-    assert bitwise_equal(runs[0][2], runs[1][2])
-    spans = [event for event in json.loads(runs[0][1])["traceEvents"] if event["ph"] == "X"]
-    assert {span["pid"] for span in spans} == {0, 1, 2, 3}
-    assert len({span["name"] for span in spans}) > 1  # several buckets
+    outcome = in_virtual_time(4, tmp_path, "--epochs", "1", "--trace", str(trace), compute=charges)
+
+    assert outcome.seconds > 11 * profile.compute_seconds
+    tracks = {event.get("cat") for event in json.loads(trace.read_text())["traceEvents"]}
+    assert {"compute", "communication"} <= tracks
 
 
 @pytest.mark.parametrize(

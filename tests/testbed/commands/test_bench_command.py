@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 
@@ -17,6 +16,7 @@ from testbed.benchmarking import benchmark
 from testbed.benchmarking.measure import row
 from testbed.cli import app
 from testbed.commands import bench
+from testbed.scripts.launch import free_port
 from tests.commands import called, reported, rows_of
 
 COLUMNS = """
@@ -223,10 +223,8 @@ def test_from_python_ranks_that_are_processes_are_measured_too():
 @pytest.mark.costly
 @pytest.mark.distributed
 def test_under_torchrun_the_ranks_that_run_are_joined():
-    variables = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        variables["MASTER_PORT"] = str(probe.getsockname()[1])
+    variables = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
 
     document = run_bench("--transport gloo --nbytes 4K --iterations 1", **variables)
 
