@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from testbed.testing import on_ranks
+from testbed.testing import VirtualCluster, on_ranks
 
 pytest_plugins = ["pytester"]
 
@@ -163,6 +163,13 @@ def test_on_ranks_without_parentheses_says_what_it_expects():
 
         @unfinished
         def test(): ...
+
+
+def test_a_script_runs_with_its_arguments(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text("import sys\nargument = sys.argv[1]\n")
+
+    assert [own["argument"] for own in VirtualCluster(2).run(path, 5).results] == ["5", "5"]
 
 
 def test_a_page_shows_what_failed_and_what_the_ranks_did(pytester):

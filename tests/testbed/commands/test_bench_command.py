@@ -97,6 +97,12 @@ def test_threads_are_measured_checked_and_compared_with_a_fitted_model():
     assert "fitted to this very run" in document["model"]
 
 
+def test_nodes_are_those_of_the_network():
+    document = reported("bench --nbytes 1M --algorithm hierarchical --network nvlink-400g --ranks 32")
+
+    assert "hierarchical:ranks_per_node=8 on nvlink-400g" in document["model"]
+
+
 def test_every_row_says_which_engine_gave_it():
     document = reported(f"{BOTH_SIZES} --ranks 16 --algorithm ring,double_binary_tree")
 

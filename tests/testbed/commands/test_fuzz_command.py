@@ -41,6 +41,7 @@ def test_programs_are_counted_by_how_they_end():
     ("campaign", "said"),
     [
         ("ring --time-limit 0s", "Stopped: the time limit of 0 s was reached.\n"),
+        ("all --time-limit 0s", "Stopped: the time limit of 0 s was reached.\n"),
         ("train.py --time-limit 0s", "Stopped: the time limit of 0 s was reached.\n"),
         ("odd.py --seeds 2", "2 declined by the script"),
     ],

@@ -120,3 +120,12 @@ def test_what_goes_by_default_uses_every_card_and_what_is_slower_is_said(uniform
     assert (carrier["channels"], carrier["cards"], carrier["cards_of"]) == (1, 1, 8)
     assert carrier["faster"]["seconds_now"] > 1.1 * carrier["faster"]["seconds"]
     assert "times as fast as ring for all_reduce of 25 MiB (--algorithm auto takes it)" in in_one_line(told)
+
+
+def test_more_parts_than_a_step_can_have_are_refused(tmp_path):
+    path = tmp_path / "huge.json"
+    Profile.uniform(num_buckets=1, bucket_bytes=4 * 2**40, seconds_per_bucket=1.0).save(path)
+
+    refused = called(f"scale --profile {path} --network switch-100g --ranks 8 --strategy priority", code=2)
+
+    assert "priority: 1048576 parts of 4 MiB; expected at most 100000" in refused.stderr

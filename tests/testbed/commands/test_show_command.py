@@ -45,6 +45,7 @@ def test_the_grid_stands_between_cost_and_source_and_the_notation():
     assert "source  Patarasuk and Yuan" in above
     assert "also    for reduce_scatter, all_gather" in above
     assert "c>r sends chunk c to rank r" in below
+    assert "(NAME:parameter=value,…)" in called("show chain --ranks 4").stdout
     assert (document["method"], document["cost"]["num_messages"]) == ("proved", 24)
     assert len(document["schedule"]["messages"]) == 24
 

@@ -56,6 +56,13 @@ def test_each_command_takes_what_it_has_options_for(command, given, taken):
     assert Project(Path(), said).of_command(command, given) == taken
 
 
+def test_tools_that_are_no_table_are_refused(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("tool = 5")
+
+    with pytest.raises(UsageError, match="tool: expected a table, got 5"):
+        Project.at(tmp_path)
+
+
 def test_a_run_takes_what_its_line_leaves_out_and_says_so(tmp_path, monkeypatch):
     folder = project(tmp_path, "ranks = 3\nnetwork = 'ethernet-10g'")
     (folder / "script.py").write_text(SCRIPT)
