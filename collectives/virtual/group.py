@@ -26,6 +26,7 @@ from collectives.torch_backend.door import Door
 from collectives.torch_backend.names import NamedProcessGroup
 from collectives.virtual.batched_execution import BatchedExecutions
 from collectives.virtual.diagnosis.places import current_place, frames_from
+from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.door import OnValues, ValueDoor
 from collectives.virtual.group_calls.exchange import Exchanges
 from collectives.virtual.group_calls.launcher import Group, StreamLauncher
@@ -52,6 +53,10 @@ _OF_OBJECTS = {
 _OF_NORMS = {inspect.unwrap(SyncBatchNorm.forward).__code__}
 """What gives a group other shapes where that is called Gloo, which no group is here."""
 ON_CPU = "nccl refuses tensors of the CPU, which it was given here: move them, or name cpu:gloo,cuda:nccl"
+SAME_DEVICE = (
+    "nccl refuses several ranks on one GPU of a node (duplicate GPU); here each has its own: call "
+    "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before there are tensors on"
+)
 IN_MEMORY_ORDER = (
     "nccl passes the elements of a message in the order of the sender's memory, here by value: give "
     "tensor.contiguous() on both sides"
@@ -168,6 +173,8 @@ class RankThreads:
         backend = self.stands_for(backend, device_type)
         if not backend:
             return
+        if backend == "nccl":
+            self._note_device(tensors[0])
         notice, gpu = "", current_gpu()
         if op == PREMUL_SUM and gpu is not None and gpu.graph is not None:
             raise NotSupportedError(
@@ -181,6 +188,19 @@ class RankThreads:
             notice = IN_MEMORY_ORDER
         if notice:
             Notices.of(self.rank_thread.cluster).add(notice, current_place() or collective)
+
+    def _note_device(self, tensor: torch.Tensor) -> None:
+        """Say so where another rank takes part from the device of *tensor*; objects go by the current one."""
+        devices = CudaDevices.here()
+        if devices is None or (tensor.device.type == "cpu" and not _is_called_by(_OF_OBJECTS)):
+            return
+        device = devices.on_node(tensor.device.index)
+        if device is None:
+            return
+        cluster, rank = self.rank_thread.cluster, self.rank_thread.rank
+        node = rank // cluster.topology.ranks_per_node
+        if self.world.on_devices.setdefault((self.key, node, device), rank) != rank:
+            Notices.of(cluster).add(SAME_DEVICE, f"cuda:{device}")
 
     def store_to_wait_in(self) -> Any:
         """Return the store: it answers every thread."""

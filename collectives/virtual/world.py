@@ -110,6 +110,7 @@ class VirtualWorld(OfCluster):
         carried: by which programs collectives have gone.
         library: what calls of the vendor's library come to; None: programs stand for them as they are.
         slowest: how many times as long as its device says a rank on a GPU computes, as the slowest of all.
+        on_devices: which rank takes part in calls of NCCL from each device of a node, by the group's key.
         group_calls: the calls of ranks on a GPU, timed by sizes alone.
     """
 
@@ -135,6 +136,7 @@ class VirtualWorld(OfCluster):
     carried: dict[tuple[str, int, str], Carried] = field(default_factory=dict)
     library: LibraryCalls | None = None
     slowest: Fraction = Fraction(1)
+    on_devices: dict[Hashable, int] = field(default_factory=dict)
     group_calls: GroupCalls = field(init=False)
 
     @property

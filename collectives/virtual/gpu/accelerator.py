@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -114,7 +115,6 @@ class CudaDevices:
     Attributes:
         gpu: on which it computes, whatever its index; an `InstantGpu` where no model is asked for.
         index: of the current device.
-        num_devices: of a node.
         random: the generator of the device.
         memory: of the device on which it computes; nothing is ever in it where there is no model.
         is_functional: returns whether a functional collective is being carried out.
@@ -129,7 +129,7 @@ class CudaDevices:
             has_data, rank_thread.cluster.shared.setdefault(DeviceRandom, OrderedDict())
         )
         self.index = 0
-        self.num_devices = min(topology.ranks_per_node, topology.num_ranks)
+        self._on_node = min(topology.ranks_per_node, topology.num_ranks)
         if isinstance(gpu, InstantGpu):
             self.memory = Memory(gpu.device.memory_bytes)
         else:
@@ -144,6 +144,24 @@ class CudaDevices:
         self.known_integers = SMALL
         self.totals = Totals()
         self._notices = Notices.of(rank_thread.cluster)
+
+    @property
+    def num_devices(self) -> int:
+        """How many devices the rank sees: those of its node, or what ``CUDA_VISIBLE_DEVICES`` leaves."""
+        visible = _visible()
+        return self._on_node if visible is None else min(self._on_node, len(visible))
+
+    def on_node(self, index: int | None) -> str | None:
+        """Return which device of the node the rank calls *index*, of None the current one.
+
+        None where that cannot be told: the node has one, or more than torch has numbers for.
+        """
+        if not 1 < self._on_node <= _DEVICES:
+            return None
+        number, visible = self.index if index is None else index, _visible()
+        if visible is None:
+            return str(number)
+        return visible[number] if number < len(visible) else None
 
     @staticmethod
     def here() -> CudaDevices | None:
@@ -253,6 +271,12 @@ class CudaDevices:
             is_integrated=False,
             is_multi_gpu_board=False,
         )
+
+
+def _visible() -> list[str] | None:
+    """Return the devices that the rank has left itself, as ``CUDA_VISIBLE_DEVICES`` names them; None: all."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return None if named is None else [name.strip() for name in named.split(",") if name.strip()]
 
 
 def number_of(index: int) -> int:

@@ -84,6 +84,8 @@ def streams(ranks: Sequence[int], streams_of: Callable[[int], Streams]) -> list[
 def environment(ranks: Sequence[int], variables: Callable[[int], Mapping[str, str]]) -> PerRank:
     """Return the environment variables, per rank: those of the process, changed by *variables*.
 
+    What ``CUDA_VISIBLE_DEVICES`` says is of this machine's GPUs, so ranks begin without it.
+
     ``os.environ`` and ``os.environb`` stay the same objects, as modules hold on to them; what is in them
     changes.
     """
@@ -91,7 +93,9 @@ def environment(ranks: Sequence[int], variables: Callable[[int], Mapping[str, st
 
     def first(rank: int) -> dict[Any, Any]:
         own = {encode(name): encode(value) for name, value in variables(rank).items()}
-        return {**os.environ._data, **own}  # type: ignore[attr-defined]
+        inherited: dict[Any, Any] = {**os.environ._data, **own}  # type: ignore[attr-defined]
+        inherited.pop(encode("CUDA_VISIBLE_DEVICES"), None)
+        return inherited
 
     views: tuple[Any, Any] = (os.environ, os.environb)
 
