@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from testbed.commands.bench import bench
     from testbed.commands.calibrate import calibrate
     from testbed.commands.compare import compare
+    from testbed.commands.doctor import doctor
     from testbed.commands.env import env
     from testbed.commands.export import export
     from testbed.commands.fuzz import fuzz
@@ -43,6 +44,7 @@ __all__ = [
     "calibrate",
     "compare",
     "cost",
+    "doctor",
     "env",
     "export",
     "fused",

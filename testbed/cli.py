@@ -21,7 +21,7 @@ from testbed.options import ALSO
 
 NAMES = (
     "verify", "show", "export", "bench", "scale", "plan", "run", "same", "fuzz", "profile", "tune",
-    "simulate", "synthesize", "network", "calibrate", "validate", "compare", "env",
+    "simulate", "synthesize", "network", "calibrate", "validate", "compare", "env", "doctor",
 )  # fmt: skip
 _SUMMARY = r'^def {}\(.*?^    """(.*?\.)$'
 

@@ -9,6 +9,17 @@ from collectives.execution.blame import spell_ranks
 from sim.cluster.rank_thread import current_rank_thread
 from sim.cluster.surroundings import OfCluster
 
+TRIED = ("2.13.",)
+"""Versions of torch with which the tests of this package have passed."""
+
+
+def of_version(version: str) -> tuple[str, ...]:
+    """Return what there is to say of a *version* of torch: nothing, if it is one of those tried."""
+    if version.startswith(TRIED):
+        return ()
+    tried = " and ".join(own.rstrip(".") for own in TRIED)
+    return (f"torch {version} was not tried, {tried} was: testbed doctor says what it lacks",)
+
 
 class Notices(OfCluster):
     """The notices of a run, in the order in which they were first given."""

@@ -17,6 +17,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+import torch
+
 from collectives.execution.blame import spell_ranks
 from collectives.timing.links import Links
 from collectives.virtual.computation import ComputeModel, Roofline
@@ -24,7 +26,7 @@ from collectives.virtual.computation.totals import Utilization
 from collectives.virtual.faults import VirtualCondition
 from collectives.virtual.iterations import End, Iterations
 from collectives.virtual.memory.memories import Memories, MemoryReport
-from collectives.virtual.notices import Notices
+from collectives.virtual.notices import Notices, of_version
 from collectives.virtual.spent import Exposed, HostSpent, Lost, Spent
 from collectives.virtual.streams.gpus import Gpus, gpu_of
 from collectives.virtual.world import Carried, VirtualWorld
@@ -137,7 +139,7 @@ class VirtualReport:
             stands_in=on_gpu and not gpus.are_in_use,
             repeats=model.repeats,
             conditions=tuple(map(str, conditions)),
-            notices=Notices.of(cluster).texts,
+            notices=(*of_version(torch.__version__), *Notices.of(cluster).texts),
             mistakes=Notices.of(cluster).mistakes,
             on_gpu=on_gpu,
             ranks_simulated=sum(1 for _ in classes.threads(len(last))),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from testbed.commands import env, export, profile
+from testbed.commands import doctor, env, export, profile
 from testbed.fuzzing import campaign
 from testbed.output.folder import SCHEMA
 from testbed.report import (
@@ -39,6 +39,7 @@ ROWS: dict[str, Sequence[Column]] = {
     "calibrate --from": calibration.CURVES,
     "calibrate --device": calibration.KERNELS,
     "compare": compared.DIFFERENCES,
+    "doctor": doctor.COLUMNS,
     "env": env.COLUMNS,
     "export": export.COLUMNS,
     "fuzz": campaign.COLUMNS,

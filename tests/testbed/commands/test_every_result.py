@@ -30,6 +30,7 @@ PAGES = {  # a command line, and what its page has of tables and of plots
     "compare": ("compare result.json other.json", 3, 0),
     "export": ("export ring --ranks 2 --format msccl --output ring.xml", 0, 0),
     "network": ("network dgx-h100 --ranks 16", 1, 1),
+    "doctor": ("doctor", 0, 0),
     "env": ("env", 1, 0),
     "fuzz": ("fuzz ring --seeds 2 --workers 1", 0, 0),
     "plan": (f"plan {STEP} --ranks 8,16 --workers 1", 3, 1),

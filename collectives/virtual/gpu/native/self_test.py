@@ -14,9 +14,7 @@ import torch
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.gpu.native.cuda_build import cuda_is_there
-
-_TRIED = ("2.13.",)
-"""Versions with which the tests of this package have passed, in builds without CUDA of their own."""
+from collectives.virtual.notices import TRIED
 
 _TIMEOUT = 120
 _PROGRAM = "from collectives.virtual.gpu.native.self_test import attempt; attempt()"
@@ -29,7 +27,7 @@ def check() -> None:
     Raises:
         NotSupportedError: they do not.
     """
-    if torch.__version__.startswith(_TRIED) and torch.version.cuda is None and torch.version.hip is None:
+    if torch.__version__.startswith(TRIED) and torch.version.cuda is None and torch.version.hip is None:
         return
     try:
         done = subprocess.run(
