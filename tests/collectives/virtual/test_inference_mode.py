@@ -26,20 +26,18 @@ def _validated(model: nn.Module, device: str) -> dict[str, list[float]]:
     made = (weight * (rank + 1)).flatten()
     results = {"view": weight.expand(2, -1, -1).sum(0).flatten(), "part": weight.flatten().split(2)[1]}
 
-    results["all_reduce"] = made.clone()
-    dist.all_reduce(results["all_reduce"])
     parts = [torch.empty_like(made) for _ in range(size)]
     dist.all_gather(parts, made)
     results["all_gather"] = torch.cat(parts)
-    results["gathered"] = made.new_empty(size * 4)
-    all_gather(results["gathered"], made)
-    results["reduce_scatter"] = made.new_empty(4 // size)
-    reduce_scatter(results["reduce_scatter"], made)
-    results["all_to_all"] = torch.empty_like(made)
-    dist.all_to_all_single(results["all_to_all"], made)
-    results["broadcast"] = made.clone()
-    dist.broadcast(results["broadcast"], 1)
-
+    for name, out, call in (
+        ("all_reduce", made.clone(), dist.all_reduce),
+        ("broadcast", made.clone(), lambda own: dist.broadcast(own, 1)),
+        ("gathered", made.new_empty(size * 4), lambda own: all_gather(own, made)),
+        ("reduce_scatter", made.new_empty(4 // size), lambda own: reduce_scatter(own, made)),
+        ("all_to_all", torch.empty_like(made), lambda own: dist.all_to_all_single(own, made)),
+    ):
+        call(out)
+        results[name] = out
     results["model"] = model(made.expand(3, -1)).flatten()
     return {name: tensor.tolist() for name, tensor in results.items()}
 

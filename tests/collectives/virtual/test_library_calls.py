@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import NotSupportedError, simulate
-from collectives.virtual import Roofline, run
+from collectives.virtual import VirtualRun, run
 from sim import load_network
-from tests.collectives.virtual.clusters import in_group
+from tests.collectives.virtual.clusters import in_group, on_gpus
 
 BY_LIBRARY = {"algorithm": "nccl", "transport_model": "nccl", "model": "library"}
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
@@ -50,35 +50,30 @@ def test_alone_a_collective_takes_what_the_library_does(network, num_ranks, coll
     assert took.timed_by == "library"
 
 
+def on_streams(collective: str, nbytes: int, num_ranks: int, times: int = 1) -> VirtualRun:
+    def script(rank):
+        dist.init_process_group("nccl")
+        call(collective, nbytes // 4, "cuda", times)
+        torch.cuda.synchronize()
+
+    return on_gpus(script, num_ranks, NETWORKS["dgx-h100"].topology(num_ranks), fake=True, **BY_LIBRARY)
+
+
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize(("num_ranks", "megabytes"), [(16, 1), (16, 256), (1024, 1)])
 def test_so_it_does_on_the_streams_of_a_gpu(collective, num_ranks, megabytes):
-    topology = NETWORKS["dgx-h100"].topology(num_ranks)
-    nbytes = megabytes * 2**20
+    nbytes, topology = megabytes * 2**20, NETWORKS["dgx-h100"].topology(num_ranks)
 
-    def seconds(times):
-        def script(rank):
-            dist.init_process_group("nccl")
-            call(collective, nbytes // 4, "cuda", times)
-            torch.cuda.synchronize()
-
-        return run(script, network=topology, compute=Roofline("h100"), fake=True, **BY_LIBRARY).seconds
+    longer, shorter = (on_streams(collective, nbytes, num_ranks, times).seconds for times in (9, 8))
 
     expected = simulate("nccl", nbytes=nbytes, collective=collective, topology=topology, model="library")
-    assert seconds(9) - seconds(8) == pytest.approx(expected.seconds, rel=1e-9)
+    assert longer - shorter == pytest.approx(expected.seconds, rel=1e-9)
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_what_stands_for_it_in_a_large_group_has_no_message_for_each_pair(collective):
-    topology = NETWORKS["dgx-h100"].topology(1024)
+    (carried,) = on_streams(collective, 2**20, 1024).report.carried
 
-    def script(rank):
-        dist.init_process_group("nccl")
-        call(collective, 2**18, "cuda")
-
-    (carried,) = run(
-        script, network=topology, compute=Roofline("h100"), fake=True, **BY_LIBRARY
-    ).report.carried
     assert str(carried.algorithm) != "direct"
 
 

@@ -1,6 +1,8 @@
 """Scripts as the ranks of a run: each rank has its own main module, arguments and modules."""
 
 import sys
+import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +10,14 @@ from collectives.virtual import Module, run
 from sim.errors import RankError
 from tests.collectives.virtual.clusters import script
 from tests.given import switch
+
+
+def package(folder: Path, **modules: str) -> Path:
+    """Write modules, by their names, as a package."""
+    folder.mkdir()
+    for name, text in {"__init__": "", **modules}.items():
+        (folder / f"{name}.py").write_text(textwrap.dedent(text))
+    return folder
 
 
 def test_a_script_sees_its_own_main_arguments_and_neighbours(tmp_path):
@@ -22,22 +32,15 @@ def test_a_script_sees_its_own_main_arguments_and_neighbours(tmp_path):
             pass
 
         if __name__ == "__main__":
-            thing = pickle.loads(pickle.dumps(Thing()))
-            kind = type(thing) is Thing
-            arguments = sys.argv[1:]
-            neighbour = neighbour_of_the_script.NAME
-            file = __file__
+            kind = type(pickle.loads(pickle.dumps(Thing()))) is Thing
+            seen = kind, sys.argv[1:], neighbour_of_the_script.NAME, __file__
         """,
     )
 
-    outcome = run(path, network=switch(2), argv=["--fast"])
+    first, second = run(path, network=switch(2), argv=["--fast"]).results
 
-    assert outcome.results[0] is not outcome.results[1]
-    for variables in outcome.results:
-        assert variables["kind"]
-        assert variables["arguments"] == ["--fast"]
-        assert variables["neighbour"] == "neighbour"
-        assert variables["file"] == str(path)
+    assert first is not second
+    assert first["seen"] == second["seen"] == (True, ["--fast"], "neighbour", str(path))
 
 
 @pytest.mark.parametrize(
@@ -58,19 +61,19 @@ def test_a_script_that_does_not_exist_is_an_error_of_its_path(tmp_path):
 
 
 def test_modules_next_to_a_script_are_imported_by_each_rank_for_itself(tmp_path):
-    package = tmp_path / "own_package"
-    package.mkdir()
-    (package / "__init__.py").write_text("from own_package import part\ncount = 0\n")
-    (package / "part.py").write_text(
-        "import torch.distributed as dist\n"
-        "dist.init_process_group('gloo')\n"  # ranks wait for each other in the middle of an import
-        "dist.barrier()\n"
-        "rank = dist.get_rank()\n"
+    package(
+        tmp_path / "own_package",
+        __init__="from own_package import part\ncount = 0\n",
+        part="""
+        import torch.distributed as dist
+        dist.init_process_group('gloo')
+        dist.barrier()  # ranks wait for each other in the middle of an import
+        rank = dist.get_rank()
+        """,
     )
     path = script(
         tmp_path,
         """
-        import pickle
         import torch.distributed as dist
         import own_package
         from own_package import part
@@ -97,19 +100,16 @@ def test_modules_next_to_a_script_are_imported_by_each_rank_for_itself(tmp_path)
 
 
 def test_a_script_can_be_named_as_a_module(tmp_path, monkeypatch):
-    package = tmp_path / "trainer"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "model.py").write_text("SIZE = 3\n")
-    (package / "train.py").write_text(
-        "import sys\nfrom .model import SIZE\narguments = sys.argv\nname = __name__\n"
+    trainer = package(
+        tmp_path / "trainer",
+        model="SIZE = 3",
+        train="import sys\nfrom .model import SIZE\nseen = sys.argv, __name__, SIZE",
+        __main__="main = True",
     )
-    (package / "__main__.py").write_text("main = True\n")
     monkeypatch.chdir(tmp_path)
 
     for variables in run(Module("trainer.train"), network=switch(2), argv=["--fast"]).results:
-        assert variables["arguments"] == [str(package / "train.py"), "--fast"]
-        assert (variables["name"], variables["SIZE"]) == ("__main__", 3)
+        assert variables["seen"] == ([str(trainer / "train.py"), "--fast"], "__main__", 3)
     assert run(Module("trainer"), network=switch(1)).results[0]["main"]
     with pytest.raises(ModuleNotFoundError, match="trainerr"):
         run(Module("trainerr"), network=switch(1))

@@ -19,6 +19,7 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -82,6 +83,12 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9),
 }
 
+INITIALISERS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "normal": nn.init.normal_, "uniform": nn.init.uniform_, "truncated": nn.init.trunc_normal_,
+    "xavier": nn.init.xavier_uniform_, "kaiming": nn.init.kaiming_normal_,
+}  # fmt: skip
+"""Not ``orthogonal_``, which torch refuses of a `DTensor` whose rows do not divide by the ranks."""
+
 SYSTEMS = (
     "alone", "ddp", "ddp fp16 hook", "ddp static", "zero", "fsdp1", "fsdp1 grad op", "fsdp2", "fsdp2 kept",
     "hsdp", "tp", "tp fsdp2", "1f1b", "gpipe",
@@ -102,6 +109,8 @@ class TrainingScript:
         precision: ``float32``, ``autocast``, or ``policy`` (of sharded systems; elsewhere autocast).
         extras: other things that scripts do.
         steps: how often the optimizer steps.
+        words: rows of an embedding before the pieces, and of a layer after them; 0: there are neither.
+        initialiser: of matrices, by name, where weights are made without data and drawn on the device.
     """
 
     system: str
@@ -112,24 +121,43 @@ class TrainingScript:
     precision: str = "float32"
     extras: frozenset[str] = field(default_factory=frozenset)
     steps: int = 2
+    words: int = 0
+    initialiser: str = ""
 
     def __call__(self, rank: int) -> None:
         """Train on *rank*."""
         dist.init_process_group("nccl")
         torch.cuda.set_device(rank % torch.cuda.device_count())
-        torch.manual_seed(rank)
+        torch.manual_seed(0 if "one seed" in self.extras else rank)
         if self.system in ("1f1b", "gpipe"):
             self._pipeline(rank)
         else:
-            self._train(self._parallel(self._model()))
+            model = self._parallel(self._model())
+            if self.initialiser:
+                model.to_empty(device="cuda")
+                for weight in model.parameters():
+                    INITIALISERS[self.initialiser](weight) if weight.dim() > 1 else nn.init.zeros_(weight)
+            self._train(model)
         dist.destroy_process_group()
 
     def _model(self) -> nn.Module:
-        pieces = [PIECES[name](self.width) for name in self.pieces]
-        if "checkpoint" in self.extras:
-            pieces = [checkpoint_wrapper(piece) for piece in pieces]
-        model = nn.Sequential(nn.Linear(self.width, self.width), *pieces).cuda()
-        return torch.compile(model) if "compile" in self.extras else model
+        with torch.device("meta" if self.initialiser else "cpu"):
+            pieces = [PIECES[name](self.width) for name in self.pieces]
+            if self.words:
+                first, last = (
+                    nn.Embedding(self.words, self.width),
+                    nn.Linear(self.width, self.words, bias=False),
+                )
+                if "tied" in self.extras:
+                    last.weight = first.weight
+            else:
+                first, last = nn.Linear(self.width, self.width), nn.Identity()
+            if "checkpoint" in self.extras:
+                pieces = [checkpoint_wrapper(piece) for piece in pieces]
+            model = nn.Sequential(first, *pieces, last)
+        if self.initialiser:
+            return model
+        return torch.compile(model.cuda()) if "compile" in self.extras else model.cuda()
 
     def _parallel(self, model: nn.Module) -> nn.Module:
         precise = self.precision != "policy"
@@ -166,13 +194,17 @@ class TrainingScript:
                         )
                     elif isinstance(piece, nn.LayerNorm) and "sequence" in self.extras:
                         parallelize_module(piece, mesh["tensor"], SequenceParallel(use_local_output=True))
+                if self.words and "tied" not in self.extras:
+                    parallelize_module(model[0], mesh["tensor"], RowwiseParallel(input_layouts=Replicate()))
+                    parallelize_module(model[-1], mesh["tensor"], ColwiseParallel(output_layouts=Replicate()))
                 if "fsdp2" in self.system:
                     self._shard(model, mesh["data"], policy)
         return model
 
     def _shard(self, model: nn.Module, mesh, policy: MixedPrecisionPolicy) -> None:
         kept = self.system == "fsdp2 kept"
-        for piece in model.children():
+        pieces = list(model.children())
+        for piece in pieces[1:-1] if self.words else pieces:
             if any(True for _ in piece.parameters()):
                 fully_shard(piece, mesh=mesh, mp_policy=policy, reshard_after_forward=not kept)
         fully_shard(model, mesh=mesh, mp_policy=policy)
@@ -199,6 +231,11 @@ class TrainingScript:
             if not is_last:
                 continue
 
+            if "draws" in self.extras:
+                weight = next(weight for weight in model.parameters() if isinstance(weight, DTensor))
+                with torch.no_grad():
+                    weight.add_(torch.randn_like(weight))
+                    nn.functional.dropout(weight, 0.1)
             if "clip" in self.extras and not self.system.startswith("tp"):  # torch takes no two meshes
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
@@ -208,7 +245,7 @@ class TrainingScript:
                 loss.item()
 
     def _loss(self, model: nn.Module) -> torch.Tensor:
-        inputs = torch.randn(2, 5, self.width)
+        inputs = torch.randint(self.words, (2, 5)) if self.words else torch.randn(2, 5, self.width)
         if "pinned" in self.extras:
             inputs = inputs.pin_memory()
         inputs = inputs.to("cuda", non_blocking=True)
@@ -245,4 +282,4 @@ def training_scripts(
 
 
 EXTRAS = ("accumulate", "checkpoint", "clip", "compile", "item", "pinned", "sequence", "views")
-"""Other things that scripts do."""
+"""Other things that scripts do; besides ``tied`` words, ``draws`` of DTensors, and ``one seed`` for all."""

@@ -23,28 +23,10 @@ def store():
     return dist.distributed_c10d._get_default_store()
 
 
-def one_ends_early(rank: int) -> None:
-    if rank != 1:
-        dist.all_reduce(torch.ones(8))
-
-
 def one_trains_less(rank: int) -> None:
     model = DistributedDataParallel(torch.nn.Linear(8, 8))
     for _ in range(3 if rank else 2):
         model(torch.ones(1, 8)).sum().backward()
-
-
-def other_collectives(rank: int) -> None:
-    dist.broadcast(torch.ones(3), 0) if rank == 1 else dist.all_reduce(torch.ones(3))
-
-
-def other_parts(rank: int) -> None:
-    expects = [2, 1] if rank == 0 else [1, 1]
-    dist.all_to_all_single(torch.zeros(sum(expects)), torch.ones(2), expects, [1, 1])
-
-
-def key_that_nobody_sets(rank: int) -> None:
-    store().get("a key")
 
 
 def asked_for_ever_for_a_key(rank: int) -> None:
@@ -79,16 +61,19 @@ def messages_to_nobody(rank: int) -> None:
 
 STANDSTILLS: list[tuple[Work, int, dict[str, Any], list[str]]] = [
     (
-        one_ends_early, 4, {},
+        lambda rank: rank == 1 or dist.all_reduce(torch.ones(8)), 4, {},
         [
             "3 of 4 ranks", "rank 1: has finished",
             "rank 2: waits since 0 ps for all_reduce #0 (ring, 8 × float32, sum): waits for rank 1 to call",
         ],
     ),
-    (one_ends_early, 3, GPU, ["waits for rank 1 to call"]),
+    (lambda rank: rank == 1 or dist.all_reduce(torch.ones(8)), 3, GPU, ["waits for rank 1 to call"]),
     (one_trains_less, 3, {}, ["rank 0: has finished"]),
-    (other_collectives, 3, GPU, ["rank 1 called something else: broadcast #0"]),
-    (key_that_nobody_sets, 2, {}, ["a key"]),
+    (
+        lambda rank: dist.broadcast(torch.ones(3), 0) if rank == 1 else dist.all_reduce(torch.ones(3)), 3,
+        GPU, ["rank 1 called something else: broadcast #0"],
+    ),
+    (lambda rank: store().get("a key"), 2, {}, ["a key"]),
     (
         asked_for_ever_for_a_key, 2, {},
         ["rank 0: waits since 0 ps for key 'default_pg/0//never' of the store"],
@@ -127,6 +112,10 @@ def test_a_standstill_is_told_with_who_waits_for_whom_in_what(work, ranks, optio
 
 
 def test_ranks_that_disagree_about_parts_are_named():
+    def other_parts(rank):
+        expects = [2, 1] if rank == 0 else [1, 1]
+        dist.all_to_all_single(torch.zeros(sum(expects)), torch.ones(2), expects, [1, 1])
+
     with pytest.raises((RankError, MismatchError), match=r"gives itself|rank 1 sends 1 elements to rank 0"):
         in_group(other_parts, 2, **GPU)
 

@@ -19,22 +19,31 @@ STEPS, TOLERANCE = 4, 1e-4
 
 
 def _train(
-    rank: int, *, weight: float = 1, from_step: int = 0, sharded: bool = False, only: int = -1
+    rank: int, *, weight: float = 1, from_step: int = 0, tensor: int | None = None, only: int = -1
 ) -> None:
-    """Train on one global batch a step; from a step on, gradients are *weight* times what they should be."""
+    """Train on one global batch a step; from a step on, gradients are *weight* times what they should be.
+
+    Several ranks average gradients, or, with *tensor*, divide the model among so many ranks for each tensor
+    and by FSDP2 across them.
+    """
     dist.init_process_group()
     world = dist.get_world_size()
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
-    if sharded:
-        fully_shard(model)
+    tanh = torch.nn.Tanh()
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), tanh, torch.nn.Linear(8, 2), tanh)
+    share, shares = rank, world
+    if tensor is not None and world > 1:
+        mesh = init_device_mesh("cpu", (world // tensor, tensor), mesh_dim_names=("dp", "tp"))
+        share, shares = mesh["dp"].get_local_rank(), mesh["dp"].size()
+        if tensor > 1:
+            parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        fully_shard(model, mesh=mesh["dp"])
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for step in range(STEPS):
         torch.manual_seed(step)
-        batch = torch.randn(8, 6).chunk(world)[rank]
-        model(batch).square().mean().backward()
+        model(torch.randn(8, 6).chunk(shares)[share]).square().mean().backward()
         for parameter in model.parameters():
-            if not sharded:
+            if tensor is None:
                 dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
             if step >= from_step and world > 1 and only in (-1, rank):
                 parameter.grad.mul_(weight)
@@ -42,63 +51,35 @@ def _train(
         optimizer.zero_grad()
 
 
-def _compared(ranks: int, **mistake) -> Comparison:
+def _compared(ranks: int, **how) -> Comparison:
     records = []
     for count in (1, ranks):
         record = ParameterRecord(kept_steps=STEPS)
-        run(lambda rank: _train(rank, **mistake), count, parameters=record)
+        run(lambda rank: _train(rank, **how), count, parameters=record)
         records.append(record)
     return compare(*records, TOLERANCE)
 
 
-@pytest.mark.parametrize("sharded", [False, True])
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_a_global_batch_that_ranks_share_is_one_training(ranks, sharded):
-    comparison = _compared(ranks, sharded=sharded)
+@pytest.mark.parametrize("ranks_and_tensor", [(2, None), (4, None), (2, 1), (4, 1), (4, 2), (4, 4)])
+def test_a_global_batch_that_ranks_share_is_one_training(ranks_and_tensor):
+    ranks, tensor = ranks_and_tensor
 
-    assert comparison.are_same
-    assert comparison.compared == (4, STEPS)
-    assert 0 < comparison.largest.relative < TOLERANCE
-
-
-def _train_divided(rank: int, tensor: int) -> None:
-    """Train with so many ranks for each tensor, by FSDP2 across them."""
-    dist.init_process_group()
-    mesh = init_device_mesh("cpu", (dist.get_world_size() // tensor, tensor), mesh_dim_names=("dp", "tp"))
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(
-        torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2), torch.nn.Tanh()
-    )
-    parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
-    fully_shard(model, mesh=mesh["dp"])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for step in range(STEPS):
-        torch.manual_seed(step)
-        batch = torch.randn(8, 6).chunk(mesh["dp"].size())[mesh["dp"].get_local_rank()]
-        model(batch).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-@pytest.mark.parametrize("tensor", [2, 4])
-def test_shards_in_strides_of_two_dimensions_of_a_mesh_are_put_together(tensor):
-    records = [ParameterRecord(kept_steps=STEPS) for _ in range(2)]
-    for record, width in zip(records, (1, tensor), strict=True):
-        run(lambda rank, width=width: _train_divided(rank, width), 4, parameters=record)
-
-    comparison = compare(*records, TOLERANCE)
+    comparison = _compared(ranks, tensor=tensor)
 
     assert comparison.are_same
     assert comparison.compared == (4, STEPS)
     assert comparison.left_out == ()
+    assert 0 < comparison.largest.relative < TOLERANCE
 
 
 @settings(max_examples=6)
-@given(weight=st.sampled_from([2.0, 0.5, 1.5]), step=st.integers(0, STEPS - 1), sharded=st.booleans())
+@given(
+    weight=st.sampled_from([2.0, 0.5, 1.5]), step=st.integers(0, STEPS - 1), tensor=st.sampled_from([None, 1])
+)
 def test_the_step_and_the_factor_are_named_where_gradients_are_not_those_of_the_whole_batch(
-    weight, step, sharded
+    weight, step, tensor
 ):
-    parting = _compared(2, weight=weight, from_step=step, sharded=sharded).parting
+    parting = _compared(2, weight=weight, from_step=step, tensor=tensor).parting
 
     assert parting.step == step + 1
     assert parting.is_gradient
