@@ -19,6 +19,7 @@ from collectives.virtual import (
     FailingCode,
     MessageDelay,
     SlowStore,
+    VirtualRun,
     run,
 )
 from sim import ConditionError, DeadlockError, LinkFailedError, LinkFailure, RankError, Straggler
@@ -46,15 +47,16 @@ def make_calls(rank: int) -> list[float]:
     return values.tolist()
 
 
+def called(*conditions, ranks: int = 4) -> VirtualRun:
+    return run(make_calls, network=switch(ranks), conditions=conditions)
+
+
 @pytest.mark.costly
 @settings(max_examples=15)
-@given(seeds=st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), world_size=st.integers(2, 5))
-def test_delays_of_messages_follow_their_seed_and_change_times_but_never_results(seeds, world_size):
-    plain = run(make_calls, network=switch(world_size))
-    first, again, other = (
-        run(make_calls, network=switch(world_size), conditions=[MessageDelay("50us", seed)])
-        for seed in (seeds[0], *seeds)
-    )
+@given(seeds=st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), ranks=st.integers(2, 5))
+def test_delays_of_messages_follow_their_seed_and_change_times_but_never_results(seeds, ranks):
+    plain = called(ranks=ranks)
+    first, again, other = (called(MessageDelay("50us", seed), ranks=ranks) for seed in (seeds[0], *seeds))
 
     assert first.results == again.results == other.results == plain.results
     assert first.times_ps == again.times_ps
@@ -67,14 +69,14 @@ def test_delays_of_messages_follow_their_seed_and_change_times_but_never_results
 def test_a_rank_killed_at_any_time_is_named_with_that_time_or_was_through_by_then(death_ps, victim, slow):
     slowness = [Straggler(victim, factor=2, delay="15us")] if slow else []
     death = DeadRank(victim, at=death_ps / 1e12)
-    whole = run(make_calls, network=switch(4), conditions=slowness)
+    whole = called(*slowness)
 
     if death_ps >= whole.times_ps[victim] and death.at_ps != whole.times_ps[victim]:
-        outcome = run(make_calls, network=switch(4), conditions=[*slowness, death])
+        outcome = called(*slowness, death)
         assert (outcome.times_ps, outcome.results) == (whole.times_ps, whole.results)
     elif death_ps < whole.times_ps[victim] - 10_000_000:  # before its last messages set out
         with pytest.raises(DeadlockError) as caught:
-            run(make_calls, network=switch(4), conditions=[*slowness, death])
+            called(*slowness, death)
         lines = str(caught.value).splitlines()
         assert lines[1 + victim].startswith(f"  rank {victim}: was killed, at ")
         assert any(f"rank {victim} did not take part: killed at " in line for line in lines[5:])
@@ -263,10 +265,6 @@ def test_a_clock_that_is_set_tells_another_time_and_changes_nothing_else():
     assert set_back.results[0] == sorted(set_back.results[0])
 
 
-def on_two(*conditions) -> None:
-    run(make_calls, network=switch(2), conditions=conditions)
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -277,10 +275,10 @@ def on_two(*conditions) -> None:
         (lambda: FailingCode(0, iteration=0), ""), (lambda: FailingCode(0, where="nowhere"), ""),
         (lambda: AbortedGroup(0, iteration=-1), ""), (lambda: ClockJump(0, by=float("nan")), ""),
         (lambda: SlowStore("1ms", seed=-1), ""),
-        (lambda: on_two(DeadRank(2, at="1ms")), "has places 0 to 1, got 2"),
-        (lambda: on_two(DeadRank(1, iteration=1), DeadRank(1, at="1ms")), "a rank dies once"),
-        (lambda: on_two(MessageDelay("1us"), MessageDelay("2us")), "2 for MessageDelay; give one"),
-        (lambda: on_two("slow"), "got 'slow'"),
+        (lambda: called(DeadRank(4, at="1ms")), "has places 0 to 3, got 4"),
+        (lambda: called(DeadRank(1, iteration=1), DeadRank(1, at="1ms")), "a rank dies once"),
+        (lambda: called(MessageDelay("1us"), MessageDelay("2us")), "2 for MessageDelay; give one"),
+        (lambda: called("slow"), "got 'slow'"),
     ],
 )  # fmt: skip
 def test_a_fault_that_cannot_be_is_refused_in_one_line(make, words):

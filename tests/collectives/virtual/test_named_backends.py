@@ -4,55 +4,61 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from collectives.virtual import Roofline, run
+from collectives.virtual import Roofline
 from sim import RankError
-from tests.given import switch
+from tests.collectives.virtual.clusters import in_group
+
+
+def integers(dtype: torch.dtype) -> torch.Tensor:
+    return torch.ones(3, dtype=dtype)
+
+
+def number() -> torch.Tensor:
+    return torch.ones(2) * 1j
+
+
+def turned(device: str = "cpu") -> torch.Tensor:
+    """Return a matrix whose rows lie side by side."""
+    return torch.ones(4, 6, device=device).t()
+
 
 REFUSED = {
-    "a dtype": ("gloo", lambda: dist.all_reduce(torch.ones(3, dtype=torch.int16)), "gloo has no all_reduce"),
-    "strides": ("gloo", lambda: dist.all_reduce(torch.ones(4, 6)[:, ::2]), "gloo takes the wrong elements"),
+    "a dtype": ("gloo", lambda rank: dist.all_reduce(integers(torch.int16)), "gloo has no all_reduce"),
+    "strides": (
+        "gloo", lambda rank: dist.all_reduce(torch.ones(4, 6)[:, ::2]), "gloo takes the wrong elements",
+    ),
     "a gather": (
-        "gloo",
-        lambda: dist.gather(torch.ones(2) * 1j, [torch.ones(2) * 1j] * 2 if dist.get_rank() == 0 else None),
+        "gloo", lambda rank: dist.gather(number(), None if rank else [number(), number()]),
         "gloo has no gather of complex",
     ),
     "a factor": (
-        "gloo",
-        lambda: dist.all_reduce(torch.ones(2), dist._make_nccl_premul_sum(2.0)),
+        "gloo", lambda rank: dist.all_reduce(torch.ones(2), dist._make_nccl_premul_sum(2.0)),
         "gloo has no PREMUL_SUM",
     ),
     "a message": (
-        "gloo",
-        lambda: (dist.recv if dist.get_rank() else dist.send)(torch.ones(4, 6).t(), 1 - dist.get_rank()),
+        "gloo", lambda rank: (dist.recv if rank else dist.send)(turned(), 1 - rank),
         "gloo refuses a tensor of shape .* in a message",
     ),
     "a reduction": (
-        "nccl",
-        lambda: dist.all_reduce(torch.ones(3, dtype=torch.int32), dist.ReduceOp.BOR),
+        "nccl", lambda rank: dist.all_reduce(integers(torch.int32), dist.ReduceOp.BOR),
         "nccl has no reduction by BOR",
     ),
     "a part of another shape": (
-        "gloo",
-        lambda: dist.all_gather_single(torch.ones(2, 3), torch.ones(3)),
+        "gloo", lambda rank: dist.all_gather_single(torch.ones(2, 3), torch.ones(3)),
         "gloo refuses all_gather_single of tensors of shapes",
     ),
-    "a monitored barrier": ("nccl", lambda: dist.monitored_barrier(), "nccl has no monitored_barrier"),
+    "a monitored barrier": ("nccl", lambda rank: dist.monitored_barrier(), "nccl has no monitored_barrier"),
     "strides on a GPU": (
-        "cpu:gloo,cuda:nccl",
-        lambda: dist.broadcast(torch.ones(4, 6, device="cuda").t(), 0),
+        "cpu:gloo,cuda:nccl", lambda rank: dist.broadcast(turned("cuda"), 0),
         "nccl refuses a tensor of shape",
     ),
-}
+}  # fmt: skip
 
 
 def on_two_ranks(backend: str, call, **options):
     """Run *call* on two ranks with GPUs, in a group of *backend*."""
 
-    def work(rank):
-        dist.init_process_group(backend)
-        call()
-
-    return run(work, 2, network=switch(2), compute=Roofline("h100"), **options)
+    return in_group(call, 2, backend, compute=Roofline("h100"), **options)
 
 
 @pytest.mark.parametrize(("backend", "call", "said"), REFUSED.values(), ids=REFUSED)
@@ -67,7 +73,6 @@ def test_what_the_named_backend_refuses_or_gets_wrong_is_refused_unless_the_run_
 @pytest.mark.parametrize(("backend", "lenient"), [("gloo", False), ("gloo", True), ("nccl", False)])
 def test_whoever_waits_for_a_message_over_gloo_by_looking_waits_for_ever(backend, lenient):
     def work(rank):
-        dist.init_process_group(backend)
         call = dist.irecv(torch.ones(3), 1) if rank == 0 else dist.isend(torch.ones(3), 0)
         while not call.is_completed():
             pass
@@ -75,15 +80,14 @@ def test_whoever_waits_for_a_message_over_gloo_by_looking_waits_for_ever(backend
 
     if backend == "gloo" and not lenient:
         with pytest.raises(RankError, match="never turns true before wait"):
-            run(work, 2, network=switch(2))
+            in_group(work, 2)
     else:
-        assert run(work, 2, network=switch(2), lenient=lenient).results == [True, True]
+        assert in_group(work, 2, backend, lenient=lenient).results == [True, True]
 
 
 def test_what_nccl_moves_otherwise_or_does_not_know_is_named():
-    def call():
-        tensor = torch.ones(4, 6, device="cuda").t()
-        dist.send(tensor, 1) if dist.get_rank() == 0 else dist.recv(tensor, 0)
+    def call(rank):
+        (dist.recv if rank else dist.send)(turned("cuda"), 1 - rank)
         dist.all_reduce(torch.ones(3))
 
     notices = "\n".join(on_two_ranks("nccl", call).report.notices)
@@ -93,10 +97,10 @@ def test_what_nccl_moves_otherwise_or_does_not_know_is_named():
 
 
 def test_objects_over_nccl_are_not_taken_for_tensors_of_the_cpu():
-    def call():
+    def call(rank):
         torch.cuda.set_device(0)
         objects = [None, None]
-        dist.all_gather_object(objects, {"rank": dist.get_rank()})
+        dist.all_gather_object(objects, {"rank": rank})
         dist.broadcast_object_list(objects)
         assert [own["rank"] for own in objects] == [0, 1]
 
@@ -105,10 +109,9 @@ def test_objects_over_nccl_are_not_taken_for_tensors_of_the_cpu():
 
 def test_a_sparse_sum_over_gloo_is_of_ranks_that_hold_other_elements():
     def work(rank: int) -> list[float]:
-        dist.init_process_group("gloo")
         held = torch.arange(rank + 1)
         tensor = torch.sparse_coo_tensor(held[None], torch.ones(len(held)), (4,), check_invariants=True)
         dist.all_reduce(tensor)
         return tensor.to_dense().tolist()
 
-    assert run(work, 3, network=switch(3)).results == [[3, 2, 1, 0]] * 3
+    assert in_group(work, 3).results == [[3, 2, 1, 0]] * 3

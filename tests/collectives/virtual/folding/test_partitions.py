@@ -11,14 +11,17 @@ from collectives.virtual.folding.divisions import Flat, Rows, Shares
 from collectives.virtual.folding.partitions import Partitions
 from collectives.virtual.world import VirtualWorld
 from sim.errors import RankError
-from tests.collectives.virtual.clusters import in_group
+from tests.collectives.virtual.clusters import Work, in_group
+
+
+def made_by(work: Work, num_ranks: int) -> Partitions:
+    return VirtualWorld.of(in_group(work, num_ranks).cluster).partitions
 
 
 def test_groups_of_a_mesh_are_siblings_along_each_dimension():
-    def work(rank):
-        init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("pp", "dp", "tp"))
-
-    partitions = VirtualWorld.of(in_group(work, 8).cluster).partitions
+    partitions = made_by(
+        lambda rank: init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("pp", "dp", "tp")), 8
+    )
 
     assert partitions.of((0, 1), 0).groups == [(0, 1), (2, 3), (4, 5), (6, 7)]
     assert partitions.of((1, 3), 0).groups == [(0, 2), (1, 3), (4, 6), (5, 7)]
@@ -28,10 +31,7 @@ def test_groups_of_a_mesh_are_siblings_along_each_dimension():
 
 
 def test_parts_of_a_split_are_siblings_though_a_rank_makes_only_its_own():
-    def work(rank):
-        dist.split_group(dist.group.WORLD, [[0, 1], [2, 3]])
-
-    partitions = VirtualWorld.of(in_group(work, 4).cluster).partitions
+    partitions = made_by(lambda rank: dist.split_group(dist.group.WORLD, [[0, 1], [2, 3]]), 4)
 
     assert partitions.of((2, 3), 0).groups == [(0, 1), (2, 3)]
 
