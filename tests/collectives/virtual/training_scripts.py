@@ -250,7 +250,10 @@ class TrainingScript:
             inputs = inputs.pin_memory()
         inputs = inputs.to("cuda", non_blocking=True)
         with torch.autocast("cuda", SHORT, enabled=self.precision == "autocast"):
-            return model(inputs).float().square().mean()
+            outputs = model(inputs).float()
+        if self.words:
+            return nn.functional.cross_entropy(outputs.flatten(0, 1), inputs.flatten())
+        return outputs.square().mean()
 
     def _pipeline(self, rank: int) -> None:
         stage = PipelineStage(self._model(), rank, self.ranks, torch.device("cuda"))
