@@ -1,11 +1,14 @@
-"""Mistakes that stop nothing: what is noticed of buffers, calls, groups, files and data, and what is not."""
+"""Mistakes that stop nothing: what is noticed of buffers, calls, groups and files, and what is not."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import LBFGS, SGD, Optimizer
 
 from tests.collectives.virtual.clusters import mistakes, train
 
@@ -78,7 +81,7 @@ def test_a_file_is_noticed_that_all_ranks_write_and_one_that_is_read_too_early(t
 
 
 def two_models_in_turn(rank: int) -> None:
-    models = [DistributedDataParallel(torch.nn.Linear(2, 2)) for _ in range(2)]
+    models = [DistributedDataParallel(nn.Linear(2, 2)) for _ in range(2)]
     for _ in range(3):
         for model in models:
             train(model, [torch.ones(1, 2)])
@@ -97,14 +100,14 @@ def hook_of_ddp_that_reduces_by_itself(rank: int) -> None:
         future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
         return future.then(lambda done: done.value()[0].div_(2))
 
-    model = DistributedDataParallel(torch.nn.Linear(4, 4))
+    model = DistributedDataParallel(nn.Linear(4, 4))
     model.register_comm_hook(None, hook)
     for _ in range(2):
         model(torch.ones(2, 4)).sum().backward()
 
 
 def overlapped_by_hooks(rank: int) -> None:
-    model, works = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)), []
+    model, works = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2)), []
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(
             lambda own: works.append(dist.all_reduce(own.grad, async_op=True))
@@ -174,3 +177,74 @@ def test_what_right_scripts_do_is_left_in_peace(work, monkeypatch):
     monkeypatch.setattr("sim.cluster.rank_thread._PATIENCE", 20)
 
     assert mistakes(work) == ""
+
+
+STEPS = 3
+
+
+def model(outputs: int = 8) -> nn.Module:
+    return DistributedDataParallel(nn.Linear(8, outputs))
+
+
+def passes(passes_of_a_step: int, optimizers_of: Callable[[nn.Module], list[Optimizer]]) -> None:
+    own = model()
+    optimizers = optimizers_of(own)
+    for _ in range(STEPS):
+        for _ in range(passes_of_a_step):
+            own(torch.randn(4, 8)).sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+def one_optimizer(own: nn.Module) -> list[Optimizer]:
+    return [SGD(own.parameters(), lr=0.1)]
+
+
+def accumulated_without_no_sync() -> None:
+    passes(2, one_optimizer)
+
+
+def accumulated_for_two_optimizers() -> None:
+    passes(2, lambda own: [SGD([parameter], lr=0.1) for parameter in own.parameters()])
+
+
+def one_pass_for_each_step() -> None:
+    passes(1, one_optimizer)
+
+
+def generator_and_discriminator() -> None:
+    generator, discriminator = model(), model(1)
+    optimizers = [SGD(own.parameters(), lr=0.1) for own in (discriminator, generator)]
+    for _ in range(STEPS):
+        made = generator(torch.randn(4, 8))
+        for inputs, optimizer in zip((made.detach(), made), optimizers, strict=True):
+            optimizer.zero_grad()
+            discriminator(inputs).sum().backward()
+            optimizer.step()
+
+
+def closures() -> None:
+    own = model()
+    optimizer = LBFGS(own.parameters(), max_iter=3)
+    inputs = torch.randn(4, 8)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = own(inputs).square().sum()
+        loss.backward()
+        return float(loss.detach())
+
+    for _ in range(STEPS):
+        optimizer.step(closure)
+
+
+WASTED = [accumulated_without_no_sync, accumulated_for_two_optimizers]
+NEEDED = [one_pass_for_each_step, generator_and_discriminator, closures]
+
+
+@pytest.mark.parametrize("script", [*WASTED, *NEEDED], ids=lambda script: script.__name__)
+def test_reductions_are_noticed_exactly_where_a_step_needs_one_of_them(script):
+    said = mistakes(lambda rank: script())
+
+    assert ("averages gradients 2 times for each step" in said) is (script in WASTED)
+    assert ("averages gradients" in said) is (script in WASTED)
