@@ -21,6 +21,7 @@ import os
 import sys
 import unicodedata
 from collections.abc import Callable
+from types import ModuleType
 from typing import ParamSpec, TypeVar
 
 import typer
@@ -110,12 +111,30 @@ def reporting_errors(command: Callable[P, T]) -> Callable[P, T]:
             raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
             code = exit_code_of(error)
-            if code is None:
+            lacked = _lacked_by_torch(error)
+            if code is None and lacked is None:
                 raise
-            print(f"testbed: error: {_spell(error)}", file=sys.stderr)
-            raise typer.Exit(code) from None
+            print(f"testbed: error: {lacked or _spell(error)}", file=sys.stderr)
+            raise typer.Exit(1 if code is None else code) from None
 
     return wrapper
+
+
+def _lacked_by_torch(error: Exception) -> str | None:
+    """Return, of an error that a name of torch is missing, which and what to do; None: it is another."""
+    if isinstance(error, AttributeError):
+        owner = getattr(error.obj, "__name__", type(error.obj).__name__)
+        module = owner if isinstance(error.obj, ModuleType) else getattr(error.obj, "__module__", None)
+        name = f"{owner}.{error.name}"
+    elif isinstance(error, ImportError):
+        module, name = error.name, f"what is imported of {error.name} ({error})"
+    else:
+        return None
+    if str(module).partition(".")[0] != "torch":
+        return None
+    import torch
+
+    return f"torch {torch.__version__} lacks {name}; testbed doctor says what else, and what needs it"
 
 
 def drop_stdout() -> None:

@@ -76,22 +76,37 @@ def test_this_torch_has_every_name_that_the_sources_use():
     assert sum(use.is_private for use in used) > 100
 
 
-@pytest.mark.costly
-def test_a_torch_that_lacks_names_is_told_by_name_and_purpose():
+def lacking(*words: str) -> subprocess.CompletedProcess[str]:
+    """Return what the command of these *words* did with a torch that lacks a class of FSDP2."""
     program = (
         "import torch.distributed.fsdp._fully_shard._fsdp_param_group as lacking\n"
         "del lacking.FSDPParamGroup\n"
         "from testbed.cli import app\n"
-        "app(['doctor', '--json'])\n"
+        f"app({list(words)})\n"
     )
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+@pytest.mark.costly
+def test_a_torch_that_lacks_names_is_told_by_name_and_purpose():
+    done = lacking("doctor", "--json")
     told = json.loads(done.stdout)
     missing = {row["path"]: row for row in told["rows"] if not row["is_there"]}
-
-    lacking = missing["collectives/virtual/diagnosis/calling_models.py"]
+    needs = missing["collectives/virtual/diagnosis/calling_models.py"]
 
     assert done.returncode == 1
-    assert "FSDPParamGroup" in lacking["name"]
-    assert lacking["purpose"].startswith("Models for which torch makes calls")
+    assert "FSDPParamGroup" in needs["name"]
+    assert needs["purpose"].startswith("Models for which torch makes calls")
     assert "lacks" in done.stderr
+
+
+@pytest.mark.costly
+def test_a_run_with_such_a_torch_ends_in_a_line_that_names_it(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+
+    done = lacking("run", "--ranks", "2", str(script))
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[1:] == []
+    assert "FSDPParamGroup; testbed doctor says" in done.stderr
