@@ -3,7 +3,7 @@
 A log says its collective (``# Collective test starting: all_reduce_perf``, or the command above it), its
 ranks and their hosts (``#  Rank  0 Group  0 Pid 17 on node-0 device  0``) and a line for each size.  What
 launchers print before the ``#`` or the figures (times, names of pods, ``0:``) is passed over; so are their
-tags in brackets, wherever they stand, and lines of NCCL itself.
+tags in brackets, wherever they stand, and lines of NCCL itself.  Docker keeps each line in a JSON object.
 
 | file | written by | says |
 |---|---|---|
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from collectives.catalogue.measured_times import TimesDocument
 from collectives.formats.json_document import parse_json, parse_json_document, problems, read_bytes
@@ -43,6 +43,7 @@ _LEFT_EMPTY = 2
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device")
 _HEAD = re.compile(r"#\s+(size\s+count\s+.*\b(?:cpu)?time\b.*)$")
 _ROW = re.compile(r"(?:^|[\s:>|])(\d+\s+\d+\s+[a-z]\w*(?:\s+[-+.\w/:]+){3,})\s*$")
+_OF_DOCKER = re.compile(r'\s*\{"log":')
 RCCL_COLUMNS = frozenset(("numCycle", "name", "ranks", "size", "inPlace", "time", "busBw"))
 """Columns by which a file of rccl-tests is known."""
 Model = TypeVar("Model", bound=BaseModel)
@@ -113,17 +114,25 @@ def log_rows(table: Table, text: str) -> Iterator[MeasuredRow]:
         if missing > _LEFT_EMPTY:
             continue
         if "#wrong" in head.columns:
-            num_wrong = cells[head.columns.index("#wrong") - missing]
-            if num_wrong.isdecimal() and int(num_wrong) > 0:
-                raise UsageError(
-                    f"{where}: {num_wrong} elements came out wrong, so this is no measurement of a "
-                    "collective; expected 0 under #wrong"
-                )
+            _check_right(cells[head.columns.index("#wrong") - missing], where)
         column = head.columns.index("time") - missing
         time = cells[column] if column < len(cells) else found[1]
         where_they_ran = _hosts(where, list(head.hosts.values()), len(head.groups))
         yield table.row(
             number, MICRO, collective=head.collective, size_bytes=cells[0], time=time, **where_they_ran
+        )
+
+
+def _check_right(num_wrong: str | float | None, where: str) -> None:
+    """Check that no element came out wrong, as far as that was looked at (``N/A``, null: it was not)."""
+    try:
+        is_right = num_wrong is None or float(num_wrong) == 0
+    except ValueError:
+        return
+    if not is_right:
+        raise UsageError(
+            f"{where}: {num_wrong} elements came out wrong, so this is no measurement of a collective; "
+            "expected 0"
         )
 
 
@@ -148,6 +157,7 @@ class _Timing(BaseModel):
     """Out of place, or in place; ``cpu_time`` stands instead where the host's was asked for."""
 
     time: float | None = None
+    nwrong: float | None = None
 
 
 class _Result(BaseModel):
@@ -182,6 +192,7 @@ class _RcclRow(BaseModel):
     size: Annotated[int, Field(ge=0)]
     in_place: Annotated[int, Field(alias="inPlace")]
     time: float
+    wrong: str | float | None = Field(None, validation_alias=AliasChoices("#wrong", "wrong"))
 
 
 def is_nccl_document(content: Any) -> bool:
@@ -213,6 +224,7 @@ def document_rows(table: Table, content: Any) -> Iterator[MeasuredRow]:
                     f"{file}: results {number}: expected a time, got none; a cpu_time (option -C) is the "
                     "host's"
                 )
+            _check_right(result.out_of_place.nwrong, f"{file}: results {number}")
             said = {"collective": tests[0] if tests else None, "size_bytes": result.size, **hosts}
             yield table.row(number, MICRO, **said, time=time)
 
@@ -226,6 +238,7 @@ def rccl_rows(table: Table, lines: Sequence[Mapping[str, Any]], first_line: int 
     for number, line in enumerate(lines, start=first_line):
         row = _valid(_RcclRow, line, table.where(number), "a line of rccl-tests")
         if not row.in_place:
+            _check_right(row.wrong, table.where(number))
             ranks = row.ranks * row.gpus
             said = {"collective": row.name, "size_bytes": row.size, "ranks": ranks, "nodes": row.nodes}
             yield table.row(number, MICRO, **said, time=row.time)
@@ -270,6 +283,8 @@ def read_table(path: Path, said: TableOptions | None = None) -> list[MeasuredRow
 
 def _rows(path: Path, text: str, said: TableOptions) -> Iterator[MeasuredRow]:
     own, of_nccl = Table(path, said), Table(path, said, least_ranks=2)
+    if _OF_DOCKER.match(text):
+        text = "".join(_logged(line, own.where(number)) for number, line in enumerate(text.splitlines(), 1))
     if text.lstrip().startswith(("{", "[{")):
         content = parse_json(text.encode(), str(path), UsageError)
         is_of_nccl = is_nccl_document(content)
@@ -280,6 +295,14 @@ def _rows(path: Path, text: str, said: TableOptions) -> Iterator[MeasuredRow]:
     if set(reader.fieldnames or ()) >= RCCL_COLUMNS:
         return rccl_rows(of_nccl, list(reader), first_line=2)
     return _csv(Table(path, said, systems_beside(path)), reader)
+
+
+def _logged(line: str, where: str) -> str:
+    """Return what Docker has kept in a *line*."""
+    kept = parse_json(line.encode(), where, UsageError) if line.strip() else {"log": ""}
+    if not isinstance(kept, dict) or not isinstance(kept.get("log"), str):
+        raise UsageError(f"{where}: expected an object with log, as Docker keeps a line")
+    return str(kept["log"])
 
 
 def _csv(table: Table, reader: csv.DictReader[str]) -> Iterator[MeasuredRow]:

@@ -72,10 +72,21 @@ def as_log(measured, launcher):
     return "".join(before + between.join(pieces) + "\n" for pieces in plain_log(measured))
 
 
+def as_kept_by_docker(measured):
+    lines = as_log(measured, "plain").splitlines(keepends=True)
+    return "".join(json.dumps({"log": line, "stream": "stdout", "time": "2026"}) + "\n" for line in lines)
+
+
 def as_json(measured):
     devices = [{"rank": rank, "group": 0, "hostname": host} for rank, host in enumerate(measured.hosts)]
     results = [
-        {"size": n, "count": n // 4, "type": "float", "out_of_place": {"time": t}, "in_place": {"time": 1.0}}
+        {
+            "size": n,
+            "count": n // 4,
+            "type": "float",
+            "out_of_place": {"time": t, "nwrong": 0},
+            "in_place": {"time": 1.0},
+        }
         for n, t in measured.times.items()
     ]
     name = f"/opt/nccl-tests/build/{TESTS[measured.collective]}"
@@ -101,6 +112,7 @@ def as_rccl_csv(measured):
 
 FORMS = {
     **{launcher: lambda measured, own=launcher: as_log(measured, own) for launcher in LAUNCHERS},
+    "Docker": as_kept_by_docker,
     "nccl-tests -J": as_json,
     "rccl-tests, CSV": as_rccl_csv,
     "rccl-tests, JSON": lambda measured: json.dumps(list(rccl_rows(measured))),
@@ -171,6 +183,10 @@ def test_what_a_log_does_not_say_options_do(file):
     ("text", "said"),
     [
         (LOG.replace("2.00      0", "2.00     17"), "line 8: 17 elements came out wrong"),
+        (as_json(ONE).replace('"nwrong": 0', '"nwrong": 3.0'), "results 1: 3.0 elements came out wrong"),
+        (as_rccl_csv(ONE).replace("2.0,0", "2.0,5"), "line 2: 5 elements came out wrong"),
+        (as_kept_by_docker(ONE).replace('"stream"', '"log": "", "of"'), "line 1: .* stands twice"),
+        ('{"log": 1}', "line 1: expected an object with log"),
         (LOG.replace("Rank  1", "Rank  0"), "rank 0 stands twice: .*MPI=1"),
         (as_log(Measured("all_reduce", 1, 1, {8: 1.0}), "plain"), "one rank alone moved nothing"),
         (LOG.replace("Group  0 Pid   1001", "Group  1 Pid   1001"), "2 groups of ranks"),
