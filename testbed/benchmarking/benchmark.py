@@ -21,6 +21,10 @@ from testbed.output.table import Advance, counted, spell_size
 MAX_MESSAGES = 500_000
 """Messages of one call up to which ``all`` simulates an algorithm one by one: some ten seconds."""
 
+TOO_LONG = (
+    "{0}'s messages share links and are too many to be simulated one by one quickly; to do it all the same, "
+    "name it: --algorithm all,{0}"
+)
 STEPS_PER_MESSAGE = 10
 """How many steps of a rank take as long to simulate as a message, though it may have nothing to do."""
 
@@ -81,7 +85,7 @@ def simulate_rows(
             run = _simulate(candidate, request, nbytes, topology)
             if run is None:
                 left.remove(candidate)
-                yield Refusal(candidate.name, _too_long(candidate))
+                yield Refusal(candidate.name, TOO_LONG.format(candidate.name))
                 continue
             wrong = _wrong_in_virtual_time(request, candidate, count, topology) if payload else None
             more = {"engine": run.engine, "floor_us": run.floor_seconds * 1e6}
@@ -120,13 +124,6 @@ def _takes_long(algorithm: Algorithm, world_size: int) -> bool:
         if messages + steps / STEPS_PER_MESSAGE > MAX_MESSAGES:
             return True
     return False
-
-
-def _too_long(candidate: Candidate) -> str:
-    return (
-        f"{candidate.name}'s messages share links and are too many to be simulated one by one quickly; to do "
-        f"it all the same, name it: --algorithm all,{candidate.name}"
-    )
 
 
 def _wrong_in_virtual_time(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from collectives import NotSupportedError, algorithm_names, resolve_algorithm
 from testbed.benchmarking.payload import size_of
 from testbed.errors import UsageError
 from testbed.options.arguments import split_names
@@ -160,7 +161,6 @@ def choose_candidates(
         UnknownAlgorithmError: there is none of a name.
         NotSupportedError: the only one that is named refuses *num_ranks*.
     """
-    from collectives import algorithm_names, resolve_algorithm
     from collectives.catalogue.selectors import DEFAULTS, NCCL
     from collectives.program.contracts import CONTRACTS
     from collectives.program.placement import on_nodes
@@ -218,7 +218,6 @@ def _is_auto(name: str, transport: str) -> bool:
 
 def _refusal(algorithm: Algorithm, collective: str, num_ranks: int, *, alone: bool) -> str:
     """Return why *algorithm* does not run here, or nothing; one that is *alone* raises it."""
-    from collectives import NotSupportedError
     from collectives.catalogue.admission import evidence_of
 
     if algorithm.collective != collective:

@@ -13,6 +13,7 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from collectives import NotSupportedError
 from collectives.timing.formulas.bandwidth import algbw, busbw
 from testbed.benchmarking.candidates import BenchRequest, Refusal
 from testbed.benchmarking.payload import REDUCING, ROOT, ROOTED, Payload, size_of
@@ -133,8 +134,6 @@ def sample(
         device: where the tensors live.
         visiting: is told the algorithm and the count before each turn.
     """
-    from collectives import NotSupportedError
-
     choosing = {own.name for own in request.candidates if own.chooses}
     left = dict(communicators)
     for count, nbytes in zip(request.counts, request.sizes, strict=True):

@@ -75,9 +75,7 @@ def measure_on_ranks(
     return ask_ranks(_measure_as_ordered, order, request.num_ranks, port=port)
 
 
-def _measure_as_ordered(
-    order: tuple[BenchRequest, str | None],
-) -> tuple[list[Row], list[Refusal]] | None:
+def _measure_as_ordered(order: tuple[BenchRequest, str | None]) -> tuple[list[Row], list[Refusal]] | None:
     """Measure as one of the processes of `measure_on_ranks`."""
     request, algorithm = order
     candidates, _ = choose_candidates(
@@ -132,10 +130,8 @@ def measure_processes(request: BenchRequest) -> tuple[list[Row], list[Refusal]] 
 def _own_gpu() -> torch.device:
     import torch
 
-    local_rank, num_local = (
-        int(os.environ.get("LOCAL_RANK", "0")),
-        int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
-    )
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     available = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if num_local > available:
         raise UsageError(

@@ -13,6 +13,8 @@ import typer
 
 from collectives.catalogue.selectors import NVLS
 from collectives.formats.whole_file import write_whole
+from collectives.timing import Assumptions
+from sim import load_network
 from testbed.benchmarking.benchmark import measured, simulate_rows, simulated
 from testbed.benchmarking.candidates import (
     ALL,
@@ -37,8 +39,6 @@ from testbed.scripts.launch import joined, joined_ranks, ranks_here
 from testbed.tasks.bounds import Stop, bounded
 
 if TYPE_CHECKING:
-    from collectives.timing import Assumptions
-    from sim import Topology
     from testbed.calibration.live.calibration import Calibration
 
 EXAMPLES = """\b
@@ -112,7 +112,9 @@ def bench(
         raise UsageError(f"--timeout {timeout:g}: expected a number of seconds above 0")
     _check_transport(transport, counts, payload=payload, registered=registered)
     _check_comparison(transport, num_ranks, network, compare=compare)
-    topology = _topology(network, num_ranks, counts.ideal) if network or is_simulated else None
+    topology = None
+    if network or is_simulated:
+        topology = load_network(network or DEFAULT_NETWORK, ideal=counts.ideal).topology(num_ranks)
     assumed = counts.on(topology) if is_simulated and topology is not None else None
     candidates, refusals = choose_candidates(
         algorithm,
@@ -207,15 +209,8 @@ def _check_comparison(
         raise UsageError(f"--network is simulated, {transport} is not: add --compare, or use --transport sim")
 
 
-def _topology(network: str | None, num_ranks: int, ideal: bool) -> Topology:
-    from sim import load_network
-
-    return load_network(network or DEFAULT_NETWORK, ideal=ideal).topology(num_ranks)
-
-
 def _calibration_of(network: str | None) -> Calibration | None:
     """Return the calibration that the file *network* holds, if it is one that holds any."""
-    from sim import load_network
     from testbed.calibration.live.calibration import Calibration
 
     if network is None or not load_network(network).fields.calibration:

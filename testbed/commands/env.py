@@ -54,10 +54,7 @@ def _answer(facts: Mapping[str, Any]) -> str:
 
 
 def _python() -> dict[str, Any]:
-    if sys.platform == "linux":
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return {"python": platform.python_version(), "platform": platform.platform(), "cores": cores}
 
 

@@ -9,22 +9,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 import typer
 
+from sim import load_network
+from sim.units import parse_bandwidth, parse_size
 from testbed.errors import UsageError
-from testbed.planning.goodput.policy import (
-    DETECTION_SECONDS,
-    REPAIR_SECONDS,
-    RESTARTS,
-    STORAGE_PER_NODE,
-    Checkpoint,
-    CheckpointKind,
-    Degraded,
-    Setting,
-    parts_of,
-)
+from testbed.planning.goodput import policy
+from testbed.result import Result
 
 if TYPE_CHECKING:
     from testbed.options.planning import QuestionOptions
-    from testbed.result import Result
 
 _DAY = 86_400.0
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -59,11 +51,11 @@ class GoodputOptions:
     mtbf: Annotated[list[str] | None, typer.Option(metavar="PART=TIME,…")] = None
     recovery: Literal["restart", "spares", "in-process", "shrink"] = "restart"
     restart_time: Annotated[str | None, typer.Option(metavar="TIME")] = None
-    detection_time: Annotated[str, typer.Option(metavar="TIME")] = f"{DETECTION_SECONDS:g}s"
+    detection_time: Annotated[str, typer.Option(metavar="TIME")] = f"{policy.DETECTION_SECONDS:g}s"
     spares: Annotated[int | None, typer.Option(min=0, max=100_000, metavar="N")] = None
-    repair_time: Annotated[str, typer.Option(metavar="TIME")] = f"{REPAIR_SECONDS / 3600:g}h"
+    repair_time: Annotated[str, typer.Option(metavar="TIME")] = f"{policy.REPAIR_SECONDS / 3600:g}h"
     degraded: Annotated[str | None, typer.Option(metavar="MTBF:TIME:FACTOR")] = None
-    checkpoint: CheckpointKind = "sync"
+    checkpoint: policy.CheckpointKind = "sync"
     checkpoint_interval: Annotated[str | None, typer.Option(metavar="TIME")] = None
     checkpoint_bytes: Annotated[str | None, typer.Option(metavar="SIZE")] = None
     storage_bandwidth: Annotated[str | None, typer.Option(metavar="RATE")] = None
@@ -82,7 +74,7 @@ class GoodputOptions:
             found[name.strip()] = parse_time(value, "--mtbf") / 3600
         return found
 
-    def degraded_nodes(self) -> Degraded | None:
+    def degraded_nodes(self) -> policy.Degraded | None:
         """Return what makes nodes slow; None: nothing.
 
         Raises:
@@ -100,7 +92,7 @@ class GoodputOptions:
                 "5000h:2h:1.2"
             ) from None
         mtbf, seconds = (parse_time(word, "--degraded") for word in words[:2])
-        return Degraded(mtbf / 3600, seconds, float(words[2]))
+        return policy.Degraded(mtbf / 3600, seconds, float(words[2]))
 
 
 def parse_time(text: str, option: str) -> float:
@@ -132,12 +124,10 @@ def goodput_of(
     Raises:
         UsageError: something is not said, or cannot be read.
     """
-    from sim import load_network
-    from sim.units import parse_size
     from testbed.planning.goodput.study import Goodput, at_best_interval
     from testbed.planning.layouts.search import device_of
     from testbed.planning.scripts import train
-    from testbed.report.goodput import Work, goodput_result
+    from testbed.report.goodput import goodput_result
 
     if script is None or script.suffix != ".py":
         raise UsageError(
@@ -151,13 +141,13 @@ def goodput_of(
     given, interval = options.restart_time, options.checkpoint_interval
     known = None if options.checkpoint_bytes is None else float(parse_size(options.checkpoint_bytes))
     unknown = _checkpoints(known or 0.0, num_ranks, num_nodes, options)
-    setting = Setting(
-        parts_of(num_ranks, topology.ranks_per_node, options.mtbf_hours()),
+    setting = policy.Setting(
+        policy.parts_of(num_ranks, topology.ranks_per_node, options.mtbf_hours()),
         num_nodes,
         unknown[kind],
         interval_seconds=_DAY if interval is None else parse_time(interval, "--checkpoint-interval"),
         recovery=recovery,
-        restart_seconds=RESTARTS[recovery] if given is None else parse_time(given, "--restart-time"),
+        restart_seconds=policy.RESTARTS[recovery] if given is None else parse_time(given, "--restart-time"),
         detection_seconds=parse_time(options.detection_time, "--detection-time"),
         spares=options.spares,
         repair_seconds=parse_time(options.repair_time, "--repair-time"),
@@ -165,7 +155,7 @@ def goodput_of(
     )
     if not math.isfinite(setting.interval_seconds):
         raise UsageError(f"--checkpoint-interval {interval}: expected a time that ends")
-    price = asked.content()["network"][0].get("price_per_gpu_hour")
+    asked.content()  # raises what is wrong with the price before the run
     compute = device_of(name, topology, asked.device or "")
     trained = train(str(script), arguments, network=name, ranks=num_ranks, compute=compute, state_bytes=known)
     checkpoints = _checkpoints(trained.state_bytes, num_ranks, num_nodes, options)
@@ -173,18 +163,18 @@ def goodput_of(
     if interval is None:
         setting = at_best_interval(setting)
     what = " ".join([str(script), *arguments])
-    work = Work(what, name, num_ranks, asked.tokens_per_rank, asked.train_tokens, price)
-    return goodput_result(work, trained, Goodput(setting, options.days * _DAY), checkpoints, kind)
+    training = Goodput(setting, options.days * _DAY)
+    return goodput_result(what, (name, num_ranks), asked, trained, training, checkpoints, kind)
 
 
 def _checkpoints(
     state_bytes: float, num_ranks: int, num_nodes: int, options: GoodputOptions
-) -> dict[str, Checkpoint]:
-    from sim.units import parse_bandwidth
-
+) -> dict[str, policy.Checkpoint]:
     rate = options.storage_bandwidth
-    storage = STORAGE_PER_NODE * num_nodes if rate is None else parse_bandwidth(rate, "storage_bandwidth")
+    storage = (
+        policy.STORAGE_PER_NODE * num_nodes if rate is None else parse_bandwidth(rate, "storage_bandwidth")
+    )
     return {
-        kind: Checkpoint.of(state_bytes, kind, num_ranks=num_ranks, storage_bandwidth=storage)
-        for kind in get_args(CheckpointKind)
+        kind: policy.Checkpoint.of(state_bytes, kind, num_ranks=num_ranks, storage_bandwidth=storage)
+        for kind in get_args(policy.CheckpointKind)
     }

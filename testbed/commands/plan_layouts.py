@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 
@@ -22,13 +21,6 @@ if TYPE_CHECKING:
     from testbed.options.planning import QuestionOptions, SweepOptions
     from testbed.planning.layouts.search import Search
     from testbed.result import Result
-
-
-class FrameworkName(StrEnum):
-    """Software whose time beside kernels and messages is known."""
-
-    NANOTRON = "nanotron"
-    IDEAL = "ideal"
 
 
 @dataclass(frozen=True)
@@ -55,7 +47,7 @@ class LayoutOptions:
     seq: Annotated[int, typer.Option(min=1, max=2**24, metavar="N")] = 8192
     tokens_per_step: Annotated[str, typer.Option(metavar="N")] = "4M"
     memory: Annotated[str | None, typer.Option(metavar="SIZE")] = None
-    framework: FrameworkName = FrameworkName.NANOTRON
+    framework: Literal["nanotron", "ideal"] = "nanotron"
     only: Annotated[list[str] | None, typer.Option(metavar="AXIS=VALUE,…")] = None
     measured: Annotated[Path | None, typer.Option(metavar="FILE")] = None
     imbalance: Annotated[str | None, typer.Option(metavar="X|power-law:A,…")] = None
@@ -218,7 +210,7 @@ def _search(model: Path, asked: QuestionOptions, options: LayoutOptions) -> Sear
     search = Search(
         transformer,
         **where,
-        framework=options.framework.value,
+        framework=options.framework,
         only=tuple(_held(options.only or ()).items()),
         imbalances=tuple(dict.fromkeys(str(Imbalance.parse(own)) for own in given)),
         name=name,

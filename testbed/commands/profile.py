@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ddp import Profile, record
 from testbed.errors import UsageError
 from testbed.options.arguments import MAX_COUNT, ScriptArguments
 from testbed.options.command import Outputs, command
@@ -20,8 +21,7 @@ from testbed.result import Interrupted, Result, Rows, Text, asked, found
 from testbed.scripts.script import ScriptError, observe_script
 
 if TYPE_CHECKING:
-    from ddp import Profile
-    from ddp.recording import Recording
+    pass
 
 EXAMPLES = """\b
 Examples:
@@ -58,8 +58,6 @@ def profile(
         module: Which module, where the script trains several.
         each_rank: Under torchrun: every rank writes, FILE-rankN.json.
     """
-    from ddp import record
-
     rank = int(os.environ.get("RANK", "0"))
     path = output or Path(f"{script.stem}-profile.json")
     if each_rank:
@@ -85,29 +83,20 @@ def profile(
         if interrupted is not None:
             raise interrupted
         if not recording.trained:
-            raise _nothing(script)
+            raise UsageError(
+                f"{script} trained no module: expected one that is called with gradients enabled, and "
+                "backward() on a loss of what it returns"
+            )
         return None  # rank 0 has the result
-    recorded = _profile_of(recording, script, module)
+    if module is None and len(recording.trained) > 1:
+        listed = ", ".join(f"{name} ({count} passes)" for name, count in recording.trained.items())
+        raise UsageError(f"{script} trains several modules: {listed}; say which with --module NAME")
+    recorded = recording.profile
     recorded.save(path)
     result = profile_result(str(script), recorded, path)
     if interrupted is not None:
         raise Interrupted(result, type(interrupted)("what was recorded is kept"))
     return result if failure is None else replace(result, failure=str(failure), exit_code=failure.exit_code)
-
-
-def _profile_of(recording: Recording, script: Path, module: str | None) -> Profile:
-    trained = recording.trained
-    if module is None and len(trained) > 1:
-        listed = ", ".join(f"{name} ({count} passes)" for name, count in trained.items())
-        raise UsageError(f"{script} trains several modules: {listed}; say which with --module NAME")
-    return recording.profile
-
-
-def _nothing(script: Path) -> UsageError:
-    return UsageError(
-        f"{script} trained no module: expected one that is called with gradients enabled, and backward() "
-        "on a loss of what it returns"
-    )
 
 
 def profile_result(script: str, recorded: Profile, path: Path) -> Result:
@@ -119,6 +108,7 @@ def profile_result(script: str, recorded: Profile, path: Path) -> Result:
         f"{seconds(recorded.backward_seconds)}, {len(recorded.gradients)} gradients of "
         f"{spell_size(recorded.nbytes)}"
     )
+    then = f"testbed tune --profile {path} --network NAME --ranks N"
     return Result(
         question=f"What does {script} compute in an iteration?",
         answer=f"{answer}.",
@@ -126,12 +116,5 @@ def profile_result(script: str, recorded: Profile, path: Path) -> Result:
         model=model,
         rows=Rows(COLUMNS, document["gradients"]),
         body={"output": str(path), "profile": document},
-        parts=[
-            Text(
-                [
-                    f"{answer}; {model}.",
-                    f"Profile: {path}; next: testbed tune --profile {path} --network NAME --ranks N",
-                ]
-            )
-        ],
+        parts=[Text([f"{answer}; {model}.", f"Profile: {path}; next: {then}"])],
     )

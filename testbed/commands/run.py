@@ -133,7 +133,7 @@ def run(
             conditions=held,
             trace=recorded,
             assumptions=assumed,
-            own=_names(own),
+            own=(() if own is None else tuple(name.strip() for name in own.split(","))),
             clock=cluster.clock,
             parameters=record,
             races=races,
@@ -183,7 +183,3 @@ def _finished(script: str, num_processes: int) -> Result:
 def _device(compute: str) -> str | None:
     """Return the device by which computation takes time; None where it takes none, or is measured."""
     return None if compute == "none" or compute.startswith(("measured", "profile:")) else compute
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    return () if text is None else tuple(name.strip() for name in text.split(","))

@@ -14,7 +14,6 @@ from testbed.report.sameness import Variant, sameness_result
 from testbed.result import Result
 
 if TYPE_CHECKING:
-    from collectives.virtual.parameters.comparison import Comparison
     from collectives.virtual.parameters.record import ParameterRecord
 
 EXAMPLES = """\b
@@ -49,6 +48,8 @@ def same(
         vary: Compare two runs of one number of ranks instead: of a script that gets the first words besides,
             and the second.
     """
+    from collectives.virtual.parameters.comparison import compare
+
     counts = parse_ranks(ranks)
     if vary is None:
         variants = [Variant(count) for count in counts]
@@ -63,7 +64,9 @@ def same(
         own: _recorded(script, [*(arguments or []), *own.arguments()], own.ranks, network, module, steps)
         for own in variants
     }
-    return sameness_result(script, variants[0], _compared(records, tolerance), tolerance)
+    (first, record), *others = records.items()
+    compared = {own: compare(record, other, tolerance) for own, other in others}
+    return sameness_result(script, first, compared, tolerance)
 
 
 def _recorded(
@@ -88,11 +91,3 @@ def _recorded(
         parameters=record,
     )
     return record
-
-
-def _compared(records: dict[Variant, ParameterRecord], tolerance: float) -> dict[Variant, Comparison]:
-    """Return how every run compares with the first."""
-    from collectives.virtual.parameters.comparison import compare
-
-    (_, first), *others = records.items()
-    return {variant: compare(first, record, tolerance) for variant, record in others}

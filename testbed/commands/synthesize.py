@@ -53,7 +53,11 @@ def synthesize(
     sizes = parse_sizes(nbytes, 2, "--nbytes")
     if len(sizes) != 1:
         raise UsageError(f"--nbytes: a program is made for one size, got {nbytes!r}")
-    _check_solvers()
+    if not is_installed("scipy"):
+        raise UsageError(how_to_install("synthesize needs scipy", "synthesis"))
+    if not is_installed("z3"):
+        missing = how_to_install("no few steps are looked for, for small buffers: that needs z3", "synthesis")
+        print(missing, file=sys.stderr)
     description = load_network(network)
     topology = description.topology(default_ranks(description, ranks))
     if fail_link:
@@ -66,12 +70,3 @@ def synthesize(
     if output is not None:
         made.best_schedule().save(output)
     return synthesis_result(made, topology, output)
-
-
-def _check_solvers() -> None:
-    """Refuse where what solves linear programs is not installed; say what goes without the other solver."""
-    if not is_installed("scipy"):
-        raise UsageError(how_to_install("synthesize needs scipy", "synthesis"))
-    if not is_installed("z3"):
-        missing = how_to_install("no few steps are looked for, for small buffers: that needs z3", "synthesis")
-        print(missing, file=sys.stderr)

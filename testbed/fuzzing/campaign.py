@@ -213,6 +213,10 @@ def fuzzing_result(what: str, tally: Tally, smallest: Judged | None) -> Result:
         smallest: the first violation, made as small as it stays wrong.
     """
     rows = ((ended, number, _meaning(ended)) for ended, number in tally.endings.most_common())
+    said: list[list[str]] = []
+    if smallest is not None:
+        heading = f"seed {smallest.draw.seed}, made as small as it stays wrong, for pytest:"
+        said = [[heading], [smallest.test.removesuffix("\n")]]
     return Result(
         question=f"What goes wrong with {what} under faults and orders of events that are drawn from seeds?",
         answer=_answer(tally),
@@ -221,11 +225,7 @@ def fuzzing_result(what: str, tally: Tally, smallest: Judged | None) -> Result:
         rows=Rows.of(COLUMNS, rows),
         asked=("what",),
         body={"what": what, **_as_json(tally), "smallest": None if smallest is None else smallest.to_json()},
-        parts=[
-            *_tally_parts(what, tally),
-            *map(_violation, tally.violated),
-            *([] if smallest is None else _shrunk(smallest)),
-        ],
+        parts=[*_tally_parts(what, tally), *map(_violation, tally.violated), *map(Text, said)],
         failure="" if tally.exit_code else None,
     )
 
@@ -272,12 +272,6 @@ def _violation(judged: Judged) -> Text:
         elif name != "seed" and value is not None:
             lines.append(f"  {name:<12} {value}")
     return Text(lines, title=f"seed {judged.draw.seed}:")
-
-
-def _shrunk(smallest: Judged) -> Iterator[Part]:
-    """Yield the smallest violation as a test."""
-    yield Text([f"seed {smallest.draw.seed}, made as small as it stays wrong, for pytest:"])
-    yield Text([smallest.test.removesuffix("\n")])
 
 
 def _as_json(tally: Tally) -> dict[str, Any]:

@@ -189,9 +189,8 @@ class ProgramDraw(Drawn):
     @property
     def plain(self) -> ProgramDraw:
         """The same programs where nothing happens, in the usual order, and steps wait for nothing."""
-        return ProgramDraw(
-            0, self.ranks, self.algorithm, self.collective, self.calls, self.count, _network(self), "ideal"
-        )
+        network = _first_alike(self.algorithm, self.collective, self.network, self.ranks)
+        return replace(self, seed=0, network=network, transport_model="ideal", order=None, faults=())
 
 
 def draw_program(seed: int, space: ProgramSpace) -> ProgramDraw:
@@ -213,13 +212,9 @@ def draw_program(seed: int, space: ProgramSpace) -> ProgramDraw:
     return replace(drawn, faults=draw_faults(space.faults, (0, 1, 1, 1, 2, 3), ranks, random))
 
 
-def _network(draw: ProgramDraw) -> str:
-    """Return a network on which the programs of *draw* are the same: nodes may make others of them."""
-    return _first_alike(draw.algorithm, draw.collective, draw.network, draw.ranks)
-
-
 @functools.lru_cache(maxsize=1 << 12)
 def _first_alike(name: str, collective: str, network: str, ranks: int) -> str:
+    """Return a network on which the programs are the same: nodes may make others of them."""
     own, plain = (_algorithm(name, collective, one, ranks) for one in (network, PLAIN_NETWORK))
     return PLAIN_NETWORK if own == plain else network
 

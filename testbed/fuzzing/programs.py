@@ -258,7 +258,8 @@ def judge_program(draw: ProgramDraw) -> Judged:
     if calm.error:
         return Judged(draw, {"runs_without_faults": calm.error}, "wrong")
     ended = carry_out_program(draw, conditions_of(draw))
-    return Judged(draw, dict(_violations(draw, ended, calm)), _word(ended))
+    word = ended.error.partition(":")[0] or ("finished" if None not in ended.data else "waits for the dead")
+    return Judged(draw, dict(_violations(draw, ended, calm)), word)
 
 
 def conditions_of(draw: ProgramDraw) -> tuple[VirtualCondition, ...]:
@@ -267,12 +268,6 @@ def conditions_of(draw: ProgramDraw) -> tuple[VirtualCondition, ...]:
     return tuple(
         condition_of(fault, Calm(topology(draw.network, draw.ranks), time_ps, 0)) for fault in draw.faults
     )
-
-
-def _word(ended: Ended) -> str:
-    if ended.error:
-        return ended.error.partition(":")[0]
-    return "finished" if None not in ended.data else "waits for the dead"
 
 
 def _violations(draw: ProgramDraw, ended: Ended, calm: Ended) -> Iterator[tuple[str, str]]:

@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 
 from testbed.fuzzing.campaign import Judged, Tally
-from testbed.fuzzing.draw import Draw, Space, draw
+from testbed.fuzzing.draw import Draw, Space, draw, topology
 from testbed.fuzzing.faults import Calm
 from testbed.fuzzing.shrinking import shrink, smaller_runs, with_test
-from testbed.fuzzing.trial import MODULES, Trial, carry_out, models_left, topology_of
+from testbed.fuzzing.trial import MODULES, Trial, carry_out, models_left
 
 _INSIDES = ("AssertionError", "AttributeError", "IndexError", "KeyError", "TypeError")
 _ENDS_OF_FAULTS = ("RankError", "DeadlockError", "LinkFailedError")
@@ -165,7 +165,7 @@ def judge_smaller(chosen: Draw, space: Space) -> Judged:
 
 def calm_of(chosen: Draw, trial: Trial) -> Calm:
     """Return what the faults of *chosen* need to know of the *trial* without them."""
-    return Calm(topology_of(chosen), trial.time_ps, trial.iterations)
+    return Calm(topology(chosen.network, chosen.ranks), trial.time_ps, trial.iterations)
 
 
 def _without_faults(calm: Draw, space: Space) -> Trial:

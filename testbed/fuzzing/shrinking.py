@@ -98,13 +98,8 @@ def _without_parts(draw: D, fewer_ranks: Sequence[int]) -> Iterator[D]:
     yield from _with(draw, "order", None)
     for ranks in fewer_ranks:
         faults = tuple(replace(fault, rank=fault.rank % ranks) for fault in draw.faults)
-        for order in _orders(draw.order):
+        for order in (None,) if draw.order is None else (draw.order, 0, 1):
             yield replace(draw, ranks=ranks, order=order, faults=faults)
-
-
-def _orders(order: int | None) -> tuple[int | None, ...]:
-    """Return *order* and a few others: among fewer ranks it means another one."""
-    return (None,) if order is None else (order, 0, 1)
 
 
 def _with(draw: D, name: str, value: Any) -> Iterator[D]:

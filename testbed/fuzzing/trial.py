@@ -19,14 +19,11 @@ from collectives.virtual import Module, VirtualRun, run
 from collectives.virtual.faults import VirtualCondition
 from collectives.virtual.parameters.record import ParameterRecord
 from collectives.virtual.world import VirtualWorld
-from sim import load_network
 from sim.cluster import RandomOrder
 from sim.cluster.raised import raise_in, settle
 from sim.errors import RankError, SimulationError
-from sim.topology import Topology
-from sim.topology.description import NetworkDescription
 from testbed.errors import UsageError
-from testbed.fuzzing.draw import STRATEGIES, Draw, Space
+from testbed.fuzzing.draw import STRATEGIES, Draw, Space, topology
 from testbed.fuzzing.faults import Calm
 from testbed.fuzzing.values import digest, tensors_of, without_times
 from testbed.options.arguments import parse_compute_model
@@ -133,25 +130,13 @@ class Trial:
         return self.cause in ("SystemExit", "NotSupportedError")
 
 
-def topology_of(draw: Draw) -> Topology:
-    """Return the network of *draw*, with its ranks."""
-    return _network(draw.network).topology(draw.ranks)
-
-
-@functools.lru_cache(maxsize=16)
-def _network(name: str) -> NetworkDescription:
-    return load_network(name)
-
-
 def carry_out(draw: Draw, space: Space, calm: Calm | None = None) -> Trial:
     """Return how the run of *draw* ends; *calm*: what the run without its faults takes.
 
     Raises:
         UsageError: the script, or the module, cannot be read.
     """
-    importlib.import_module(
-        "torch._dynamo"
-    )  # by the first optimizer, in a run, it would keep what that replaces
+    importlib.import_module("torch._dynamo")  # the first optimizer of a run would keep what that replaces
     conditions: Sequence[VirtualCondition] = () if calm is None else draw.conditions(calm)
     heard = [io.StringIO() for _ in range(draw.ranks)]
     silence = io.StringIO()
@@ -161,7 +146,7 @@ def carry_out(draw: Draw, space: Space, calm: Calm | None = None) -> Trial:
         with _patience(PATIENCE_SECONDS), ddp_defaults(draw) as wrapped:
             outcome = run(
                 Module(space.script) if space.is_module else space.script,
-                network=topology_of(draw),
+                network=topology(draw.network, draw.ranks),
                 argv=space.argv if draw.argv is None else draw.argv,
                 compute=parse_compute_model(draw.compute),
                 algorithm=draw.algorithm,

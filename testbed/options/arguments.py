@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import typer
 
@@ -139,11 +139,8 @@ def parse_placement(text: str) -> Placement:
     Raises:
         UsageError: it cannot be read.
     """
-    if text == "packed":
-        return "packed"
-    if text == "round_robin":
-        return "round_robin"
-
+    if text in ("packed", "round_robin"):
+        return cast("Placement", text)
     places: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 import typer
 
+from collectives.formats.whole_file import write_whole
 from testbed.errors import CheckError, UsageError, drop_stdout, reporting_errors
 from testbed.options import ALSO
 from testbed.options.groups import grouped
@@ -95,8 +96,6 @@ class Outputs:
 
     def _wanted(self, result: Result) -> Iterator[tuple[str, Path, Callable[[], None]]]:
         """Yield the files that were asked for: what each is, its path, and what writes it."""
-        from collectives.formats.whole_file import write_whole
-
         if (page := self.html) is not None:
             yield "Page", page, lambda: write_whole(page, result.to_html())
         if (rows := self.csv) is not None:

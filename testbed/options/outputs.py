@@ -32,20 +32,8 @@ from testbed.output.folder import check_writable
 
 JSON = (".json",)
 PLOT = (
-    ".png",
-    ".svg",
-    ".pdf",
-    ".svgz",
-    ".eps",
-    ".ps",
-    ".pgf",
-    ".jpg",
-    ".jpeg",
-    ".tif",
-    ".tiff",
-    ".webp",
-    ".gif",
-)
+    ".png", ".svg", ".pdf", ".svgz", ".eps", ".ps", ".pgf", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".gif",
+)  # fmt: skip
 OUTPUTS: Mapping[str, Sequence[str]] = {
     "--trace": JSON,
     "--plot": PLOT,

@@ -91,11 +91,8 @@ class QuestionOptions:
         Raises:
             UsageError: one of them is missing, or another option is given.
         """
-        others = {
-            option: own
-            for option, own in given(self).items()
-            if option not in ("--network", "--ranks", *beside)
-        }
+        known = ("--network", "--ranks", *beside)
+        others = {option: own for option, own in given(self).items() if option not in known}
         refuse(others, f"{{}} and {question} ask different things: leave one out")
         if self.network is None or len(self.network) != 1:
             raise UsageError(f"{question}: expected one network, as --network NAME|FILE")
@@ -110,9 +107,12 @@ class QuestionOptions:
         Raises:
             UsageError: an option cannot be read.
         """
+        tokens = {} if self.tokens_per_rank is None else {"tokens_per_rank": self.tokens_per_rank}
+        sizes = {"sizes": parse_sizes(self.nbytes or "64M", 2, "--nbytes")} if self.collective else {}
+        by = {} if self.algorithm is None else {"algorithms": self.algorithm}
         content: dict[str, Any] = {
-            "profile": [self._model(name) for name in self.profile or ()],
-            "collective": [self._of_itself(name) for name in self.collective or ()],
+            "profile": [{"name": name, **tokens} for name in self.profile or ()],
+            "collective": [{"name": name, **sizes, **by} for name in self.collective or ()],
             "network": self._networks(),
             "set": _settings(self.set_ or ()),
             "scaling": ["weak", "strong"] if self.strong else ["weak"],
@@ -134,15 +134,6 @@ class QuestionOptions:
             | {name: value for name, value in plain.items() if value is not None}
         )
 
-    def _model(self, name: str) -> dict[str, Any]:
-        tokens = self.tokens_per_rank
-        return {"name": name} if tokens is None else {"name": name, "tokens_per_rank": tokens}
-
-    def _of_itself(self, name: str) -> dict[str, Any]:
-        sizes = parse_sizes(self.nbytes or "64M", 2, "--nbytes")
-        own: dict[str, Any] = {"name": name, "sizes": sizes}
-        return own if self.algorithm is None else own | {"algorithms": self.algorithm}
-
     def _networks(self) -> list[dict[str, Any]]:
         if not self.network:
             raise UsageError("no network is named: give one with --network NAME|FILE, or a QUESTION.toml")
@@ -152,22 +143,19 @@ class QuestionOptions:
             try:
                 prices[where] = float(number)
             except ValueError:
-                raise UsageError(
-                    f"--price-per-gpu-hour {text}: expected a number, or NETWORK=NUMBER"
-                ) from None
+                said = f"--price-per-gpu-hour {text}: expected a number, or NETWORK=NUMBER"
+                raise UsageError(said) from None
         unknown = [name for name in prices if name and name not in self.network]
         if unknown:
             raise UsageError(
                 f"--price-per-gpu-hour {unknown[0]}=…: no such --network; expected one of "
                 f"{', '.join(self.network)}"
             )
-        tables = []
-        for name in self.network:
-            own: dict[str, Any] = {"name": name}
-            if (price := prices.get(name, prices.get(""))) is not None:
-                own["price_per_gpu_hour"] = price
-            tables.append(own)
-        return tables
+        priced = {name: prices.get(name, prices.get("")) for name in self.network}
+        return [
+            {"name": name} | ({} if priced[name] is None else {"price_per_gpu_hour": priced[name]})
+            for name in self.network
+        ]
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ class Project:
         if (ranks := own.get("ranks")) is not None:
             is_one = ranks == 1 or "vary" in given
             own["ranks"] = str(ranks) if is_one else f"1,{ranks}" if name == "same" else f"2-{ranks}"
-        return own if name == "same" else {key: _of_many(key, value) for key, value in own.items()}
+        repeated = () if name == "same" else ("network", "compute")
+        return {key: [value] if key in repeated else value for key, value in own.items()}
 
     def of_tests(self, *, in_every_order: bool, has_ranks: bool) -> dict[str, Any]:
         """Return defaults for ranks of a test, which knows its number of ranks if it *has_ranks*."""
@@ -114,11 +115,6 @@ def take(command: str | None, given: Collection[str]) -> dict[str, Any]:
     taken = project.of_command(command, given)
     TAKEN.set(replace(project, values={key: project.values[key] for key in taken if key not in given}))
     return taken
-
-
-def _of_many(key: str, value: Any) -> Any:
-    """Return *value* for an option that may be repeated."""
-    return [value] if key in ("network", "compute") else value
 
 
 def _checked(path: Path, key: str, value: Any) -> Any:

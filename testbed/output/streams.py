@@ -16,35 +16,13 @@ import sys
 import unicodedata
 
 _HANDLER = "testbed.plain_text"
-_SIGNS = str.maketrans(
-    {
-        **dict.fromkeys("─━═‐‑‒–—−╌╍┄┅┈┉╴╸╶╺", "-"),
-        **dict.fromkeys("│┃║╎╏", "|"),
-        **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯╪╡╞", "+"),
-        **dict.fromkeys("‘’‚′", "'"),
-        **dict.fromkeys("“”„″", '"'),
-        **dict.fromkeys("█▉▊▋▌▍▎▏▐▀▄▇▆▅▃▂▁■", "#"),
-        "×": "x",
-        "·": ".",
-        "•": "*",
-        "…": ".",
-        "→": ">",
-        "←": "<",
-        "↑": "^",
-        "↓": "v",
-        "≤": "<",
-        "≥": ">",
-        "≈": "~",
-        "±": "~",
-        "α": "a",
-        "β": "b",
-        "γ": "g",
-        "µ": "u",
-        "μ": "u",
-        "✓": "+",
-        "✗": "x",
-    }
-)
+_SIGNS: dict[int, int | str] = {
+    **dict.fromkeys(map(ord, "─━═‐‑‒–—−╌╍┄┅┈┉╴╸╶╺"), "-"),
+    **dict.fromkeys(map(ord, "│┃║╎╏"), "|"),
+    **dict.fromkeys(map(ord, "┌┐└┘├┤┬┴┼╭╮╰╯╪╡╞"), "+"),
+    **dict.fromkeys(map(ord, "█▉▊▋▌▍▎▏▐▀▄▇▆▅▃▂▁■"), "#"),
+    **str.maketrans("‘’‚′“”„″×·•…→←↑↓≤≥≈±αβγµμ✓✗", "''''\"\"\"\"x.*.><^v<>~~abguu+x"),
+}
 """One sign for each, so that columns stay where they are."""
 
 

@@ -95,7 +95,8 @@ class Alteration:
         for group, factor in self.bandwidth:
             topology = _with_bandwidth(topology, group, factor)
         if self.latency != 1:
-            topology = _with_latency(topology, self.latency)
+            latency = topology.link_latency * self.latency.numerator // self.latency.denominator
+            topology = replace(topology, link_latency=latency)
         return _unshared(topology) if self.unshared else topology
 
     def of_formula(self) -> FormulaParts:
@@ -132,11 +133,6 @@ def _with_bandwidth(topology: Topology, group: str, factor: Fraction) -> Topolog
     bandwidth = topology.link_bandwidth.copy()
     bandwidth[groups[group]] = _scaled(bandwidth[groups[group]], factor)
     return replace(topology, link_bandwidth=bandwidth)
-
-
-def _with_latency(topology: Topology, factor: Fraction) -> Topology:
-    latency = topology.link_latency * factor.numerator // factor.denominator
-    return replace(topology, link_latency=latency)
 
 
 def _unshared(topology: Topology) -> Topology:

@@ -181,15 +181,10 @@ def _collective(point: Point, usual: Topology, altered: Alteration) -> Row:
         collective=point.model,
         assumptions=assumed_at(point, usual),
     )
-    chosen, resolved = _chosen(
-        point,
-        topology,
-        point.model,
-        point.nbytes,
-        run.model,
-        assumed_at(point, usual).software.rank_overhead(),
-        run.algorithm,
-    )
+    overhead = assumed_at(point, usual).software.rank_overhead()
+    chosen, resolved = run.algorithm, run.algorithm
+    if point.ranks == 1 or run.model != "links" or not run.algorithm:
+        chosen, resolved = _chosen(point, topology, point.model, point.nbytes, run.model, overhead)
     busiest = run.links.bottleneck if run.engine != "closed form" else None
     seconds = to_seconds(parts.of(run))
     return Row(
@@ -208,20 +203,14 @@ def _collective(point: Point, usual: Topology, altered: Alteration) -> Row:
 
 
 def _chosen(
-    point: Point,
-    topology: Topology,
-    collective: str,
-    nbytes: int,
-    model: str,
-    rank_overhead: RankOverhead,
-    ran: str = "",
+    point: Point, topology: Topology, collective: str, nbytes: int, model: str, rank_overhead: RankOverhead
 ) -> tuple[str, str]:
     """Return what has run for people, and the name under which it runs again on links."""
     if point.ranks == 1:
         return "none", DEFAULT
-    if model == "links" and ran:
-        return ran, ran
-    resolved = _selected(topology, algorithm_of(point, topology), collective, nbytes, rank_overhead)
+    resolved = algorithm_of(point, topology)
+    if resolved == NCCL or (resolved != NATIVE and parse_auto(resolved) is not None):
+        resolved = str(selector_on(topology, resolved, None, rank_overhead).select(collective, nbytes))
     if model == "links":
         return resolved, resolved
     try:
@@ -229,15 +218,6 @@ def _chosen(
     except CollectiveError:
         return "NCCL's", resolved
     return f"NCCL {expected.algorithm}/{expected.protocol}", resolved
-
-
-def _selected(
-    topology: Topology, name: str, collective: str, nbytes: int, rank_overhead: RankOverhead
-) -> str:
-    """Return what *name* is: a program, or what chooses one by size."""
-    if name == NATIVE or (name != NCCL and parse_auto(name) is None):
-        return name
-    return str(selector_on(topology, name, None, rank_overhead).select(collective, nbytes))
 
 
 @lru_cache(maxsize=1024)

@@ -218,11 +218,7 @@ def points_of_scaling(
     return points
 
 
-def scaled(
-    points: Sequence[Point],
-    *,
-    time_limit: float | None = None,
-) -> tuple[list[Row], Stop]:
+def scaled(points: Sequence[Point], *, time_limit: float | None = None) -> tuple[list[Row], Stop]:
     """Return the row of each of *points*, or of a part where something ends it, and what that was.
 
     A point that is not possible, such as so many ranks on that network, has a row that says why.

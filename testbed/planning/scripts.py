@@ -6,7 +6,7 @@ import io
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -196,6 +196,7 @@ def train(
 
 def _state_bytes(namespace: Mapping[str, Any], num_ranks: int) -> float:
     """Return a rank's part of the state: what it holds, shared with those who hold the same."""
+    from torch import Tensor
     from torch.optim import Optimizer
 
     optimizers = {id(value): value for value in namespace.values() if isinstance(value, Optimizer)}
@@ -204,15 +205,9 @@ def _state_bytes(namespace: Mapping[str, Any], num_ranks: int) -> float:
         for group in optimizer.param_groups:
             tensors.update((id(parameter), parameter) for parameter in group["params"])
         for state in optimizer.state.values():
-            tensors.update(_tensors(state.values()))
+            tensors.update((id(value), value) for value in state.values() if isinstance(value, Tensor))
     is_sharded = any(_mesh(tensor) is not None for tensor in tensors.values())
     return math.fsum(_local_bytes(own) / _copies(own, num_ranks, is_sharded) for own in tensors.values())
-
-
-def _tensors(values: Iterable[Any]) -> Iterable[tuple[int, Any]]:
-    from torch import Tensor
-
-    return [(id(value), value) for value in values if isinstance(value, Tensor)]
 
 
 def _mesh(tensor: Any) -> Any:
@@ -221,8 +216,7 @@ def _mesh(tensor: Any) -> Any:
 
 
 def _local_bytes(tensor: Any) -> int:
-    local = tensor if _mesh(tensor) is None else tensor.to_local()
-    return int(local.numel() * local.element_size())
+    return int((tensor if _mesh(tensor) is None else tensor.to_local()).nbytes)
 
 
 def _copies(tensor: Any, num_ranks: int, is_sharded: bool) -> int:

@@ -105,28 +105,16 @@ def sweep(
     for (point, _), row in rows.items():
         advance(in_words(point, row))
     missing = [item for item in dict.fromkeys(items) if item not in rows]
-    if scheduler is not None:
-        number = _CLUSTER
-    elif workers is not None:
-        number = workers
-    else:
-        number = 1 if sum(map(_work, missing)) <= ALONE else cores()
-    tasks = [
-        Task.of(own)
-        for alike in batched(missing, number)
-        for own in ([[item] for item in alike] if number == 1 else [alike])
-    ]
+    number = workers or (1 if sum(map(_work, missing)) <= ALONE else cores())
+    number = number if scheduler is None else _CLUSTER
+    batches = batched(missing, number)
+    tasks = [Task.of(own) for alike in batches for own in (zip(alike) if number == 1 else [alike])]
     while tasks:
         again: list[Task] = []
         number = min(number, len(tasks))
-        done = results(
-            evaluate_task,
-            tasks,
-            workers=number,
-            scheduler=scheduler,
-            lost=lambda task, said: (task, said),
-        )
-        with closing(done):
+        with closing(
+            results(evaluate_task, tasks, workers=number, scheduler=scheduler, lost=_given_up)
+        ) as done:
             for task, came in done:
                 if isinstance(came, str) and len(task.items) > 1:
                     again += [Task.of([item]) for item in task.items]
@@ -137,6 +125,10 @@ def sweep(
                     advance(in_words(item[0], row))
         tasks = again
     return [rows[item] for item in items]
+
+
+def _given_up(task: Task, said: str) -> tuple[Task, str]:
+    return task, said
 
 
 def _lost(task: Task, found: list[Found] | str) -> list[Found]:

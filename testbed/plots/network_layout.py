@@ -142,7 +142,13 @@ def places_of(topology: Topology, wiring: Wiring) -> Positions:
     if isinstance(topology.routing, TorusRouting):
         return _torus([size for size in topology.routing.shape if size > 1])
     if not (level > 0).any():
-        return _spring(wiring)
+        import networkx
+
+        graph = networkx.Graph()
+        graph.add_nodes_from(range(len(wiring.names)))
+        graph.add_edges_from(zip(wiring.tail.tolist(), wiring.head.tolist(), strict=True))
+        layout = networkx.spring_layout(graph, seed=0, method="force")
+        return np.array([layout[vertex] for vertex in range(len(wiring.names))]).reshape(-1, 2)
     places = np.zeros((len(wiring.names), 2))
     places[:, 1] = level
     ends = np.concatenate([np.stack([wiring.tail, wiring.head], axis=1), wiring.joins])
@@ -240,14 +246,3 @@ def _torus(shape: list[int]) -> Positions:
         places[:, 0] += at[:, dimension] * beside
         beside *= shape[dimension]
     return places
-
-
-def _spring(wiring: Wiring) -> Positions:
-    """Return networkx's force-directed layout."""
-    import networkx
-
-    graph = networkx.Graph()
-    graph.add_nodes_from(range(len(wiring.names)))
-    graph.add_edges_from(zip(wiring.tail.tolist(), wiring.head.tolist(), strict=True))
-    layout = networkx.spring_layout(graph, seed=0, method="force")
-    return np.array([layout[vertex] for vertex in range(len(wiring.names))]).reshape(-1, 2)

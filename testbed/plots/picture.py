@@ -11,18 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from collectives.formats.whole_file import write_whole
 from testbed.errors import UsageError
-from testbed.output.figure import (
-    DASHES,
-    INK,
-    MARKS,
-    QUIET,
-    annotate,
-    check_plot,
-    dress,
-    new_figure,
-    save,
-)
+from testbed.output.figure import DASHES, INK, MARKS, QUIET, annotate, check_plot, dress, new_figure, save
 from testbed.plots.drawn_network import DrawnNetwork
 from testbed.plots.figure import Axis, Drawing, Kind, Line, Lines, Panel, Shares
 from testbed.plots.network_picture import draw_network
@@ -48,8 +39,6 @@ def draw(figure: Figure, path: Path, *, title: str, note: str) -> None:
         OSError: *path* cannot be written.
     """
     if isinstance(figure, Drawing):
-        from collectives.formats.whole_file import write_whole
-
         if path.suffix.lower() != ".svg":
             raise UsageError(f"--plot {path}: this drawing is an SVG; expected a name that ends in .svg")
         write_whole(path, figure.svg)

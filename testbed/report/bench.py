@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from collectives.catalogue.admission import Evidence
 from testbed.benchmarking.benchmark import Timings, spell
@@ -19,10 +20,6 @@ from testbed.options import evidence
 from testbed.output.table import counted, seconds, spell_size
 from testbed.plots.figure import curves, over_sizes
 from testbed.result import Fitted, Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 PAGE_WIDTH = 130
 """Columns that a page has room for, by which tables are divided."""
@@ -54,7 +51,8 @@ _GAP = 2
 
 def bench_result(request: BenchRequest, timings: Timings) -> Result:
     """Return *timings* of *request*; it fails where an element came out wrong."""
-    proved = _proved(request)
+    programs = [own.algorithm for own in request.candidates if own.algorithm is not None]
+    proved = evidence.evidence_for(programs, [(request.num_ranks, request.num_ranks)], request.collective)
     rows = Rows(COLUMNS, [row.as_json() for row in timings.rows])
     return Result(
         question=title(request, timings),
@@ -105,12 +103,6 @@ def _parts(request: BenchRequest, timings: Timings, rows: Rows, proved: Sequence
     yield quiet(
         *(f"{model}." for model in timings.models), *(f"{one}." for one in proved), gap=not timings.refusals
     )
-
-
-def _proved(request: BenchRequest) -> list[Evidence]:
-    """Return what was proved of the candidates, which know their nodes already."""
-    programs = [own.algorithm for own in request.candidates if own.algorithm is not None]
-    return evidence.evidence_for(programs, [(request.num_ranks, request.num_ranks)], request.collective)
 
 
 def title(request: BenchRequest, timings: Timings) -> str:

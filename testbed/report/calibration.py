@@ -13,7 +13,7 @@ from testbed.calibration.live.fit import SEED, Fitted
 from testbed.calibration.live.plan import Row
 from testbed.calibration.tables.calibration import TableCalibration
 from testbed.output.table import counted, percent, seconds, spell_size
-from testbed.plots.figure import Axis, Level, Line, Lines, Panel, numbered, size_axis
+from testbed.plots.figure import Axis, Level, Line, Lines, Panel, curves, numbered, size_axis
 from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ CURVES_HEADS = (
     "collective", "nodes", "rows", "least of", "error\n< 64 KiB", "\n- 16 MiB", "\n- 1 GiB", "\nabove",
     "spread",
 )  # fmt: skip
+CURVES_LEGEND = (
+    "Error: median of sizes that were left out. Spread: nine of ten lie within, below and from 16 MiB."
+)
 KERNELS_MODEL = (
     "a kernel takes a launch and then its arithmetic or bytes at a rate that depends on its kind, type and "
     "shape; each time is the fastest of several rounds"
@@ -197,11 +200,7 @@ def curves_result(path: Path, calibrations: Sequence[TableCalibration], written:
         body={"table": str(path), "written": [str(one) for one in written], "machines": machines},
         parts=[
             *(part for own in calibrations for part in _machine(own)),
-            quiet(
-                "Error: median of sizes that were left out. Spread: nine of ten lie within, below and from "
-                "16 MiB.",
-                gap=False,
-            ),
+            quiet(CURVES_LEGEND, gap=False),
             Text([f"Written: {one}" for one in written], gap=False),
         ],
     )
@@ -209,38 +208,25 @@ def curves_result(path: Path, calibrations: Sequence[TableCalibration], written:
 
 def _of_curves(calibrations: Sequence[TableCalibration]) -> str:
     """Return in a sentence how many curves there are, and how well they hold."""
-    errors = [
-        error
-        for own in calibrations
-        for fit in own.fits
-        for error in own.left_out_errors(fit)
-        if error is not None
-    ]
+    every = [error for own in calibrations for fit in own.fits for error in own.left_out_errors(fit)]
+    most = percent(max(filter(None, every), default=0.0))
     curves = counted(sum(len(own.fits) for own in calibrations), "curve")
-    worst = (
-        f"; medians of sizes that were left out are off by {percent(max(errors))} at most" if errors else ""
-    )
+    worst = f"; medians of sizes that were left out are off by {most} at most" if any(every) else ""
     return f"{curves} of {counted(len(calibrations), 'machine')}{worst}."
 
 
 def _machine(calibration: TableCalibration) -> Iterator[Part]:
     """Yield the curves of one machine."""
     yield Text(title=f"{calibration.machine}: {', '.join(calibration.systems)}", gap=False)
-    cells = [
-        (
-            fit.curve.collective,
-            f"{fit.curve.num_nodes} × {fit.curve.ranks_per_node}",
-            str(fit.num_rows),
-            "  ".join(
-                f"{line.latency_ps / 1e6:.3g} µs + n / {line.bandwidth / 1e9:.3g} GB/s"
-                for line in fit.curve.lines
-            ),
-            *(("–" if error is None else percent(error)) for error in calibration.left_out_errors(fit)),
-            f"{percent(fit.curve.spread)}, {percent(fit.curve.spread_large)}",
-        )
-        for fit in calibration.fits
-    ]
-    yield Grid(CURVES_HEADS, cells, text_columns=4, gap=False)
+    rows = []
+    for fit in calibration.fits:
+        curve, errors = fit.curve, calibration.left_out_errors(fit)
+        lines = (f"{own.latency_ps / 1e6:.3g} µs + n / {own.bandwidth / 1e9:.3g} GB/s" for own in curve.lines)
+        nodes, spread = f"{curve.num_nodes} × {curve.ranks_per_node}", (curve.spread, curve.spread_large)
+        cells = [curve.collective, nodes, str(fit.num_rows), "  ".join(lines)]
+        cells += ["–" if error is None else percent(error) for error in errors]
+        rows.append([*cells, ", ".join(map(percent, spread))])
+    yield Grid(CURVES_HEADS, rows, text_columns=4, gap=False)
 
 
 def device_result(calibrated: DeviceCalibration, written: Path | None) -> Result:
@@ -284,10 +270,9 @@ def fit_figure(fitted: Fitted) -> Lines:
     def lines(
         chosen: Sequence[int], value: Callable[[int], float], *, named: bool, **look: Any
     ) -> list[Line]:
-        points: dict[str, list[tuple[float, float]]] = {}
-        for number in chosen:
-            row = fitted.rows[number]
-            points.setdefault(_name(row), []).append((row.pattern.nbytes, value(number)))
+        points = curves(
+            (_name(own), own.pattern.nbytes, value(k)) for k in chosen for own in [fitted.rows[k]]
+        )
         return [
             Line(name if named else "", sorted(own), **{**looks[name], **look})
             for name, own in points.items()

@@ -60,11 +60,9 @@ def compared_result(
             "rows_matched": len(comparison.pairs),
         },
         parts=[Text([answer, f"A: {files[0]}", f"B: {files[1]}"]), *_parts(comparison, figure)],
-        failure=(
-            None
-            if comparison.agrees
-            else f"{files[0]} and {files[1]} differ by more than --tolerance {tolerance:g}"
-        ),
+        failure=None
+        if comparison.agrees
+        else f"{files[0]} and {files[1]} differ by more than --tolerance {tolerance:g}",
     )
 
 
@@ -78,15 +76,9 @@ def chief_figure(comparison: Comparison) -> str | None:
 
 def figures(comparison: Comparison) -> list[str]:
     """Return the names of the numbers that can be shown side by side."""
-    found = {
-        field: None
-        for pair in comparison.pairs
-        for field, value in pair.first.items()
-        if is_number(value)
-        and is_number(pair.second.get(field))
-        and not is_asked(field, comparison.asked.get(pair.table, ()))
-    }
-    return list(found)
+    known = ((pair, field) for pair in comparison.pairs for field in pair.first if _both(pair, field))
+    found = (field for pair, field in known if not is_asked(field, comparison.asked.get(pair.table, ())))
+    return list(dict.fromkeys(found))
 
 
 def answer_sentence(comparison: Comparison, figure: str | None) -> str:
@@ -118,15 +110,11 @@ def _parts(comparison: Comparison, figure: str | None) -> Iterator[Part]:
         yield from _grid(columns, list(_by_figure(comparison)), 2, "The answer: B beside A")
     beside = [pair for pair in comparison.pairs if figure and _both(pair, figure)]
     if figure and beside:
-        lines = [
-            (
-                _where(pair.table, pair.row),
-                _spell(pair.first[figure], figure),
-                _spell(pair.second[figure], figure),
-                _change(relative(pair.first[figure], pair.second[figure])),
-            )
-            for pair in beside
-        ]
+        lines = []
+        for pair in beside:
+            both = pair.first[figure], pair.second[figure]
+            spelt = (_spell(value, figure) for value in both)
+            lines.append((_where(pair.table, pair.row), *spelt, _change(relative(*both))))
         yield from _grid(("row", "A", "B", "difference"), lines, 1, figure)
     for name, only in (("A", comparison.only_first), ("B", comparison.only_second)):
         lines_of = [f"Only in {name}: {_where(*where)}" for where in only[:MAX_LINES]]
@@ -148,12 +136,8 @@ def _left_out(lines: Sequence[object]) -> Iterator[str]:
 
 def _asked(question: tuple[Difference, ...]) -> Iterator[tuple[str, Difference]]:
     """Yield what was asked differently: what is so in many rows, once."""
-    seen: set[tuple[str, Scalar, Scalar]] = set()
-    for own in question:
-        what = (own.field, own.first, own.second)
-        if what not in seen:
-            seen.add(what)
-            yield f"{own.table}: {own.field}" if own.table else own.field, own
+    for own, *_ in grouped(question, lambda own: (own.field, own.first, own.second)).values():
+        yield f"{own.table}: {own.field}" if own.table else own.field, own
 
 
 def _by_figure(comparison: Comparison) -> Iterator[tuple[str, ...]]:
@@ -164,18 +148,12 @@ def _by_figure(comparison: Comparison) -> Iterator[tuple[str, ...]]:
         numbers = sorted(
             (own for own in differences if own.relative is not None), key=lambda own: abs(own.relative or 0.0)
         )
-        what = field if name in ("", "rows") else f"{name}: {field}"
+        what, number = field if name in ("", "rows") else f"{name}: {field}", f"{len(differences)} of {of}"
         if numbers:
-            yield (
-                what,
-                numbers[-1].row,
-                f"{len(differences)} of {of}",
-                _change(numbers[0].relative),
-                _change(numbers[-1].relative),
-            )
+            yield what, numbers[-1].row, number, *(_change(numbers[end].relative) for end in (0, -1))
         else:
             own = differences[0]
-            yield what, own.row, f"{len(differences)} of {of}", _spell(own.first), _spell(own.second)
+            yield what, own.row, number, _spell(own.first), _spell(own.second)
 
 
 def _ratios(comparison: Comparison, figure: str) -> list[float]:

@@ -11,7 +11,7 @@ from testbed.output.table import grouped
 from testbed.planning.answers.answer import MAX_WORKS, Answer
 from testbed.planning.answers.figures import HOUR, designs, expense, pace, seconds_of
 from testbed.planning.row import Row
-from testbed.plots.figure import Axis, Line, Lines, Panel, Shares, numbered, over_sizes
+from testbed.plots.figure import Axis, Line, Lines, Panel, Shares, curves, numbered, over_sizes
 from testbed.result import Plot
 
 _DAY = 24 * HOUR
@@ -79,38 +79,29 @@ def _within(row: Row) -> tuple[float, float] | None:
 
 def _over_ranks(answer: Answer) -> Lines:
     """Return the efficiency of each design over its ranks."""
-    named = {
-        name: sorted(
-            (count, 100 * row.efficiency) for count, row in own.items() if row.efficiency is not None
-        )
-        for name, own in designs(answer.rows).items()
-    }
-    ranks = [count for points in named.values() for count, _ in points]
+    lines = []
+    for number, (name, own) in enumerate(designs(answer.rows).items()):
+        known = {count: row.efficiency for count, row in sorted(own.items()) if row.efficiency is not None}
+        lines.append(Line(name, [(count, 100 * part) for count, part in known.items()], **numbered(number)))
+    ranks = [count for line in lines for count, _ in line.points]
     axis = Axis("ranks", log=True, spell="{:.0f}".format, at=ranks)
-    lines = [Line(name, points, **numbered(number)) for number, (name, points) in enumerate(named.items())]
     return Lines(axis, [[Panel(Axis("efficiency (%)", spell="{:.3g}".format), lines)]])
 
 
 def _causes(answer: Answer) -> Shares:
     explained = [own for own in answer.explained if own.lost.causes]
     names = dict.fromkeys(cause.name for own in explained for cause in own.lost.causes)
-    parts: dict[str, list[float]] = {}
-    for name in names:
-        of = [{cause.name: own.lost.share(cause) for cause in own.lost.causes} for own in explained]
-        parts[name] = [100 * (own.get(name) or 0.0) for own in of]
+    of = [{cause.name: own.lost.share(cause) for cause in own.lost.causes} for own in explained]
+    parts = {name: [100 * (own.get(name) or 0.0) for own in of] for name in names}
     axis = Axis("% of the step's time", spell="{:.1f} %".format)
     return Shares(axis, [answer.label(own.row) for own in explained], list(parts.items()))
 
 
 def _over_sizes(answers: Sequence[Answer]) -> Iterator[Plot]:
     """Yield the times of collectives over their sizes, a plot for each of several sizes."""
-    by_name: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for answer in answers:
-        for row in answer.rows:
-            if row.point.kind == "collective":
-                own = by_name.setdefault(row.point.model, {}).setdefault(answer.label(row), [])
-                own.append((row.point.nbytes, seconds_of(row)))
-    for name, named in by_name.items():
+    rows = [(answer, row) for answer in answers for row in answer.rows if row.point.kind == "collective"]
+    for name, own in grouped(rows, lambda one: one[1].point.model).items():
+        named = curves((answer.label(row), row.point.nbytes, seconds_of(row)) for answer, row in own)
         if max(map(len, named.values())) > 1:
             yield Plot(partial(over_sizes, named, ()), f"Time of {name} by size")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from testbed.options.planning import QuestionOptions
 from testbed.output.table import counted, percent, seconds
 from testbed.planning.goodput.policy import SOURCE, Checkpoint, Setting
 from testbed.planning.goodput.study import RUNS, Goodput
@@ -44,52 +45,35 @@ MODEL = (
 _DAY = 86_400.0
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a training is for.
-
-    Attributes:
-        name: of the script, with its arguments.
-        network: its name.
-        num_ranks: GPUs.
-        tokens_per_rank: tokens of a step on one rank; None: not said.
-        train_tokens: tokens of the whole training; None: not said.
-        price_per_gpu_hour: in a currency; None: not said.
-    """
-
-    name: str
-    network: str
-    num_ranks: int
-    tokens_per_rank: float | None = None
-    train_tokens: float | None = None
-    price_per_gpu_hour: float | None = None
-
-
 def goodput_result(
-    work: Work, trained: Trained, training: Goodput, checkpoints: Mapping[str, Checkpoint], kind: str
+    what: str,
+    where: tuple[str, int],
+    asked: QuestionOptions,
+    trained: Trained,
+    training: Goodput,
+    checkpoints: Mapping[str, Checkpoint],
+    kind: str,
 ) -> Result:
     """Return the goodput of *training*, with the steps of *trained*.
 
     Args:
-        work: what the training is for.
+        what: the script, with its arguments.
+        where: the name of a network, and how many GPUs.
+        asked: which says tokens and price.
         trained: its step, and its state.
         training: the run that is asked for.
         checkpoints: of either kind.
         kind: of checkpoint that is asked for.
     """
-    setting, fraction = training.setting, training.fraction
+    (network, ranks), setting, fraction = where, training.setting, training.fraction
     low, high = training.bounds
     answer = _answer(training, low, high)
     rows = Rows.of(COLUMNS, ((cause, lost, lost / training.seconds) for cause, lost in training.lost.items()))
     known = {part.name: part for part in setting.parts}
     parts = Rows.of(OF_PARTS, [[known[name], number] for name, number in training.failures().items()])
-    policies = Rows.of(
-        OF_POLICIES,
-        (
-            (recovery, of_kind, own.setting.interval_seconds, own.fraction, own.method)
-            for recovery, of_kind, own in training.policies(dict(checkpoints))
-        ),
-    )
+    tried = training.policies(dict(checkpoints))
+    each = ((*which, own.setting.interval_seconds, own.fraction, own.method) for *which, own in tried)
+    policies = Rows.of(OF_POLICIES, each)
     changed = [(name, own.fraction, own.fraction - fraction) for name, own in training.alternatives()]
     gains = Rows.of(OF_GAINS, sorted(changed, key=lambda own: -own[2]))
     body = {
@@ -105,11 +89,10 @@ def goodput_result(
         "checkpoint_seconds": setting.checkpoint.stall_seconds,
         "outage_seconds": setting.outage_seconds,
         "fits": trained.fits,
-        **_of_tokens(work, trained, fraction),
+        **_of_tokens(asked, ranks, trained, fraction),
     }
     return Result(
-        question=f"What comes of {training.seconds / _DAY:g} days of {work.name} on {work.num_ranks} ranks "
-        f"of {work.network}?",
+        question=f"What comes of {training.seconds / _DAY:g} days of {what} on {ranks} ranks of {network}?",
         answer=answer,
         method=training.method,
         model=MODEL,
@@ -144,17 +127,12 @@ def _answer(training: Goodput, low: float, high: float) -> str:
     )
 
 
-def _of_tokens(work: Work, trained: Trained, fraction: float) -> dict[str, Any]:
+def _of_tokens(asked: QuestionOptions, ranks: int, trained: Trained, fraction: float) -> dict[str, Any]:
     """Return tokens per second, days and cost, as far as somebody says what they depend on."""
-    rate = None
-    if work.tokens_per_rank is not None:
-        rate = work.tokens_per_rank * work.num_ranks / trained.step_seconds * fraction
-    days = None
-    if rate and work.train_tokens is not None:
-        days = work.train_tokens / rate / _DAY
-    cost = None
-    if days is not None and work.price_per_gpu_hour is not None:
-        cost = days * 24 * work.num_ranks * work.price_per_gpu_hour
+    tokens, price = asked.tokens_per_rank, asked.content()["network"][0].get("price_per_gpu_hour")
+    rate = None if tokens is None else tokens * ranks / trained.step_seconds * fraction
+    days = asked.train_tokens / rate / _DAY if rate and asked.train_tokens is not None else None
+    cost = None if days is None or price is None else days * 24 * ranks * price
     return {"tokens_per_second": rate, "days": days, "cost": cost}
 
 

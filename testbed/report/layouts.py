@@ -221,7 +221,7 @@ def _parts(
     yield quiet(
         f"Figures: {MODEL}. Software: {search.framework}, {search.device_name} in bfloat16, {uneven}layers "
         "cut at equal cost; MFU counts products and attention to all tokens, without recomputing. Not "
-        "modelled: selective recomputing, float8, offloading, sequences of unequal lengths.",
+        "modelled: selective recomputing, float8, offloading, sequences of unequal lengths."
     )
 
 

@@ -15,14 +15,7 @@ from testbed.output.table import counted, grouped, percent, seconds, spell_size
 from testbed.plots.drawn_network import drawn_network, sketch
 from testbed.plots.network_layout import spell_names
 from testbed.result import Facts, Grid, Part, Plot, Result, Rows, Text, asked, found, quiet
-from testbed.studies.network_survey import (
-    bisection,
-    diameter,
-    fabric,
-    link_classes,
-    oversubscription,
-    pairs_of,
-)
+from testbed.studies import network_survey
 
 if TYPE_CHECKING:
     from collectives.timing.links import Links, LinkUse
@@ -92,9 +85,9 @@ def network_result(description: NetworkDescription, topology: Topology) -> Resul
 
 def _facts(description: NetworkDescription, topology: Topology) -> dict[str, Any]:
     """Return what is known of the network, as JSON types."""
-    switches = fabric(topology)
-    pairs = pairs_of(topology)
-    worst = oversubscription(topology)
+    switches = network_survey.fabric(topology)
+    pairs = network_survey.pairs_of(topology)
+    worst = network_survey.oversubscription(topology)
     return {
         "network": topology.name,
         "kind": description.kind,
@@ -107,9 +100,9 @@ def _facts(description: NetworkDescription, topology: Topology) -> dict[str, Any
         "in_network_reduction": topology.in_network_reduction,
         "cache": None if topology.cache is None else topology.cache._asdict(),
         "hardware": None if topology.hardware is None else asdict(topology.hardware),
-        "links": [asdict(own) for own in link_classes(topology)],
-        "diameter": asdict(diameter(topology, pairs)),
-        "bisection": asdict(bisection(topology, pairs)),
+        "links": [asdict(own) for own in network_survey.link_classes(topology)],
+        "diameter": asdict(network_survey.diameter(topology, pairs)),
+        "bisection": asdict(network_survey.bisection(topology, pairs)),
         "oversubscription": None if worst is None else asdict(worst),
         "fabric": None if switches is None else asdict(switches),
         "digest": topology.digest(),

@@ -10,16 +10,9 @@ from collectives.timing.assumptions import ALL
 from testbed.options.assumptions import NONE, assumptions_json
 from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.planning.answers.answer import MAX_WORKS, Answer
-from testbed.planning.answers.causes import Cause, Gain, LostTime
-from testbed.planning.answers.figures import (
-    BreakEven,
-    Crossing,
-    Target,
-    input_of,
-    seconds_of,
-)
-from testbed.planning.evaluation import AUTO, assumed_at, topology_at
-from testbed.planning.plan import Plan
+from testbed.planning.answers.figures import BreakEven, Crossing, Target, input_of, seconds_of
+from testbed.planning.evaluation import AUTO
+from testbed.planning.plan import Plan, assumed_on
 from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
 from testbed.report.designs import designs_plots
@@ -90,8 +83,8 @@ def _assumptions(plan: Plan) -> dict[str, Any]:
     }
     algorithms = [name for name in asked.algorithms if name != DEFAULT]
     points = {row.point.label: row.point for row in plan.rows}
-    on = {label: assumed_at(point, topology_at(point)) for label, point in points.items()}
-    return assumptions_json([own.name for own in asked.networks], ",".join(algorithms) or None, own, on)
+    names = [own.name for own in asked.networks]
+    return assumptions_json(names, ",".join(algorithms) or None, own, assumed_on(points.values()))
 
 
 def _answer(plan: Plan) -> str:
@@ -113,28 +106,25 @@ def _parts(plan: Plan) -> Iterator[Part]:
     yield Text(plan.sentences if few else (), wrap=True)
     if few:
         for answer in plan.answers:
-            yield from _of_work(answer)
+            yield rows_table(answer)
+            if len(answer.rows) > MAX_ROWS:
+                rest = len(answer.rows) - len(answer.front)
+                yield Text(
+                    [f"Shown is the front; {counted(rest, 'other row')} in --json and --csv."],
+                    wrap=True,
+                    gap=False,
+                )
+            if answer.explained:
+                yield losses_table(answer)
+                yield gains_table(answer)
+            if lines := [*crossing_lines(answer.crossings), *break_even_lines(answer)]:
+                yield Text(lines, wrap=True)
     else:
         yield works_table(plan.answers)
     yield Text(problem_lines(plan.rows), wrap=True, gap=False)
     yield quiet(
         *legend(plan.answers), *unknown_lines(plan.answers), *interval_lines(plan.rows), f"{plan.model}."
     )
-
-
-def _of_work(answer: Answer) -> Iterator[Part]:
-    """Yield what bears out *answer*."""
-    yield rows_table(answer)
-    if len(answer.rows) > MAX_ROWS:
-        rest = len(answer.rows) - len(answer.front)
-        yield Text(
-            [f"Shown is the front; {counted(rest, 'other row')} in --json and --csv."], wrap=True, gap=False
-        )
-    if answer.explained:
-        yield losses_table(answer)
-        yield gains_table(answer)
-    if lines := [*crossing_lines(answer.crossings), *break_even_lines(answer)]:
-        yield Text(lines, wrap=True)
 
 
 def works_table(answers: Sequence[Answer]) -> Grid:
@@ -193,10 +183,10 @@ def losses_table(answer: Answer) -> Grid:
     causes = list(dict.fromkeys(cause.name for own in answer.explained for cause in own.lost.causes))
     lines = []
     for own in answer.explained:
-        of = {cause.name: cause for cause in own.lost.causes}
-        lost = own.lost
-        whole = "–" if lost.lost_seconds is None else percent(lost.lost_seconds / lost.seconds)
-        lines.append([answer.label(own.row), whole, *(_share(lost, of.get(name)) for name in causes)])
+        lost, of = own.lost, {cause.name: own.lost.share(cause) for cause in own.lost.causes}
+        whole = None if lost.lost_seconds is None else lost.lost_seconds / lost.seconds
+        cells = (_part(of[name]) if name in of else "" for name in causes)
+        lines.append([answer.label(own.row), _part(whole), *cells])
     columns = ["", "in all", *(name.replace(" ", "\n") for name in causes)]
     return Grid(columns, lines, text_columns=1, title="Lost, of the step's time")
 
@@ -204,15 +194,12 @@ def losses_table(answer: Answer) -> Grid:
 def gains_table(answer: Answer) -> Grid:
     """Return what 10 % more of each resource would save the rows that were looked into."""
     resources = list(dict.fromkeys(gain.resource for own in answer.explained for gain in own.gains))
-    lines = [
-        [
-            answer.label(own.row),
-            *(_part({gain.resource: gain for gain in own.gains}.get(name)) for name in resources),
-        ]
-        for own in answer.explained
-    ]
-    title = "Saved by 10 % more of a resource"
-    return Grid(["", *resources], lines, text_columns=1, title=title)
+    lines = []
+    for own in answer.explained:
+        of = {gain.resource: gain.part for gain in own.gains}
+        cells = (_part(of[name]) if name in of else "" for name in resources)
+        lines.append([answer.label(own.row), *cells])
+    return Grid(["", *resources], lines, text_columns=1, title="Saved by 10 % more of a resource")
 
 
 def crossing_lines(crossings: Sequence[Crossing]) -> list[str]:
@@ -262,17 +249,8 @@ def _mark(answer: Answer, row: Row) -> str:
     return ", ".join(best) or "•"
 
 
-def _share(lost: LostTime, cause: Cause | None) -> str:
-    if cause is None:
-        return ""
-    share = lost.share(cause)
-    return "–" if share is None else percent(share + 0.0)
-
-
-def _part(gain: Gain | None) -> str:
-    if gain is None:
-        return ""
-    return "–" if gain.part is None else percent(gain.part + 0.0)
+def _part(known: float | None) -> str:
+    return "–" if known is None else percent(known + 0.0)
 
 
 def _tokens(rate: float | None) -> str:

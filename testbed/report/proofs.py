@@ -73,23 +73,15 @@ def _parts(outcomes: Sequence[Outcome], budget: int | None) -> Iterator[Part]:
             refusals.setdefault((outcome.reason, len(outcome.refused)), []).append(who)
         if outcome.left_out:
             skipped.setdefault(outcome.left_out, []).append(who)
-    if refusals:
-        yield Text(
-            [
-                f"{', '.join(names)}: refused for {counted(count, 'world size')}: {reason}"
-                for (reason, count), names in refusals.items()
-            ]
-        )
-    if skipped:
-        yield Text(
-            [
-                f"Left out, as a proof would go through more than about {budget} operations:",
-                *(
-                    f"  {', '.join(map(str, sizes))} ranks: {', '.join(who)}"
-                    for sizes, who in skipped.items()
-                ),
-            ]
-        )
+    yield Text(
+        [
+            f"{', '.join(names)}: refused for {counted(count, 'world size')}: {reason}"
+            for (reason, count), names in refusals.items()
+        ]
+    )
+    lines = [f"  {', '.join(map(str, sizes))} ranks: {', '.join(names)}" for sizes, names in skipped.items()]
+    heading = f"Left out, as a proof would go through more than about {budget} operations:"
+    yield Text([heading, *lines] if lines else [])
     brief = BRIEF if len(outcomes) > MAX_DETAILED else ""
     scopes = {outcome.proved_for for outcome in outcomes}
     yield quiet(

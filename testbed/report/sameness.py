@@ -95,29 +95,15 @@ def sameness_result(
 
 def _table(first: Variant, comparisons: Mapping[Variant, Comparison]) -> Grid:
     runs = "with" if first.words else "ranks"
-    columns = (
-        runs,
-        f"as {'with' if first.words else 'on'} {first}",
-        "in",
-        "difference",
-        "parameters",
-        "not compared",
-        "steps",
-    )
+    as_first = f"as {'with' if first.words else 'on'} {first}"
+    columns = (runs, as_first, "in", "difference", "parameters", "not compared", "steps")
     rows = []
     for run, own in comparisons.items():
         largest = own.largest
-        rows.append(
-            (
-                run.words or str(run.ranks),
-                "same" if own.are_same else "no",
-                f"{_what(largest)}, step {largest.step}" if largest and largest.relative else "",
-                "" if largest is None else _spell(largest.relative),
-                str(own.compared[0]),
-                str(len(own.left_out)),
-                str(own.steps[1]),
-            )
-        )
+        place = f"{_what(largest)}, step {largest.step}" if largest and largest.relative else ""
+        said = run.words or str(run.ranks), "same" if own.are_same else "no", place
+        figures = own.compared[0], len(own.left_out), own.steps[1]
+        rows.append((*said, "" if largest is None else _spell(largest.relative), *map(str, figures)))
     return Grid(columns, rows, text_columns=3)
 
 

@@ -30,7 +30,12 @@ COLUMNS = (
         "interval_from", "engine", "model", "transport_model", "inefficiencies", "assumed", "each_size_once"
     ),
 )
-NOT_POSSIBLE = (*asked("profile", "network", "strategy", "ranks"), *found("problem"))
+NOT_POSSIBLE = (
+    *asked("profile", of=lambda row: row.point.model),
+    *asked("network", of=lambda row: row.point.label),
+    *asked("strategy", "ranks", of="point"),
+    *found("problem"),
+)
 OF_PROFILES = (*asked("name"), *found("source", "device"))
 
 LEGEND = (
@@ -59,8 +64,10 @@ def scaling_result(rows: Sequence[Row], networks: Sequence[str], wanted: Mapping
     proved = evidence.evidence_for([] if algorithm is None else [algorithm], topologies)
     profiles = [load_profile(name) for name in dict.fromkeys(point.model for point in points)]
     carriers, model = carriers_in(rows), in_words(rows)
+    trained = ", ".join(dict.fromkeys(row.profile for row in rows))
+    where = ", ".join(dict.fromkeys(point.label for point in points))
     return Result(
-        question=_question(rows),
+        question=f"How does a training step of {trained} scale on {where}?",
         answer=_answer(rows),
         method="simulated",
         model=model,
@@ -68,9 +75,9 @@ def scaling_result(rows: Sequence[Row], networks: Sequence[str], wanted: Mapping
         assumptions=assumptions_json(networks, algorithm, wanted, assumed_on(points)),
         rows=Rows(COLUMNS, [_as_json(row) for row in rows]),
         tables={
-            "profiles": profile_rows(profiles),
+            "profiles": Rows.of(OF_PROFILES, profiles),
             "carriers": carrier_rows(carriers),
-            "not_possible": Rows(NOT_POSSIBLE, [_as_refused(row) for row in refused]),
+            "not_possible": Rows.of(NOT_POSSIBLE, refused),
         },
         body=evidence.as_json(proved),
         parts=[*_parts(rows, model, carriers, profiles, proved), Text(problem_lines(refused), wrap=True)],
@@ -82,21 +89,6 @@ def _as_json(row: Row) -> dict[str, Any]:
     own = {**row.as_json(), "network": row.point.label, "model": row.timed_by}
     own["algorithm"] = algorithm_in(row)
     return {column.name: own[column.name] for column in COLUMNS}
-
-
-def _as_refused(row: Row) -> dict[str, Any]:
-    return {
-        "profile": row.point.model,
-        "network": row.point.label,
-        "strategy": row.point.strategy,
-        "ranks": row.point.ranks,
-        "problem": row.problem,
-    }
-
-
-def profile_rows(profiles: Sequence[Profile]) -> Rows:
-    """Return where the times of *profiles* come from."""
-    return Rows.of(OF_PROFILES, profiles)
 
 
 def profile_line(profile: Profile) -> str:
@@ -111,7 +103,13 @@ def _parts(
     profiles: Sequence[Profile],
     proved: Sequence[Evidence],
 ) -> Iterator[Part]:
-    yield _plot(rows)
+    note = (
+        "Efficiency: what the ranks compute, over the step that a real run is expected to take. Exposed: "
+        "what the computation waits for in it."
+    )
+    names = " or ".join(dict.fromkeys(map(algorithm_in, rows)))
+    alone = f"Scaling of data-parallel training: {names}, {rows[0].point.bucket_cap_mb:g} MiB buckets"
+    yield Plot(partial(scaling_figure, rows), "Scaling efficiency", note, alone)
     yield from scaling_tables(rows)
     if (carried := carrier_table(carriers)) is not None:
         yield carried
@@ -157,12 +155,9 @@ def _side_by_side(rows: Sequence[Row]) -> Grid:
     columns = ["network\n", "ranks\n"]
     for strategy in strategies:
         columns += [f"{strategy}\nstep", "\nexposed", "\nscaling"]
-    found: dict[tuple[str, int], dict[str, list[str]]] = {}
-    for row in rows:
-        found.setdefault((row.point.label, row.point.ranks), {})[row.point.strategy] = _figures(row)
-
     lines, shown = [], ""
-    for (network, num_ranks), figures in found.items():
+    for (network, num_ranks), own in grouped(rows, lambda row: (row.point.label, row.point.ranks)).items():
+        figures = {row.point.strategy: _figures(row) for row in own}
         cells = [cell for strategy in strategies for cell in figures.get(strategy, ["–"] * 3)]
         lines.append([network if network != shown else "", str(num_ranks), *cells])
         shown = network
@@ -173,20 +168,11 @@ def _side_by_side(rows: Sequence[Row]) -> Grid:
 def _line_by_line(rows: Sequence[Row]) -> Grid:
     """Return the table of one profile with a line per network, number of ranks and strategy."""
     columns = ["network", "ranks", "strategy", "buckets", "step", "exposed", "scaling"]
-    found = grouped(rows, lambda row: (row.point.label, row.point.ranks))
-
     lines, shown = [], ("", 0)
-    for place, own in found.items():
+    for place, own in grouped(rows, lambda row: (row.point.label, row.point.ranks)).items():
         for row in own:
-            lines.append(
-                [
-                    place[0] if place[0] != shown[0] else "",
-                    str(place[1]) if place != shown else "",
-                    row.point.strategy,
-                    str(row.num_buckets),
-                    *_figures(row),
-                ]
-            )
+            lead = [place[0] if place[0] != shown[0] else "", str(place[1]) if place != shown else ""]
+            lines.append([*lead, row.point.strategy, str(row.num_buckets), *_figures(row)])
             shown = place
     return Grid(columns, lines, title=rows[0].profile)
 
@@ -215,13 +201,6 @@ def interval_lines(rows: Iterable[Row]) -> list[str]:
     return [f"Interval of nine in ten measurements, {source}." for source in sources]
 
 
-def _question(rows: Sequence[Row]) -> str:
-    """Return what was asked, in words."""
-    profiles = dict.fromkeys(row.profile for row in rows)
-    networks = dict.fromkeys(row.point.label for row in rows)
-    return f"How does a training step of {', '.join(profiles)} scale on {', '.join(networks)}?"
-
-
 def _answer(rows: Sequence[Row]) -> str:
     """Return in a sentence what is expected at the most ranks, at best and at worst."""
     most = max(row.point.ranks for row in rows)
@@ -247,19 +226,8 @@ def _between(row: Row) -> str:
     return f" (nine of ten measurements: {low} to {high})"
 
 
-def _plot(rows: Sequence[Row]) -> Plot:
-    """Return efficiency above, exposed communication below, a column per network."""
-    note = (
-        "Efficiency: what the ranks compute, over the step that a real run is expected to take. Exposed: "
-        "what the computation waits for in it."
-    )
-    names = " or ".join(dict.fromkeys(map(algorithm_in, rows)))
-    alone = f"Scaling of data-parallel training: {names}, {rows[0].point.bucket_cap_mb:g} MiB buckets"
-    return Plot(partial(scaling_figure, rows), "Scaling efficiency", note, alone)
-
-
 def scaling_figure(rows: Sequence[Row]) -> Lines:
-    """Return the figure of *rows*: colour says the profile, the dash the strategy.
+    """Return the figure of *rows*, a column per network: colour says the profile, the dash the strategy.
 
     Raises:
         NoFigure: they are of one number of ranks.
@@ -267,45 +235,26 @@ def scaling_figure(rows: Sequence[Row]) -> Lines:
     ranks = sorted({row.point.ranks for row in rows})
     if len(ranks) < 2:
         raise NoFigure("one number of ranks is no curve; name several, such as --ranks 1-64x2")
-    networks = dict.fromkeys(row.point.label for row in rows)
     least = min(100 * _efficiency(row) for row in rows)
     low = max(0.0, 10.0 * (least // 10) - 10) if least > HALF else 0.0
     efficiency = Axis("scaling efficiency (%)", low=low, high=100 + 0.04 * (100 - low))
     exposed = Axis("exposed communication per step", log=True, spell=spell_time)
-    columns = [[row for row in rows if row.point.label == network] for network in networks]
-    panels = [
-        [
-            Panel(
-                efficiency, _lines(rows, [(row, 100 * _efficiency(row)) for row in column]), heading=network
-            )
-            for network, column in zip(networks, columns, strict=True)
-        ],
-        [
-            Panel(
-                exposed, _lines(rows, [(row, row.exposed_seconds) for row in column if row.exposed_seconds])
-            )
-            for column in columns
-        ],
-    ]
+    panels: list[list[Panel]] = [[], []]
+    for network, column in grouped(rows, lambda row: row.point.label).items():
+        above = [(row, 100 * _efficiency(row)) for row in column]
+        below = [(row, row.exposed_seconds) for row in column if row.exposed_seconds]
+        panels[0].append(Panel(efficiency, _lines(rows, above), heading=network))
+        panels[1].append(Panel(exposed, _lines(rows, below)))
     return Lines(Axis("ranks", log=True, spell="{:.0f}".format, at=ranks), panels)
 
 
 def _lines(rows: Sequence[Row], values: Sequence[tuple[Row, float]]) -> list[Line]:
     """Return a line per profile and strategy of all *rows*, through those of *values*."""
-    profiles = list(dict.fromkeys(row.profile for row in rows))
-    strategies = list(dict.fromkeys(row.point.strategy for row in rows))
-    return [
-        Line(
-            f"{profile}, {strategy}",
-            [
-                (row.point.ranks, value)
-                for row, value in values
-                if (row.profile, row.point.strategy) == (profile, strategy)
-            ],
-            COLOURS[colour % len(COLOURS)],
-            dash % len(DASHES),
-            filled=dash == 0,
-        )
-        for colour, profile in enumerate(profiles)
-        for dash, strategy in enumerate(reversed(strategies))
-    ]
+    own = grouped(values, lambda one: (one[0].profile, one[0].point.strategy))
+    lines = []
+    for colour, profile in enumerate(dict.fromkeys(row.profile for row in rows)):
+        for dash, strategy in enumerate(reversed(dict.fromkeys(row.point.strategy for row in rows))):
+            points = [(row.point.ranks, value) for row, value in own.get((profile, strategy), ())]
+            look = COLOURS[colour % len(COLOURS)], dash % len(DASHES)
+            lines.append(Line(f"{profile}, {strategy}", points, *look, filled=dash == 0))
+    return lines

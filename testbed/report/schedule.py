@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from textwrap import fill
-from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from collectives import Algorithm, ProgramError, Proof
 from collectives.algorithms.shared.halves import Halves
@@ -22,9 +23,6 @@ from testbed.plots.schedule import ProgramSchedule
 from testbed.plots.schedule_svg import schedule_svg
 from testbed.result import Facts, Fitted, Part, Plot, Result, Rows, Text, asked, found, quiet
 from testbed.studies.proofs import MODEL
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _OPENING = re.compile(r"^Yield this rank's steps? of ")
 _SECTION = re.compile(r"^(Args|Raises|Yields):$")

@@ -130,14 +130,9 @@ def facts_of(own: Simulated) -> dict[str, str]:
     facts["busbw"] = bandwidth(run.busbw)
     facts["engine"] = run.engine
     if fullest := own.bottleneck:
-        full = (
-            ""
-            if fullest.saturated_seconds is None
-            else f", saturated for {seconds(fullest.saturated_seconds)}"
-        )
-        facts["bottleneck"] = (
-            f"{fullest.name}, {percent(fullest.utilisation)} of {bandwidth(fullest.bandwidth)}{full}"
-        )
+        used = f"{fullest.name}, {percent(fullest.utilisation)} of {bandwidth(fullest.bandwidth)}"
+        full = fullest.saturated_seconds
+        facts["bottleneck"] = used if full is None else f"{used}, saturated for {seconds(full)}"
     return facts
 
 
@@ -160,12 +155,9 @@ def comparison(results: Sequence[Simulated]) -> Grid:
     }
     if len(least) == 1:
         del columns["size\n"]
-    bold = {
-        number
-        for number, own in enumerate(results)
-        if own.run.time_ps == least[own.run.nbytes] and len(results) > len(least)
-    }
-    return Grid.of(results, columns, text_columns=2 + (len(least) > 1), bold=frozenset(bold))
+    fastest = (number for number, own in enumerate(results) if own.run.time_ps == least[own.run.nbytes])
+    bold = frozenset(fastest if len(results) > len(least) else ())
+    return Grid.of(results, columns, text_columns=2 + (len(least) > 1), bold=bold)
 
 
 def _with_choice(own: Simulated) -> str:
@@ -249,7 +241,6 @@ def _plots(request: SimulationRequest, results: Sequence[Simulated]) -> Iterator
 
 def _load(own: Simulated, topology: Topology) -> Figure:
     if not own.has_links:
-        raise NoFigure(
-            f"of one size the load of links is drawn, of which a closed form says nothing: {own.name}"
-        )
+        said = "of one size the load of links is drawn, of which a closed form says nothing"
+        raise NoFigure(f"{said}: {own.name}")
     return drawn_network(topology, own.run.links)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,7 +19,7 @@ from testbed.options import evidence
 from testbed.output.figure import COLOURS, DASHES, INK
 from testbed.output.table import percent, seconds
 from testbed.plots.figure import Axis, Level, Line, Lines, NoFigure, Panel
-from testbed.report.scaling import profile_line, profile_rows
+from testbed.report.scaling import OF_PROFILES, profile_line
 from testbed.result import Grid, Part, Plot, Result, Rows, Text, asked, found, found_by, quiet, warning
 from testbed.studies.carriers import Carrier, carrier_rows, carrier_table, faster_lines
 
@@ -61,7 +61,11 @@ def tuning_result(
     """Return what was found for *profile* on *topology*: choices, the curve over the cap, what to paste."""
     of_pairs = [(strategy, algorithm, how) for (algorithm, strategy), how in tuning.searches.items()]
     refused = [(strategy, algorithm, why) for algorithm, strategy, why in tuning.refused]
-    row = partial(row_of, tuning, partial(_sure, profile, topology, counted))
+
+    def row(trial: Trial) -> dict[str, Any]:
+        sure = interval_of_step(trial.seconds, profile.compute_seconds, counted, topology)
+        return row_of(tuning, sure, trial)
+
     return Result(
         question=f"Which buckets suit {profile.name} on {topology.num_ranks} ranks of {topology.name}?",
         answer=answer(tuning),
@@ -71,7 +75,7 @@ def tuning_result(
         assumptions=assumptions,
         rows=Rows(COLUMNS, [row(trial) for trial in tuning.trials]),
         tables={
-            "profiles": profile_rows([profile]),
+            "profiles": Rows.of(OF_PROFILES, [profile]),
             "carriers": carrier_rows(carriers),
             "searches": Rows.of((*PAIR, *found("search")), of_pairs),
             "refused": Rows.of((*PAIR, *found("reason")), refused),
@@ -200,13 +204,8 @@ def search_lines(tuning: Tuning) -> list[str]:
     ]
 
 
-def _sure(profile: Profile, topology: Topology, counted: Assumptions, trial: Trial) -> Interval | None:
-    """Return where nine of ten measurements of *trial* are expected; None where nobody has measured such."""
-    return interval_of_step(trial.seconds, profile.compute_seconds, counted, topology)
-
-
-def row_of(tuning: Tuning, interval_of: Callable[[Trial], Interval | None], trial: Trial) -> dict[str, Any]:
-    """Return *trial* as a JSON row."""
+def row_of(tuning: Tuning, interval: Interval | None, trial: Trial) -> dict[str, Any]:
+    """Return *trial* as a JSON row; *interval*: where nine of ten measurements of it are expected."""
     own = trial.options
     return {
         "algorithm": own.algorithm,
@@ -214,7 +213,7 @@ def row_of(tuning: Tuning, interval_of: Callable[[Trial], Interval | None], tria
         "bucket_cap_mb": own.bucket_cap_mb,
         "bucket_cap_mb_list": list(own.bucket_cap_mb_list) or None,
         "seconds": trial.seconds,
-        **as_fields(interval_of(trial)),
+        **as_fields(interval),
         "exposed_seconds": trial.exposed_seconds,
         "gain": tuning.gain(trial),
         "bucket_nbytes": list(trial.nbytes),
@@ -276,23 +275,20 @@ def over_caps(found: Tuning) -> Lines:
     exposed = [trial.exposed_ps for trial in shown if trial.exposed_ps]
 
     panels = []
-    for quantity, value, levels, is_log in (
-        ("step (ms)", _step_ms, [Level(computation_ms, "computation alone")], False),
-        ("exposed communication (ms)", _exposed_ms, [], bool(exposed) and max(exposed) > 10 * min(exposed)),
+    is_wide = bool(exposed) and max(exposed) > 10 * min(exposed)
+    for quantity, figure, levels, is_log in (
+        ("step (ms)", "seconds", [Level(computation_ms, "computation alone")], False),
+        ("exposed communication (ms)", "exposed_seconds", [], is_wide),
     ):
-        own = [Level(value(trial), label, colour, dash=2, width=1.2) for trial, label, colour in marked]
+        own = [Level(_ms(trial, figure), label, colour, dash=2, width=1.2) for trial, label, colour in marked]
         axis = Axis(quantity, log=is_log, low=None if levels or is_log else 0.0)
-        panels.append([Panel(axis, _lines(found, curves, value), [*own, *levels])])
+        panels.append([Panel(axis, _lines(found, curves, figure), [*own, *levels])])
     axis = Axis("cap of all buckets (MiB)", log=True, spell="{:.3g}".format)
     return Lines(axis, panels, marked=DEFAULT_CAP_MB)
 
 
-def _step_ms(trial: Trial) -> float:
-    return 1e3 * trial.seconds
-
-
-def _exposed_ms(trial: Trial) -> float:
-    return 1e3 * trial.exposed_seconds
+def _ms(trial: Trial, figure: str) -> float:
+    return 1e3 * float(getattr(trial, figure))
 
 
 def _curves(found: Tuning) -> Curves:
@@ -318,14 +314,14 @@ def _marked(found: Tuning, curves: Curves) -> Iterator[tuple[Trial, str, str]]:
         yield found.best, f"best: {best.algorithm}, {best.strategy}", INK
 
 
-def _lines(found: Tuning, curves: Curves, value: Callable[[Trial], float]) -> list[Line]:
+def _lines(found: Tuning, curves: Curves, figure: str) -> list[Line]:
     """Return a line for each curve, without values of 0, and the point of torch's default."""
     lines = []
     for number, (pair, curve) in enumerate(curves.items()):
         note = TORCH_NOTE if pair == found.torch.options.pair else ""
-        points = [(cap, value(trial)) for cap, trial in curve if value(trial)]
+        points = [(cap, _ms(trial, figure)) for cap, trial in curve if getattr(trial, figure)]
         colour, dash = COLOURS[number % len(COLOURS)], number % len(DASHES)
         lines.append(Line(f"{pair[0]}, {pair[1]}{note}", points, colour, dash, size=2.5))
-    default = [(DEFAULT_CAP_MB, value(found.default))]
+    default = [(DEFAULT_CAP_MB, _ms(found.default, figure))]
     name = "torch's default: 25 MiB, first 1 MiB"
     return [*lines, Line(name, default, INK, dash=None, mark=3, size=6.0)]

@@ -7,16 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.calibration.confidence import (
-    CLASSES,
-    SMALL,
-    Errors,
-    by_class,
-    far_off,
-    figures_by_size,
-    signed,
-    worst,
-)
+from testbed.calibration import confidence
 from testbed.calibration.judge.judging import Judged, Refusal
 from testbed.output.table import counted, grouped, percent, seconds, spell_size
 from testbed.result import Grid, Part, Result, Rows, Text, asked, found, found_by, quiet
@@ -39,7 +30,7 @@ COLUMNS = (
     *asked("nodes", of=lambda own: own.row.num_nodes),
     *found("predicted_seconds", head="predicted", spell=seconds, of=lambda own: own.predicted),
     *found("measured_seconds", head="measured", spell=seconds, of=lambda own: own.measured),
-    *found("error", head="error", spell=signed),
+    *found("error", head="error", spell=confidence.signed),
     *found("low_seconds", of=lambda own: own.interval and own.interval[0]),
     *found("high_seconds", of=lambda own: own.interval and own.interval[1]),
     *found("held", head="interval", spell={True: "holds", False: "missed"}.__getitem__, none="–"),
@@ -58,7 +49,7 @@ STEP_COLUMNS = (
     *found("predicted_seconds", head="predicted", spell=seconds, of=lambda own: own.predicted),
     *found("measured_seconds", head="measured", spell=seconds, of=lambda own: own.measured),
     *found("spread", head="spread", spell=percent),
-    *found("error", head="error", spell=signed),
+    *found("error", head="error", spell=confidence.signed),
     *found("default_seconds", head="memory by default", spell=seconds),
     *found("reference", head="product beside", spell="{:.2f}".format),
     *found("notices", of=lambda own: list(own.notices)),
@@ -84,7 +75,7 @@ def table_result(judged: Sequence[Judged], refused: Sequence[Refusal], network: 
     families = grouped(unseen, lambda row: row.family)
     return Result(
         question=f"How far is {network} from what {Path(source).name} measured?",
-        answer=far_off(errors_of_large(unseen)),
+        answer=confidence.far_off(errors_of_large(unseen)),
         method=["closed form", "simulated"],
         model=MODEL,
         assumptions={"network": network},
@@ -110,10 +101,10 @@ def _parts(judged: Sequence[Judged], refused: Sequence[Refusal]) -> Iterator[Par
         "all that the calibration has seen": [row for row in judged if row.seen],
     }
     groups = {**families, **{name: own for name, own in together.items() if own}}
-    heads = ("error in %: median (worst)", *CLASSES, "held", "model")
+    heads = ("error in %: median (worst)", *confidence.CLASSES, "held", "model")
     yield Grid(heads, [(name, *error_cells(own)) for name, own in groups.items()])
     yield Text([f"Worst of {'those not seen' if unseen else 'all, which the calibration has seen'}"])
-    yield Rows.of(COLUMNS, worst(unseen or judged, WORST)).grid(text_columns=2, gap=False)
+    yield Rows.of(COLUMNS, confidence.worst(unseen or judged, WORST)).grid(text_columns=2, gap=False)
     reasons = Counter(own.reason for own in refused)
     yield quiet(
         *(f"Refused, {counted(number, 'row')}: {reason}" for reason, number in reasons.items()), gap=False
@@ -121,23 +112,23 @@ def _parts(judged: Sequence[Judged], refused: Sequence[Refusal]) -> Iterator[Par
     yield quiet(f"Predicted by {MODEL}.")
 
 
-def errors_of_large(rows: Iterable[Judged]) -> Errors | None:
+def errors_of_large(rows: Iterable[Judged]) -> confidence.Errors | None:
     """Return the errors of rows from `SMALL` bytes on."""
-    return Errors.of(row for row in rows if row.row.nbytes >= SMALL)
+    return confidence.Errors.of(row for row in rows if row.row.nbytes >= confidence.SMALL)
 
 
 def figures(rows: Sequence[Judged]) -> dict[str, Any]:
     """Return the figures of some rows: over sizes from 512 KiB, over smaller ones, by class of size."""
-    every = Errors.of(rows)
+    every = confidence.Errors.of(rows)
     return {
-        **figures_by_size(rows, lambda row: row.row.nbytes),
+        **confidence.figures_by_size(rows, lambda row: row.row.nbytes),
         "held": None if every is None else every.held,
         **_classes(rows),
     }
 
 
-def _by_class(rows: Iterable[Judged]) -> dict[str, Errors | None]:
-    return by_class(rows, lambda row: row.row.nbytes)
+def _by_class(rows: Iterable[Judged]) -> dict[str, confidence.Errors | None]:
+    return confidence.by_class(rows, lambda row: row.row.nbytes)
 
 
 def _classes(rows: Iterable[Judged]) -> dict[str, Any]:
@@ -158,10 +149,10 @@ def error_cells(rows: Sequence[Judged]) -> list[str]:
 
 def device_result(validated: ValidatedDevice, predictions: Path) -> Result:
     """Return predicted beside measured steps; *predictions* is the file in which they stood before."""
-    errors, rows = Errors.of(validated.rows), Rows.of(STEP_COLUMNS, validated.rows)
+    errors, rows = confidence.Errors.of(validated.rows), Rows.of(STEP_COLUMNS, validated.rows)
     return Result(
         question=f"How far are steps that were predicted on {validated.device} from those measured here?",
-        answer=far_off(errors),
+        answer=confidence.far_off(errors),
         method=["simulated", "measured"],
         model=STEPS_MODEL,
         assumptions={"device": validated.device},
@@ -189,7 +180,7 @@ def device_result(validated: ValidatedDevice, predictions: Path) -> Result:
     )
 
 
-def steps_summary(errors: Errors | None) -> str:
+def steps_summary(errors: confidence.Errors | None) -> str:
     """Return how far the predictions are off, in a sentence."""
     if errors is None:
         return "No step was predicted."

@@ -11,7 +11,6 @@ from collectives.catalogue.admission import Evidence
 from collectives.catalogue.selectors import NCCL, OF_LIBRARY
 from collectives.timing.formulas.nccl.model import KNOWN
 from sim import Trace
-from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.units import format_bandwidth, format_time
 from testbed.options import evidence
@@ -266,17 +265,7 @@ def _assumptions(report: VirtualReport) -> Iterator[str]:
     yield MODELS["links"]
     yield f"transport model {report.transport_model}"
     launches = report.algorithm not in OF_LIBRARY
-    yield from _software(report.rank_overhead if launches else report.rank_overhead.in_one_kernel())
-    launch_ps = report.rank_overhead.step_ps
-    if launch_ps and ".xml" in report.algorithm:
-        yield "of MSCCL XML all steps are launched once"
-    if launch_ps and not launches and any(own.collective not in KNOWN for own in report.carried):
-        yield f"a program that stands for NCCL's is launched once, in {format_time(launch_ps)}"
-    yield from report.conditions
-
-
-def _software(rank_overhead: RankOverhead) -> Iterator[str]:
-    """Yield what ranks add to the time of the network."""
+    rank_overhead = report.rank_overhead if launches else report.rank_overhead.in_one_kernel()
     if rank_overhead.overhead_ps:
         yield f"overhead of {format_time(rank_overhead.overhead_ps)} per message and side"
     if rank_overhead.step_ps:
@@ -289,3 +278,9 @@ def _software(rank_overhead: RankOverhead) -> Iterator[str]:
         yield "reducing costs no time"
     else:
         yield f"ranks reduce at {format_bandwidth(rank_overhead.reduction_bandwidth)}"
+    launch_ps = report.rank_overhead.step_ps
+    if launch_ps and ".xml" in report.algorithm:
+        yield "of MSCCL XML all steps are launched once"
+    if launch_ps and not launches and any(own.collective not in KNOWN for own in report.carried):
+        yield f"a program that stands for NCCL's is launched once, in {format_time(launch_ps)}"
+    yield from report.conditions

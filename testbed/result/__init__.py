@@ -9,19 +9,6 @@ from testbed.result.parts import Facts, Fitted, Grid, Part, Plot, Text, quiet, w
 from testbed.result.result import Column, Interrupted, Result, Rows, asked, found, found_by
 
 __all__ = [
-    "Column",
-    "Facts",
-    "Fitted",
-    "Grid",
-    "Interrupted",
-    "Part",
-    "Plot",
-    "Result",
-    "Rows",
-    "Text",
-    "asked",
-    "found",
-    "found_by",
-    "quiet",
-    "warning",
-]
+    "Column", "Facts", "Fitted", "Grid", "Interrupted", "Part", "Plot", "Result", "Rows", "Text",
+    "asked", "found", "found_by", "quiet", "warning",
+]  # fmt: skip

@@ -261,15 +261,10 @@ def _said(result: ResultFile, other: ResultFile) -> dict[str, Scalar]:
     """Return what *result* says of how it was got; topologies that *other* lacks by name alone."""
     own = result.topologies
     alone = [name for name in own if name not in other.topologies]
-    return {
-        "command": result.command,
-        **{f"version of {name}": version for name, version in result.versions.items()},
-        "method": ", ".join(result.methods),
-        "model": result.model,
-        "seed": result.seed,
-        **{f"topology {name}": digest for name, digest in own.items() if name not in alone},
-        "topologies": ", ".join(alone) or None,
-    }
+    versions = {f"version of {name}": version for name, version in result.versions.items()}
+    shared = {f"topology {name}": digest for name, digest in own.items() if name not in alone}
+    how = {"method": ", ".join(result.methods), "model": result.model, "seed": result.seed}
+    return {"command": result.command, **versions, **how, **shared, "topologies": ", ".join(alone) or None}
 
 
 def _pair(

@@ -30,24 +30,11 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 Role = Literal["asked", "found", "how"]
 UNITS = {
-    "seconds": "s",
-    "low": "s",
-    "high": "s",
-    "_us": "µs",
-    "_mb": "MiB",
-    "bytes": "B",
-    "busbw_gbs": "GB/s",
-    "algbw_gbs": "GB/s",
-    "algbw": "B/s",
-    "busbw": "B/s",
-    "bandwidth": "B/s",
-    "fraction": "1",
-    "efficiency": "1",
-    "gain": "1",
-    "error": "1",
-    "above_floor": "1",
-}
-"""Units by the end of a field's name; ``1`` is a fraction."""
+    "s": ("seconds", "low", "high"), "µs": ("_us",), "MiB": ("_mb",), "B": ("bytes",),
+    "GB/s": ("busbw_gbs", "algbw_gbs"), "B/s": ("algbw", "busbw", "bandwidth"),
+    "1": ("fraction", "efficiency", "gain", "error", "above_floor"),
+}  # fmt: skip
+"""Units, by which a field's name ends; ``1`` is a fraction."""
 
 
 def csv_text(rows: Iterable[Mapping[str, Any]], names: Iterable[str] = ()) -> str:
@@ -156,7 +143,7 @@ def found_by(*names: str, **look: Any) -> tuple[Column, ...]:
 
 def unit_of(name: str) -> str:
     """Return the unit of a field, which its name says."""
-    return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
+    return next((unit for unit, ends in UNITS.items() if name.endswith(ends)), "")
 
 
 @dataclass(frozen=True)

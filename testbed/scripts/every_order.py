@@ -65,11 +65,8 @@ def _result(script: str, arguments: Sequence[str], topology: Topology, explorati
             "it fails in one" if fails else f"{parting.what} depends on it"
         )
         failure = "\n".join([answer, *parting.lines(), "As a test:", *_as_test(script, arguments, topology)])
-    found_of_all = {
-        "ranks": topology.num_ranks,
-        "orders": exploration.num_orders,
-        "complete": parting is None,
-    }
+    known = topology.num_ranks, exploration.num_orders, parting is None
+    found_of_all = dict(zip(("ranks", "orders", "complete"), known, strict=True))
     return Result(
         question=f"Does {script} come to the same on {ranks} in every order of events?",
         answer=answer,

@@ -79,7 +79,10 @@ def observe_script(path: Path, arguments: Sequence[str], recording: Recording) -
         with _environment_of_one_process(), listening_on_loopback(), script.as_main() as main, recording:
             script.run(main)
     except EnoughRecorded:
-        _leave_group()
+        import torch.distributed as dist
+
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()
     except SystemExit as end:
         if not isinstance(end.code, int):
             print(end.code, file=sys.stderr)
@@ -106,14 +109,6 @@ def _environment_of_one_process() -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-def _leave_group() -> None:
-    """Leave the process group that a script which was ended early has left open."""
-    import torch.distributed as dist
-
-    if dist.is_available() and dist.is_initialized():
-        dist.destroy_process_group()
 
 
 class DeviceMemoryError(ScriptError):

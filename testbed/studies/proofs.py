@@ -152,42 +152,25 @@ def _prove(
     found: dict[Which, Outcome] | None = None,
 ) -> Outcome:
     """Return the outcome of *algorithm*; where that is interrupted *found* gets what there is of it."""
-    proofs: list[Proof] = []
-    refused: list[int] = []
-    left_out: list[int] = []
-    reason: str | None = None
-    failed: tuple[int, str] | tuple[None, None] = None, None
-
-    def so_far() -> Outcome:
-        return Outcome(
-            str(algorithm),
-            algorithm.collective,
-            len(sizes),
-            tuple(proofs),
-            tuple(refused),
-            tuple(left_out),
-            reason,
-            *failed,
-        )
-
+    so_far = Outcome(*which(algorithm), len(sizes), ())
     for world_size in sizes:
         advance(f"{algorithm} {algorithm.collective}, {world_size} ranks")
         if budget is not None and estimate_work(algorithm, world_size) > budget:
-            left_out.append(world_size)
+            so_far = replace(so_far, left_out=(*so_far.left_out, world_size))
             continue
         try:
-            proofs.append(verify(algorithm, world_size, root=root_of(algorithm, world_size)))
+            proof = verify(algorithm, world_size, root=root_of(algorithm, world_size))
+            so_far = replace(so_far, proofs=(*so_far.proofs, proof))
         except NotSupportedError as refusal:
-            refused.append(world_size)
-            reason = reason or str(refusal)
+            reason = so_far.reason or str(refusal)
+            so_far = replace(so_far, refused=(*so_far.refused, world_size), reason=reason)
         except ProgramError as error:
-            failed = world_size, str(error)
-            break
+            return replace(so_far, failed_at=world_size, evidence=str(error))
         except KeyboardInterrupt:
-            if found is not None and proofs:
-                found[which(algorithm)] = so_far()
+            if found is not None and so_far.proofs:
+                found[which(algorithm)] = so_far
             raise
-    return so_far()
+    return so_far
 
 
 def _with_scope(algorithm: Algorithm, outcome: Outcome, ranks: str) -> Outcome:
@@ -223,16 +206,10 @@ def rows_of(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
     """Return one JSON row per algorithm and world size."""
     rows: list[dict[str, Any]] = []
     for outcome in outcomes:
-        shared = {
-            "proved": True,
-            "evidence": None,
-            "proved_for": outcome.proved_for,
-            "bytes_proved_for": outcome.bytes_proved_for,
-        }
-        rows += [{**shared, **asdict(proof)} for proof in outcome.proofs]
+        scope = {"proved_for": outcome.proved_for, "bytes_proved_for": outcome.bytes_proved_for}
+        rows += [{"proved": True, "evidence": None, **scope, **asdict(proof)} for proof in outcome.proofs]
         if outcome.failed_at is not None:
             failed = {"algorithm": outcome.algorithm, "collective": outcome.collective}
-            nothing = {"proved_for": None, "bytes_proved_for": None}
-            size = {"world_size": outcome.failed_at}
-            rows.append({"proved": False, "evidence": outcome.evidence, **nothing, **failed, **size})
+            found = {"proved": False, "evidence": outcome.evidence, **dict.fromkeys(scope)}
+            rows.append({**found, **failed, "world_size": outcome.failed_at})
     return rows

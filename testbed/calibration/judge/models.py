@@ -60,16 +60,6 @@ class _Bottleneck(nn.Module):
         return torch.relu(self.body(x) + self.shortcut(x))
 
 
-def _resnet50(classes: int) -> nn.Module:
-    layers: list[nn.Module] = [*_normed(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
-    inputs = 64
-    for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
-        for number in range(count):
-            layers.append(_Bottleneck(inputs, width, stride if number == 0 else 1))
-            inputs = 4 * width
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
-
-
 class _Block(nn.Module):
     """Causal attention and two linear layers, each behind a norm (Radford et al., 2019)."""
 
@@ -121,7 +111,13 @@ def _classify(
 
 
 def _begin_resnet50() -> Step:
-    model = _resnet50(classes=100)
+    layers: list[nn.Module] = [*_normed(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    inputs = 64
+    for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for number in range(count):
+            layers.append(_Bottleneck(inputs, width, stride if number == 0 else 1))
+            inputs = 4 * width
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 100))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     return _classify(model, torch.randn(8, 3, 96, 96), torch.randint(100, (8,)), optimizer)
 

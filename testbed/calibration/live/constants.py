@@ -282,7 +282,7 @@ def step_of(name: str, value: float, byte_seconds: float) -> float:
     """Return by how much to move a constant to see what follows."""
     if _is_of_bytes(name):
         return value * _RELATIVE_STEP
-    return byte_seconds * _RELATIVE_STEP if _is_of_copies(name) else _TIME_STEP
+    return byte_seconds * _RELATIVE_STEP if name.endswith(("reduced", "copied")) else _TIME_STEP
 
 
 def concerns(name: str, pattern: Pattern) -> bool:
@@ -305,7 +305,3 @@ def neighbours(name: str) -> tuple[str, ...]:
 
 def _is_of_bytes(name: str) -> bool:
     return "_way" in name
-
-
-def _is_of_copies(name: str) -> bool:
-    return name.endswith(("reduced", "copied"))

@@ -25,17 +25,8 @@ import numpy as np
 from collectives.errors import NotSupportedError
 from testbed.calibration.confidence import Compared
 from testbed.calibration.least_squares import Floats, bounded
+from testbed.calibration.live import constants
 from testbed.calibration.live.calibration import LinkClass
-from testbed.calibration.live.constants import (
-    concerns,
-    first_value,
-    least_value,
-    names_of,
-    neighbours,
-    network,
-    predicted,
-    step_of,
-)
 from testbed.calibration.live.plan import LARGE, Row, Wiring, received_by_a_rank
 
 ITERATIONS = 5
@@ -165,37 +156,39 @@ class _Problem:
 
     @classmethod
     def of(cls, rows: Sequence[Row], wiring: Wiring, rates: Mapping[LinkClass, float] | None) -> _Problem:
-        names = names_of(wiring)
+        names = constants.names_of(wiring)
         byte = _byte_seconds(rows)
         measured = np.array([row.median for row in rows])
         scale = measured + LARGE * byte
         spread = np.array([row.spread for row in rows]) * measured / scale
         weight = measured / scale / np.hypot(spread, LEAST_SPREAD)
-        least = np.array([least_value(name, rates or {}, byte) for name in names])
+        least = np.array([constants.least_value(name, rates or {}, byte) for name in names])
         return cls(rows, wiring, rates, names, measured, scale, weight, least)
 
     def start(self) -> Floats:
         """Return where to begin: what the largest rows take for a byte, and some microseconds."""
         byte = _byte_seconds(self.rows)
-        first = [first_value(name, byte) for name in self.names]
+        first = [constants.first_value(name, byte) for name in self.names]
         started: Floats = np.maximum(np.array(first), self.least)
         return started
 
     def times(self, values: Floats, of: Sequence[int] | None = None) -> Floats:
         """Return what the simulator says of each row, or of those with the numbers *of*."""
         found = dict(zip(self.names, values.tolist(), strict=True))
-        topology = network(self.wiring, found, self.rates)
+        topology = constants.network(self.wiring, found, self.rates)
         rows = self.rows if of is None else [self.rows[number] for number in of]
-        return np.array([predicted(row.pattern, topology, found) for row in rows])
+        return np.array([constants.predicted(row.pattern, topology, found) for row in rows])
 
     def jacobian(self, values: Floats, times: Floats) -> Floats:
         """Return how the time of each row grows with each constant, shape (rows, constants)."""
         found = np.zeros((len(self.rows), len(self.names)))
         for number, name in enumerate(self.names):
-            step = step_of(name, float(values[number]), _byte_seconds(self.rows))
+            step = constants.step_of(name, float(values[number]), _byte_seconds(self.rows))
             moved = values.copy()
             moved[number] += step
-            concerned = [place for place, row in enumerate(self.rows) if concerns(name, row.pattern)]
+            concerned = [
+                place for place, row in enumerate(self.rows) if constants.concerns(name, row.pattern)
+            ]
             found[concerned, number] = (self.times(moved, concerned) - times[concerned]) / step
         return found
 
@@ -207,7 +200,7 @@ class _Problem:
         tied = [
             (one, self.names.index(other))
             for one, name in enumerate(self.names)
-            for other in neighbours(name)
+            for other in constants.neighbours(name)
             if other in self.names
         ]
         rows = np.zeros((len(tied), len(self.names)))

@@ -19,18 +19,7 @@ import torch
 import torch.distributed as dist
 
 from testbed.benchmarking.payload import Payload, num_parts
-from testbed.calibration.live.plan import (
-    ITEM_SIZE,
-    NATIVE,
-    Pattern,
-    Row,
-    Wiring,
-    blocks,
-    exchanges,
-    pattern_of,
-    patterns_of,
-    rack_of,
-)
+from testbed.calibration.live import plan
 from testbed.output.table import Advance, silent
 
 LARGEST = 1 << 26
@@ -48,8 +37,8 @@ Call: TypeAlias = Callable[[], None]
 class Measured:
     """What `measure` has found: a row for each pattern, the wiring, and the seconds that it took."""
 
-    rows: tuple[Row, ...]
-    wiring: Wiring
+    rows: tuple[plan.Row, ...]
+    wiring: plan.Wiring
     seconds: float
 
 
@@ -77,15 +66,15 @@ def measure(
     in_memory = transport == "shm"
     meter = Meter(group, transport=transport)
     wiring, found = (
-        (Wiring(meter.num_ranks, meter.num_ranks, in_memory=True), [])
+        (plan.Wiring(meter.num_ranks, meter.num_ranks, in_memory=True), [])
         if in_memory
         else _wiring(meter, ranks_per_node)
     )
-    rate = _PROBED / meter.time(pattern_of("broadcast", not in_memory, _PROBED, (0, 1)), 0.5).median
-    num_patterns = len(list(patterns_of(wiring, LARGEST)))
+    rate = _PROBED / meter.time(plan.pattern_of("broadcast", not in_memory, _PROBED, (0, 1)), 0.5).median
+    num_patterns = len(list(plan.patterns_of(wiring, LARGEST)))
     largest = _power_of_two(rate * seconds / num_patterns / LEAST_REPETITIONS)
 
-    patterns, rows = list(patterns_of(wiring, largest)), list(found)
+    patterns, rows = list(plan.patterns_of(wiring, largest)), list(found)
     for number, pattern in enumerate(patterns):
         advance(str(pattern), round(100 * number / len(patterns)))
         left = meter.agreed(began + seconds - time.monotonic())
@@ -93,14 +82,14 @@ def measure(
     return Measured(tuple(rows), wiring, meter.agreed(time.monotonic() - began))
 
 
-def _wiring(meter: Meter, ranks_per_node: int) -> tuple[Wiring, list[Row]]:
+def _wiring(meter: Meter, ranks_per_node: int) -> tuple[plan.Wiring, list[plan.Row]]:
     """Return who shares what, and what was measured to find out."""
     if ranks_per_node > 1 or meter.num_ranks < 4:
-        return Wiring(meter.num_ranks, ranks_per_node), []
-    tried = [own for pairs in blocks(meter.num_ranks).values() for own in exchanges(pairs, _PROBED)]
+        return plan.Wiring(meter.num_ranks, ranks_per_node), []
+    tried = [own for pairs in plan.blocks(meter.num_ranks).values() for own in plan.exchanges(pairs, _PROBED)]
     rows = [meter.time(pattern, 0.5, LEAST_REPETITIONS) for pattern in dict.fromkeys(tried)]
-    rack = rack_of(meter.num_ranks, {row.pattern: row.median for row in rows})
-    return Wiring(meter.num_ranks, 1, rack), rows
+    rack = plan.rack_of(meter.num_ranks, {row.pattern: row.median for row in rows})
+    return plan.Wiring(meter.num_ranks, 1, rack), rows
 
 
 def _power_of_two(nbytes: float) -> int:
@@ -131,7 +120,7 @@ class Meter:
         self._groups: dict[tuple[int, ...], Any] = {tuple(range(self.num_ranks)): whole}
         self._communicators: dict[tuple[tuple[int, ...], str, str], Any] = {}
 
-    def time(self, pattern: Pattern, seconds: float, repetitions: int = MOST_REPETITIONS) -> Row:
+    def time(self, pattern: plan.Pattern, seconds: float, repetitions: int = MOST_REPETITIONS) -> plan.Row:
         """Return how long *pattern* takes, as often as fits into about so many *seconds*.
 
         Raises:
@@ -144,7 +133,7 @@ class Meter:
             taken.append(self._once(calls))
             if len(taken) >= LEAST_REPETITIONS and self.agreed(time.monotonic()) > until:
                 break
-        return Row(pattern, tuple(taken))
+        return plan.Row(pattern, tuple(taken))
 
     def agreed(self, value: float) -> float:
         """Return the *value* of rank 0."""
@@ -152,14 +141,14 @@ class Meter:
         dist.broadcast(told, group_src=0, group=self.group)
         return float(told)
 
-    def _prepared(self, pattern: Pattern) -> tuple[Call, Call] | None:
+    def _prepared(self, pattern: plan.Pattern) -> tuple[Call, Call] | None:
         """Return what this rank does first and what is timed, if it takes part; numbers were checked."""
         groups = {members: self._group(members) for members in pattern.groups}
         members = next((own for own in groups if self.rank in own), None)
         payload, wrong = None, 0
         if members is not None:
             communicator = self._communicator(groups[members], members, pattern)
-            count = pattern.nbytes // ITEM_SIZE // num_parts(pattern.collective, len(members))
+            count = pattern.nbytes // plan.ITEM_SIZE // num_parts(pattern.collective, len(members))
             place: Any = {"rank": members.index(self.rank), "world_size": len(members)}
             payload = Payload(pattern.collective, count, torch.float32, **place)
             wrong = payload.count_wrong(communicator)
@@ -180,7 +169,7 @@ class Meter:
         They have just made it, and begin together: they have found each other once more.  After a pause it
         takes three times as long, as nothing is in a processor's caches any more.
         """
-        together = pattern_of("all_reduce", False, ITEM_SIZE, members)
+        together = plan.pattern_of("all_reduce", False, plan.ITEM_SIZE, members)
         communicator = self._communicator(self._group(members), members, together)
         one = torch.zeros(1)
 
@@ -196,12 +185,12 @@ class Meter:
             self._groups[members] = dist.new_group([ranks[own] for own in members])
         return self._groups[members]
 
-    def _communicator(self, group: Any, members: tuple[int, ...], pattern: Pattern) -> Any:
+    def _communicator(self, group: Any, members: tuple[int, ...], pattern: plan.Pattern) -> Any:
         from collectives.communicators.connection import connect
 
         key = members, pattern.collective, pattern.algorithm
         if key not in self._communicators:
-            choice: Any = NATIVE if pattern.is_native else {pattern.collective: pattern.algorithm}
+            choice: Any = plan.NATIVE if pattern.is_native else {pattern.collective: pattern.algorithm}
             self._communicators[key] = connect(group, choice, timeout=self.timeout, transport=self.transport)
         return self._communicators[key]
 

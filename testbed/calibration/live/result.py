@@ -75,6 +75,7 @@ def calibration_of(
         versions=versions(),
         ranks_per_rack=measured.wiring.ranks_per_rack,
     )
+    cache = fitted.wiring.cache
     calibration = Calibration(
         name,
         {kind: _shares(found, kind, (rates or {}).get(kind)) for kind in measured.wiring.classes},
@@ -82,7 +83,7 @@ def calibration_of(
         _fits(fitted),
         origin,
         _costs(found, "native") if "native" in software_of(measured.wiring) else None,
-        _cached(fitted),
+        CachedBuffers(cache, *map(_digits, cache_speedups(fitted.found))) if cache else None,
     )
     return calibration, fitted
 
@@ -92,16 +93,9 @@ def _fitted(measured: Measured, rates: Mapping[LinkClass, float] | None) -> Fitt
     wiring = measured.wiring
     tried = [wiring]
     if wiring.in_memory:
-        tried += [
-            replace(wiring, cache=own) for own in caches(wiring, (row.pattern for row in measured.rows))
-        ]
+        patterns = (row.pattern for row in measured.rows)
+        tried += [replace(wiring, cache=own) for own in caches(wiring, patterns)]
     return min((fit(measured.rows, own, rates) for own in tried), key=lambda own: own.residual)
-
-
-def _cached(fitted: Fitted) -> CachedBuffers | None:
-    if not fitted.wiring.cache:
-        return None
-    return CachedBuffers(fitted.wiring.cache, *map(_digits, cache_speedups(fitted.found)))
 
 
 def _digits(value: float) -> float:
@@ -116,10 +110,8 @@ def _sum(one: Estimate, other: Estimate) -> Estimate:
 
 def _shares(found: Mapping[str, Estimate], kind: LinkClass, known: float | None) -> LinkShares:
     ways = ways_of(found, kind)
-    if known is not None:
-        rate = Estimate.exactly(known)
-    else:
-        rate = _inverse(min(ways[0], key=lambda own: own.value), 1.0)
+    least = min(ways[0], key=lambda own: own.value)
+    rate = _inverse(least, 1.0) if known is None else Estimate.exactly(known)
     if kind == "memory":
         return LinkShares(rate, Estimate.exactly(0.0), (Estimate.exactly(1.0),), (Estimate.exactly(1.0),))
     one_way, both_ways = (tuple(_at_most_whole(_inverse(own, rate.value)) for own in each) for each in ways)

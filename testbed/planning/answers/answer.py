@@ -7,34 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from testbed.output.table import grouped, percent, seconds
-from testbed.planning.answers.causes import (
-    BUCKETS,
-    COMPUTE,
-    LATENCY,
-    Case,
-    Found,
-    Gain,
-    LostTime,
-    cases,
-    gain_cases,
-    gains,
-    lost_time,
-)
-from testbed.planning.answers.figures import (
-    BreakEven,
-    Crossing,
-    Target,
-    break_evens,
-    crossings,
-    expense,
-    front,
-    label,
-    pace,
-    seconds_of,
-    to_target,
-    varying,
-    work_of,
-)
+from testbed.planning.answers import causes, figures
 from testbed.planning.points import Point
 from testbed.planning.row import Row
 
@@ -57,8 +30,8 @@ class Explained:
     """A row, what it loses to what, and what more of each resource would buy."""
 
     row: Row
-    lost: LostTime
-    gains: tuple[Gain, ...]
+    lost: causes.LostTime
+    gains: tuple[causes.Gain, ...]
 
 
 @dataclass(frozen=True)
@@ -78,29 +51,29 @@ class Answer:
     work: str
     rows: tuple[Row, ...]
     front: tuple[Row, ...]
-    crossings: tuple[Crossing, ...]
-    break_evens: tuple[BreakEven, ...]
+    crossings: tuple[figures.Crossing, ...]
+    break_evens: tuple[figures.BreakEven, ...]
     explained: tuple[Explained, ...]
-    targets: tuple[Target | None, ...]
+    targets: tuple[figures.Target | None, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
         """Inputs in which the rows differ."""
-        return varying(self.rows)
+        return figures.varying(self.rows)
 
     @property
     def fastest(self) -> Row:
         """The row that is through with the same work first."""
-        return min(self.rows, key=pace)
+        return min(self.rows, key=figures.pace)
 
     @property
     def cheapest(self) -> Row:
         """The row that costs least for the same work; without prices, that takes least time of ranks."""
-        return min(self.rows, key=expense)
+        return min(self.rows, key=figures.expense)
 
     def label(self, row: Row) -> str:
         """Return how *row* is called among the others."""
-        return label(row, self.names)
+        return figures.label(row, self.names)
 
     def as_json(self) -> dict[str, Any]:
         """Return all but the rows as JSON types; rows are named by their numbers in *rows*."""
@@ -128,7 +101,7 @@ class Answer:
 
 def works(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Return the rows of each piece of work that have figures, in their order."""
-    return grouped((row for row in rows if row.seconds is not None), work_of)
+    return grouped((row for row in rows if row.seconds is not None), figures.work_of)
 
 
 def to_explain(rows: Iterable[Row], *, scripts: bool = False) -> list[Row]:
@@ -153,27 +126,29 @@ def _few(rows: Sequence[Row], most: int) -> list[Row]:
     """Return *rows* of one piece of work, or of more than *most* so many of the front, from end to end."""
     if len(rows) <= most:
         return list(rows)
-    best = front(rows, (pace, expense))
+    best = figures.front(rows, (figures.pace, figures.expense))
     if len(best) <= most:
         return best
     step = (len(best) - 1) / (most - 1)
     return [best[round(place * step)] for place in range(most)]
 
 
-def more_cases(rows: Iterable[Row], groups: Groups, *, scripts: bool = False) -> list[Case]:
+def more_cases(rows: Iterable[Row], groups: Groups, *, scripts: bool = False) -> list[causes.Case]:
     """Return what has to be predicted besides *rows* before they can be answered with, each case once."""
-    wanted: dict[Case, None] = {}
+    wanted: dict[causes.Case, None] = {}
     for row in to_explain(rows, scripts=scripts):
         wanted |= dict.fromkeys(_cases_of(row, groups))
     return list(wanted)
 
 
-def _cases_of(row: Row, groups: Groups) -> list[Case]:
+def _cases_of(row: Row, groups: Groups) -> list[causes.Case]:
     """Return what is predicted to look into *row*."""
-    return [*cases(row), *(case for _, case in gain_cases(row, groups(row.point)))]
+    return [*causes.cases(row), *(case for _, case in causes.gain_cases(row, groups(row.point)))]
 
 
-def answers(rows: Sequence[Row], found: Found, groups: Groups, tokens: float | None = None) -> list[Answer]:
+def answers(
+    rows: Sequence[Row], found: causes.Found, groups: Groups, tokens: float | None = None
+) -> list[Answer]:
     """Return what *rows* say of each piece of work.
 
     Args:
@@ -185,21 +160,26 @@ def answers(rows: Sequence[Row], found: Found, groups: Groups, tokens: float | N
     return [_answer(work, own, found, groups, tokens) for work, own in works(rows).items()]
 
 
-def _answer(work: str, rows: Sequence[Row], found: Found, groups: Groups, tokens: float | None) -> Answer:
+def _answer(
+    work: str, rows: Sequence[Row], found: causes.Found, groups: Groups, tokens: float | None
+) -> Answer:
     looked_into = [
         row for row in to_explain(rows, scripts=True) if all(case in found for case in _cases_of(row, groups))
     ]
     return Answer(
         work=work,
         rows=tuple(rows),
-        front=tuple(front(rows, (pace, expense))),
-        crossings=(*crossings(rows, pace, "time"), *crossings(rows, expense, "cost")),
-        break_evens=tuple(break_evens(rows)),
+        front=tuple(figures.front(rows, (figures.pace, figures.expense))),
+        crossings=(
+            *figures.crossings(rows, figures.pace, "time"),
+            *figures.crossings(rows, figures.expense, "cost"),
+        ),
+        break_evens=tuple(figures.break_evens(rows)),
         explained=tuple(
-            Explained(row, lost_time(row, found), tuple(gains(row, groups(row.point), found)))
+            Explained(row, causes.lost_time(row, found), tuple(causes.gains(row, groups(row.point), found)))
             for row in looked_into
         ),
-        targets=tuple(None if tokens is None else to_target(row, tokens) for row in rows),
+        targets=tuple(None if tokens is None else figures.to_target(row, tokens) for row in rows),
     )
 
 
@@ -211,7 +191,7 @@ def sentences(answer: Answer) -> list[str]:
         said = f"{answer.work} {'trains' if trains else 'is'} fastest with {answer.label(row)}: "
     else:
         said = f"{answer.work} on {row.point.label}, {row.point.ranks} ranks: "
-    said += f"{seconds(seconds_of(row))}{' a step' if trains else ''}"
+    said += f"{seconds(figures.seconds_of(row))}{' a step' if trains else ''}"
     if row.interval is not None:
         said += f" ({row.interval} in nine of ten measurements)"
     if trains and row.efficiency is not None:
@@ -224,8 +204,8 @@ def _against_others(answer: Answer) -> str:
     others = [row for row in answer.rows if row is not best and row.point.ranks == best.point.ranks]
     if not others:
         return ""
-    next_best = min(others, key=pace)
-    ratio = pace(next_best) / pace(best) if pace(best) else 1.0
+    next_best = min(others, key=figures.pace)
+    ratio = figures.pace(next_best) / figures.pace(best) if figures.pace(best) else 1.0
     name = answer.label(next_best)
     if ratio < 1 + ALIKE:
         return f"; {name} is as fast"
@@ -245,14 +225,14 @@ def told_apart(one: Row, other: Row) -> bool:
 
 def _cheapest(answer: Answer) -> list[str]:
     least, fastest = answer.cheapest, answer.fastest
-    if least is fastest or expense(fastest) <= expense(least) * (1 + ALIKE):
+    if least is fastest or figures.expense(fastest) <= figures.expense(least) * (1 + ALIKE):
         return []
-    saved = 1 - expense(least) / expense(fastest)
+    saved = 1 - figures.expense(least) / figures.expense(fastest)
     priced = least.point.price_per_gpu_hour is not None and fastest.point.price_per_gpu_hour is not None
     what = "costs least" if priced else "takes least GPU time"
     return [
         f"{answer.label(least)} {what}: {percent(saved)} less for the same work, in "
-        f"{pace(least) / pace(fastest):.2f} times the time."
+        f"{figures.pace(least) / figures.pace(fastest):.2f} times the time."
     ]
 
 
@@ -262,15 +242,15 @@ def _help(answer: Answer, row: Row) -> list[str]:
     most = [gain for gain in own.gains if gain.part is not None and gain.part >= ALIKE] if own else []
     if not most:
         return []
-    shown = most[:2] if most[0].resource == COMPUTE else most[:1]
+    shown = most[:2] if most[0].resource == causes.COMPUTE else most[:1]
     return [f"Of the fastest, {'; '.join(map(_saves, shown))} of its step."]
 
 
-def _saves(gain: Gain) -> str:
+def _saves(gain: causes.Gain) -> str:
     what = {
-        COMPUTE: "10 % faster computation",
-        LATENCY: "10 % less latency",
-        BUCKETS: "another bucket cap, by 10 %,",
+        causes.COMPUTE: "10 % faster computation",
+        causes.LATENCY: "10 % less latency",
+        causes.BUCKETS: "another bucket cap, by 10 %,",
     }.get(gain.resource, f"10 % more {gain.resource}")
     assert gain.part is not None
     return f"{what} would save {percent(gain.part)}"

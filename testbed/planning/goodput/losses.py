@@ -34,15 +34,8 @@ from dataclasses import dataclass, field
 
 from testbed.planning.goodput.policy import HOUR, Setting
 
-CHECKPOINT, LOST_WORK, RESTART, WAITING, DEGRADED, FEWER = (
-    "checkpoints",
-    "lost work",
-    "restarts",
-    "waiting for nodes",
-    "degraded nodes",
-    "fewer nodes",
-)
-CAUSES = (CHECKPOINT, LOST_WORK, RESTART, WAITING, DEGRADED, FEWER)
+CAUSES = ("checkpoints", "lost work", "restarts", "waiting for nodes", "degraded nodes", "fewer nodes")
+CHECKPOINT, LOST_WORK, RESTART, WAITING, DEGRADED, FEWER = CAUSES
 LEAST_INTERVAL = 60.0
 """Seconds; shorter intervals are not proposed."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -87,25 +80,17 @@ def best_interval(setting: Setting) -> float:
 
     At least `LEAST_INTERVAL`, and what a checkpoint takes to become safe: no two are written at once.
     """
-    always = Setting(
-        setting.parts,
-        setting.num_nodes,
-        setting.checkpoint,
-        1.0,
-        restart_seconds=setting.restart_seconds,
-        detection_seconds=setting.detection_seconds,
-    )
     least = max(setting.checkpoint.write_seconds, LEAST_INTERVAL)
-    if always.rate == 0:
+    if setting.rate == 0:
         return math.inf
-    low, high = ends = math.log(least), math.log(max(10.0 / always.rate, 10.0 * least))
+    low, high = ends = math.log(least), math.log(max(10.0 / setting.rate, 10.0 * least))
     while high - low > 1e-4:  # goodput has one maximum over the interval
         left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-        if expected(always.at(math.exp(left))).goodput < expected(always.at(math.exp(right))).goodput:
+        if expected(setting.at(math.exp(left))).goodput < expected(setting.at(math.exp(right))).goodput:
             low = left
         else:
             high = right
-    return max(map(math.exp, ((low + high) / 2, *ends)), key=lambda own: expected(always.at(own)).goodput)
+    return max(map(math.exp, ((low + high) / 2, *ends)), key=lambda own: expected(setting.at(own)).goodput)
 
 
 USEFUL = "useful"

@@ -21,37 +21,24 @@ import numpy.typing as npt
 
 from testbed.calibration.confidence import Interval, interval
 from testbed.errors import UsageError
+from testbed.planning.layouts import step
 from testbed.planning.layouts.layout import PLACEMENTS, WORDS, ZERO_BUBBLE, Imbalance, Layout
 from testbed.planning.layouts.search import AXES, Found, Search
-from testbed.planning.layouts.step import (
-    BUBBLE,
-    CAUSES,
-    COMPUTATION,
-    CONTEXT,
-    DATA,
-    EXPERT,
-    HOST,
-    OPTIMIZER,
-    RECOMPUTE,
-    TENSOR,
-    TRANSFERS,
-    UNEQUAL,
-)
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 USUAL: Mapping[str, float] = {
-    COMPUTATION: 0.08,
-    BUBBLE: 0.15,
-    UNEQUAL: 0.3,
-    HOST: 0.3,
-    TENSOR: 0.4,
-    CONTEXT: 0.6,
-    EXPERT: 0.6,
-    TRANSFERS: 0.5,
-    DATA: 0.4,
-    OPTIMIZER: 0.3,
-    RECOMPUTE: 0.15,
+    step.COMPUTATION: 0.08,
+    step.BUBBLE: 0.15,
+    step.UNEQUAL: 0.3,
+    step.HOST: 0.3,
+    step.TENSOR: 0.4,
+    step.CONTEXT: 0.6,
+    step.EXPERT: 0.6,
+    step.TRANSFERS: 0.5,
+    step.DATA: 0.4,
+    step.OPTIMIZER: 0.3,
+    step.RECOMPUTE: 0.15,
 }
 """Standard deviation of each cause's factor: an assumption."""
 OWN = 0.04
@@ -68,7 +55,7 @@ UNMEASURED: Mapping[str, Callable[[Layout], bool]] = {
 """What no measured step has told of yet: each lengthens or shortens a step by a part of it (`UNTOLD`)."""
 UNTOLD = 0.08
 """Standard deviation of that part: an assumption."""
-NAMES = (*CAUSES, COMPUTATION)
+NAMES = (*step.CAUSES, step.COMPUTATION)
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,11 @@ class _OfRank:
         else:
             self._outside = max(self._outside, held.peak)
         if action.kind == FORWARD and not action.micro_batch:
-            self.buffers[stage.stage_index] = _buffer_bytes(stage)
+            received = (*stage.args_recv_info.get(0, ()), *stage.grad_recv_info.get(0, ()))
+            buffers = (getattr(own, "buffer", None) for own in received)
+            self.buffers[stage.stage_index] = sum(
+                own.untyped_storage().nbytes() for own in buffers if isinstance(own, torch.Tensor)
+            )
         self.seen.append(_Seen(action, iteration, gpu.mark("pass"), held.current))
         held.peak = held.current
 
@@ -174,10 +178,3 @@ class _Watched(OfCluster):
         if rank_thread.rank not in of_rank:
             of_rank[rank_thread.rank] = _OfRank(rank_thread)
         return of_rank[rank_thread.rank]
-
-
-def _buffer_bytes(stage: Any) -> int:
-    """Return what *stage* holds for the messages of each micro-batch, as long as the first's."""
-    received = (*stage.args_recv_info.get(0, ()), *stage.grad_recv_info.get(0, ()))
-    buffers = (getattr(own, "buffer", None) for own in received)
-    return sum(own.untyped_storage().nbytes() for own in buffers if isinstance(own, torch.Tensor))

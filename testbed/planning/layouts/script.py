@@ -11,10 +11,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from torch.nn import ModuleList
 
 from collectives.timing import Assumptions
+from collectives.virtual import VirtualRun
+from collectives.virtual.folding.folding import Folding
+from collectives.virtual.gpu.routing import Routing
 from collectives.virtual.isolation.patching import replaced
+from collectives.virtual.memory.memories import Memories
+from collectives.virtual.streams.losses import PIPELINE
 from sim import load_network
 from sim.cluster import current_rank_thread
 from testbed.errors import UsageError
@@ -22,11 +29,6 @@ from testbed.planning.layouts.extrapolation import extrapolated
 from testbed.planning.layouts.passes import Passes, passes_watched
 from testbed.planning.layouts.script_layout import ScriptLayout
 from testbed.planning.scripts import ENDED_EARLY, run_unheard
-
-if TYPE_CHECKING:
-    from collectives.virtual import VirtualRun
-    from collectives.virtual.folding.folding import Folding
-    from collectives.virtual.gpu.routing import Routing
 
 FEW, MORE = 3, 4
 """Layers of lists in runs that are recorded: in the third, parameters are gathered ahead as in all others."""
@@ -135,8 +137,6 @@ def record(part: Part) -> Recorded | None:
         UsageError: the script finishes no second iteration, or has no list of equal modules.
         RankError: it fails.
     """
-    from collectives.virtual.folding.folding import Folding
-
     layout, topology = part.layout, load_network(part.network).topology(part.ranks)
     ranks = layout.dp * layout.tp * layout.pp
     folding = Folding(ranks, (), topology.ranks_per_node, part.compares)
@@ -171,8 +171,6 @@ def in_full(part: Part) -> Step:
 
 def _run(part: Part, layers: int | None, folding: Folding | None) -> _Ran:
     """Return what a run takes with so many *layers* of lists; None: all."""
-    from collectives.virtual.streams.losses import PIPELINE
-
     layout, whole = part.layout, load_network(part.network).topology(part.ranks)
     with _shortened(layers) as lengths, passes_watched() if part.is_replayed else nullcontext():
         run = run_unheard(
@@ -204,8 +202,6 @@ def _run(part: Part, layers: int | None, folding: Folding | None) -> _Ran:
 
 def _peaks(run: VirtualRun, size: int, stages: int) -> tuple[int, int]:
     """Return what ranks of the first and of the last stage hold at most, each stage of so many ranks."""
-    from collectives.virtual.memory.memories import Memories
-
     peaks = {rank: memory.peak.nbytes for rank, memory in Memories.of(run.cluster).of_ranks.items()}
     first, last = (
         max((peak for rank, peak in peaks.items() if rank // size == end), default=0)
@@ -216,8 +212,6 @@ def _peaks(run: VirtualRun, size: int, stages: int) -> tuple[int, int]:
 
 def _routing(layout: ScriptLayout, lengths: Mapping[int, Sequence[int]]) -> Routing | None:
     """Return a routing of which layers that are run stand for all those of their lists."""
-    from collectives.virtual.gpu.routing import Routing
-
     if layout.routing is None:
         return None
     stated = Routing.parse(layout.routing)
@@ -227,8 +221,6 @@ def _routing(layout: ScriptLayout, lengths: Mapping[int, Sequence[int]]) -> Rout
 @contextmanager
 def _shortened(layers: int | None) -> Iterator[Mapping[int, list[int]]]:
     """Let lists of equal modules keep so many at most, and yield how many each was given, by rank."""
-    from torch.nn import ModuleList
-
     init, lengths = ModuleList.__init__, defaultdict[int, list[int]](list)
 
     def shorter(self: Any, modules: Any = None) -> None:
