@@ -174,7 +174,7 @@ class RankThreads:
         if not backend:
             return
         if backend == "nccl":
-            self._note_device(tensors[0])
+            self._check_device(collective, tensors[0])
         notice, gpu = "", current_gpu()
         if op == PREMUL_SUM and gpu is not None and gpu.graph is not None:
             raise NotSupportedError(
@@ -189,12 +189,25 @@ class RankThreads:
         if notice:
             Notices.of(self.rank_thread.cluster).add(notice, current_place() or collective)
 
-    def _note_device(self, tensor: torch.Tensor) -> None:
-        """Say so where another rank takes part from the device of *tensor*; objects go by the current one."""
+    def _check_device(self, collective: str, tensor: torch.Tensor) -> None:
+        """Check that *tensor* is on the group's device, and say so where another rank takes part from it.
+
+        Objects go by the current device.
+
+        Raises:
+            NotSupportedError: the group is bound to another device.
+        """
         devices = CudaDevices.here()
         if devices is None or (tensor.device.type == "cpu" and not _is_called_by(_OF_OBJECTS)):
             return
-        device = devices.on_node(tensor.device.index)
+        index = devices.index if tensor.device.index is None else tensor.device.index
+        if devices.bound not in (None, index):
+            raise NotSupportedError(
+                f"nccl refuses {collective} of a tensor on cuda:{index}, as init_process_group was given "
+                f"device_id cuda:{devices.bound}: call torch.cuda.set_device({devices.bound}) before there "
+                "are tensors; --lenient (lenient=True) computes it by value"
+            )
+        device = devices.on_node(index)
         if device is None:
             return
         cluster, rank = self.rank_thread.cluster, self.rank_thread.rank

@@ -115,6 +115,7 @@ class CudaDevices:
     Attributes:
         gpu: on which it computes, whatever its index; an `InstantGpu` where no model is asked for.
         index: of the current device.
+        bound: the device to which `init_process_group` has bound the default group; None: to none.
         random: the generator of the device.
         memory: of the device on which it computes; nothing is ever in it where there is no model.
         is_functional: returns whether a functional collective is being carried out.
@@ -129,6 +130,7 @@ class CudaDevices:
             has_data, rank_thread.cluster.shared.setdefault(DeviceRandom, OrderedDict())
         )
         self.index = 0
+        self.bound: int | None = None
         self._on_node = min(topology.ranks_per_node, topology.num_ranks)
         if isinstance(gpu, InstantGpu):
             self.memory = Memory(gpu.device.memory_bytes)

@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from collectives.virtual.gpu import build, conversion, copies, data_dependent, persistence
-from collectives.virtual.gpu.accelerator import CudaDevices, is_torch
+from collectives.virtual.gpu.accelerator import CudaDevices, index_of, is_torch, number_of
 from collectives.virtual.gpu.device_random import DefaultGenerator
 from collectives.virtual.gpu.functions import ACCELERATOR, CUDA, NVTX
 from collectives.virtual.gpu.shapes import forget_kind
@@ -179,7 +179,9 @@ _init_process_group = c10d.init_process_group
 
 
 def _init_without_device(devices: CudaDevices, *args: Any, device_id: Any = None, **options: Any) -> None:
-    """Make the default group; it is not bound to a device, for which torch would want to split it in C++."""
+    """Make the default group; torch does not learn its device, for which it would want to split it in C++."""
+    index = index_of(device_id)
+    devices.bound = None if index is None else number_of(index)
     _init_process_group(*args, **options)
 
 

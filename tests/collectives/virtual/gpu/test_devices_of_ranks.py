@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from unittest import mock
 
+import pytest
 import torch
 import torch.distributed as dist
 from hypothesis import example, given
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from collectives.virtual import run
 from collectives.virtual.group import SAME_DEVICE
 from sim import load_network
+from sim.errors import RankError
 
 
 def is_told(work, ranks, ranks_per_node):
@@ -62,6 +65,24 @@ def test_a_rank_that_sees_one_device_calls_it_by_its_first_number(order, sees_on
 
     with mock.patch.dict(os.environ, inherited):
         assert is_told(work, 4, 4) == (not sees_one)
+
+
+@given(st.integers(0, 3), st.integers(0, 3), st.sampled_from(["tensor", "objects"]), st.booleans())
+def test_a_group_that_is_bound_to_a_device_takes_what_is_on_it(bound, device, way, is_lenient):
+    def work(rank):
+        dist.init_process_group("nccl", device_id=torch.device("cuda", (bound + rank) % 4))
+        torch.cuda.set_device((device + rank) % 4)
+        if way == "tensor":
+            dist.all_reduce(torch.ones(1, device="cuda"))
+        else:
+            dist.broadcast_object_list([rank])
+        dist.destroy_process_group()
+        dist.init_process_group("nccl")
+        dist.all_reduce(torch.ones(1, device=f"cuda:{(device + rank) % 4}"))
+
+    refused = pytest.raises(RankError, match=rf"cuda:{device}, .* device_id cuda:{bound}")
+    with contextlib.nullcontext() if bound == device or is_lenient else refused:
+        run(work, ranks=4, network="dgx-h100", lenient=is_lenient)
 
 
 def test_a_rank_that_sees_no_device_has_no_cuda():
