@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from collectives.timing.assumptions import ALL
 from testbed.options.assumptions import NONE, assumptions_json
 from testbed.output.table import counted, percent, seconds, spell_size
 from testbed.planning.answers.answer import MAX_WORKS, Answer
@@ -73,7 +72,7 @@ def plan_result(plan: Plan) -> Result:
 def _assumptions(plan: Plan) -> dict[str, Any]:
     """Return what *plan* assumes, as every report says it."""
     asked = plan.question
-    of_steps = None if asked.inefficiencies in (None, [ALL]) else ",".join(asked.inefficiencies) or NONE
+    of_steps = None if asked.inefficiencies is None else ",".join(asked.inefficiencies) or NONE
     own = {
         "ideal": asked.ideal,
         "model": None if asked.timing == AUTO else asked.timing,

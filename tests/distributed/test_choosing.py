@@ -1,4 +1,4 @@
-"""What carries calls of processes: by a table, by the environment, or by a name."""
+"""Choice of what carries calls of processes: by a table, by the environment, or by a name."""
 
 import json
 import os

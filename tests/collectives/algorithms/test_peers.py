@@ -1,4 +1,4 @@
-"""Who exchanges with whom in which step, and how that fits rings, tori, trees and nodes."""
+"""Peers: who exchanges with whom in which step, and how that fits rings, tori, trees and nodes."""
 
 from collections import defaultdict
 from typing import TypeAlias

@@ -1,4 +1,4 @@
-"""What a piece of a script issues on the virtual GPU of its rank."""
+"""Issues of a piece of a script on the virtual GPU of its rank."""
 
 import functools
 from collections.abc import Callable

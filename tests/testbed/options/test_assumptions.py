@@ -62,6 +62,7 @@ def test_steps_by_what_another_command_assumed_take_as_long(written_by, options,
 )
 @example("run", "scale", "none", set(), True)
 @example("plan", "scale", "", {"--ideal", "--transport-model nccl"}, False)
+@example("plan", "scale", "all", {"--ideal"}, False)
 def test_a_step_counts_what_another_command_has_counted(
     tmp_path_factory, writer, reader, terms, others, is_listed
 ):
