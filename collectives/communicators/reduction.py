@@ -65,6 +65,11 @@ def factor_of(torch_op: Any) -> Any:
     return torch_op.__getstate__()[1] if torch_op == dist.ReduceOp.PREMUL_SUM else None
 
 
+def has_fractions(dtype: torch.dtype) -> bool:
+    """Return whether averages of *dtype* have fractions; of integers they go towards 0."""
+    return dtype.is_floating_point or dtype.is_complex
+
+
 def check_reduction(tensor: torch.Tensor, op: str) -> None:
     """Refuse what cannot be reduced, before a message is sent.
 
@@ -73,8 +78,8 @@ def check_reduction(tensor: torch.Tensor, op: str) -> None:
     """
     if op not in REDUCE:
         raise NotSupportedError(f"op must be one of {', '.join(REDUCE)}; got {op!r}")
-    if op == "avg" and not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
-        raise NotSupportedError(f"an average of {tensor.dtype} is not an integer; use op='sum' and divide")
+    if op == "avg" and tensor.dtype == torch.bool:
+        raise NotSupportedError("torch.bool has no average; use another dtype, or op='bor'")
     if tensor.layout != torch.strided:
         raise NotSupportedError(f"layout {tensor.layout} cannot be reduced; use a dense tensor")
     fake = type(tensor) is not torch.Tensor and is_fake(tensor)

@@ -8,6 +8,7 @@ from operator import index
 
 import torch
 
+from collectives.communicators.reduction import has_fractions
 from collectives.execution.call import Call, Lane
 
 Memory = Callable[[int], torch.Tensor | None]
@@ -63,11 +64,14 @@ class Request:
         return Call(self.sequence, self.collective, algorithm, self.count, dtype, op, self.root, self.lane)
 
     def finish(self, result: torch.Tensor | None, world_size: int) -> None:
-        """Hand out *result*, which is flat; an average has been summed up and is divided now."""
+        """Hand out *result*, which is flat; an average has been summed up and is divided now.
+
+        Of integers towards 0, as NCCL does (``FuncSumPostDiv``, src/device/reduce_kernel.h).
+        """
         if self.output is None or result is None:
             return
         if self.op == "avg":
-            result.div_(world_size)
+            result.div_(world_size, rounding_mode=None if has_fractions(self.dtype) else "trunc")
         write_back(self.output, result)
 
 

@@ -12,7 +12,8 @@ that results are wrong; elsewhere both look at strides or copy.
     lists of tensors that are gathered    right                              right
     messages                              refused unless contiguous          in the order of memory
 
-Gloo wants the tensors of a list to be of one shape, and a long tensor to have the rows of its parts.
+Gloo wants the tensors of a list to be of one shape, and a long tensor to have the rows of its parts.  It averages
+no integers; NCCL does, towards 0.
 
 Source: torch 2.11 to 2.13, torch/csrc/distributed/c10d: ProcessGroupGloo.cpp (``GENERATE_ALL_TYPES``,
 ``checkSingleTensor``; a test carries the calls out over Gloo), ProcessGroupNCCL.cpp
@@ -26,6 +27,7 @@ from collections.abc import Callable, Collection, Sequence
 import torch
 
 from collectives.communicators.native import VENDOR_DTYPES
+from collectives.communicators.reduction import has_fractions
 
 _BOTH = VENDOR_DTYPES | {torch.bool, torch.complex64, torch.complex128}  # numbers as bytes, and in pairs
 DTYPES: dict[str, Collection[torch.dtype]] = {
@@ -34,6 +36,10 @@ DTYPES: dict[str, Collection[torch.dtype]] = {
 }
 """What collectives take; messages are bytes to Gloo."""
 
+_WITHOUT_AVERAGE: dict[str, Collection[torch.dtype]] = {
+    "gloo": {dtype for dtype in _BOTH if not has_fractions(dtype)},
+    "nccl": {torch.bool},
+}
 MESSAGE = "message"
 PREMUL_SUM = "premul_sum"
 """The sum of what each rank has multiplied by a factor."""
@@ -99,8 +105,8 @@ def refusal(backend: str, collective: str, tensors: Sequence[torch.Tensor], op: 
         return f"nccl has no reduction by {op.upper()}: reduce over a group of gloo, or gather and reduce"
     if backend == "gloo" and op == PREMUL_SUM:
         return "gloo has no PREMUL_SUM: multiply the tensor before the sum"
-    if op == "avg" and tensors[0].dtype == torch.bool:
-        return f"{backend} has no average of torch.bool"
+    if op == "avg" and (dtype := tensors[0].dtype) in _WITHOUT_AVERAGE[backend]:
+        return f"{backend} has no average of {dtype}: sum, and divide"
     if backend == "gloo" and not _have_shapes(collective, tensors):
         shapes = " and ".join(dict.fromkeys(str(tuple(tensor.shape)) for tensor in tensors))
         wants = "rows of one shape" if collective in _OF_ROWS else "one shape for all tensors"

@@ -127,3 +127,20 @@ def test_shapes_that_gloo_takes_are_those_that_the_rules_do(pool, collective):
     for shape in SHAPES:
         for gloo, rules in pool.run(taken, 2, collective, shape):
             assert gloo == rules, shape
+
+
+def averaged(rank, world_size, dtype):
+    """Return whether Gloo averages *dtype*, and whether the rules say so."""
+    tensor = torch.ones(2).to(dtype)
+    is_known = refusal("gloo", "all_reduce", [tensor], "avg") is None
+    try:
+        dist.all_reduce(tensor, dist.ReduceOp.AVG)
+    except RuntimeError:
+        return False, is_known
+    return True, is_known
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_types_that_gloo_averages_are_those_that_the_rules_say(pool, dtype):
+    for gloo, rules in pool.run(averaged, 2, dtype):
+        assert gloo == rules

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.distributed import _functional_collectives as functional
 
+from collectives.virtual import run
 from sim import Cluster, DeadlockError, RankError
 from tests.collectives.torch_backend import torch_contract, torch_message_contract
 from tests.collectives.torch_backend.rank_threads import on_ranks
@@ -58,8 +61,8 @@ def message_of_another_size(rank):
 
 
 REFUSED = [
-    (lambda rank: dist.all_reduce(torch.ones(1, dtype=torch.int64), op=dist.ReduceOp.AVG),
-     "RankError: .*raised NotSupportedError: .*not an integer"),
+    (lambda rank: dist.all_reduce(torch.ones(1, dtype=torch.bool), op=dist.ReduceOp.AVG),
+     "RankError: .*raised NotSupportedError: .*torch.bool has no average"),
     (lambda rank: dist.all_reduce(torch.eye(2).to_sparse(), op=dist.ReduceOp.MAX),
      "RankError: .*raised NotSupportedError: .*make it dense"),
     (lambda rank: dist.all_gather([torch.empty(3), torch.empty(3)], torch.empty(2)),
@@ -223,3 +226,25 @@ def test_an_operator_keeps_what_a_group_returns(gather):
         return torch.ops._c10d_functional.wait_tensor(result).tolist()
 
     assert on_ranks(2, work).results == [[0.0, 0.0, 1.0, 1.0]] * 2
+
+
+@given(
+    st.sampled_from([torch.int8, torch.uint8, torch.int32, torch.int64]),
+    st.lists(st.integers(0, 60), min_size=2, max_size=5),
+    st.booleans(),
+)
+def test_nccl_cuts_off_what_averages_of_integers_have_behind_the_point(dtype, numbers, is_negative):
+    sign = -1 if is_negative and dtype.is_signed else 1
+
+    def work(rank):
+        dist.init_process_group("nccl")
+        tensor = torch.full((2,), sign * numbers[rank], dtype=dtype, device="cuda")
+        dist.all_reduce(tensor, dist.ReduceOp.AVG)
+        return tensor.tolist()
+
+    exact = sum(numbers) * sign
+    wrapped = torch.tensor(exact).to(dtype).item()  # as a sum of that many bits is
+
+    assert run(work, ranks=len(numbers), network="ethernet-25g").results == [
+        [int(wrapped / len(numbers))] * 2
+    ] * len(numbers)
