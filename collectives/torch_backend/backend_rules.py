@@ -12,8 +12,8 @@ that results are wrong; elsewhere both look at strides or copy.
     lists of tensors that are gathered    right                              right
     messages                              refused unless contiguous          in the order of memory
 
-Gloo wants the tensors of a list to be of one shape, and a long tensor to have the rows of its parts.  Integers
-Gloo does not average; NCCL does, towards 0.
+Gloo wants the tensors of a list to be of one shape, and a long tensor to have the rows of its parts; it
+does not average integers, which NCCL does towards 0.
 
 Source: torch 2.11 to 2.13, torch/csrc/distributed/c10d: ProcessGroupGloo.cpp (``GENERATE_ALL_TYPES``,
 ``checkSingleTensor``; a test carries the calls out over Gloo), ProcessGroupNCCL.cpp
