@@ -51,10 +51,10 @@ def evaluate_script(point: Point, topology: Topology, assumed: Assumptions) -> R
         ).report
     except RankError as error:
         memory = getattr(getattr(error, "report", None), "memory", None)
-        said = memory.text if memory is not None and not memory.fits else _spell(error)
+        said = memory.text if memory is not None and not memory.fits else in_a_line(error)
         return Row(point, problem=said, topology=topology.digest())
     except SimulationError as error:
-        return Row(point, problem=str(error).partition("\n")[0], topology=topology.digest())
+        return Row(point, problem=in_a_line(error), topology=topology.digest())
     return _row(point, topology, report)
 
 
@@ -88,7 +88,8 @@ def run_unheard(script: str, arguments: Sequence[str], compute: str, **options: 
             **options,
         )
     except RankError as error:
-        for line in heard.getvalue().splitlines()[-_LAST_LINES:]:
+        error.heard = heard.getvalue().splitlines()[-_LAST_LINES:]  # type: ignore[attr-defined]
+        for line in error.heard:  # type: ignore[attr-defined]
             error.add_note(line)
         raise
     except (SyntaxError, ModuleNotFoundError) as error:
@@ -120,9 +121,13 @@ def _row(point: Point, topology: Topology, report: VirtualReport) -> Row:
     )
 
 
-def _spell(error: BaseException) -> str:
+def in_a_line(error: SimulationError) -> str:
+    """Return why a script failed: of one that ended by itself what it said last, as of wrong arguments."""
+    heard = getattr(error, "heard", [])
+    if isinstance(error.__cause__, SystemExit) and heard:
+        return str(heard[-1])
     cause = error.__cause__
-    return f"{error}" if cause is None else f"{type(cause).__name__}: {cause}".partition("\n")[0]
+    return (f"{error}" if cause is None else f"{type(cause).__name__}: {cause}").partition("\n")[0]
 
 
 @dataclass(frozen=True)

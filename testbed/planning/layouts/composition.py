@@ -30,6 +30,7 @@ from testbed.planning.layouts.extrapolation import extrapolated
 from testbed.planning.layouts.pipeline import Pipeline
 from testbed.planning.layouts.script import FEW_STAGES, MORE_STAGES, Part, Recorded, Step, in_full, record
 from testbed.planning.layouts.script_layout import ScriptLayout
+from testbed.planning.scripts import in_a_line
 
 Found: TypeAlias = Recorded | Step | str | None
 """Of a part: recordings or a step; nothing where it cannot stand for others; or why there is none."""
@@ -125,7 +126,7 @@ def evaluate(part: Part) -> tuple[Part, Found]:
     try:
         return part, record(part) if part.stands_in else _whole(part)
     except SimulationError as error:
-        return part, str(error).partition("\n")[0]
+        return part, in_a_line(error)
 
 
 def composed(layout: ScriptLayout, parts: Parts, found: Mapping[Part, Found]) -> Step | str | None:
@@ -171,7 +172,7 @@ def confirm(part: Part) -> tuple[ScriptLayout, Step | str]:
     try:
         return part.layout, in_full(part)
     except SimulationError as error:
-        return part.layout, str(error).partition("\n")[0]
+        return part.layout, in_a_line(error)
 
 
 def _whole(part: Part) -> Step:

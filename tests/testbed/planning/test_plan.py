@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,14 +50,23 @@ def test_an_override_is_the_network_with_that_line_in_its_file(gigabits, nics):
     assert changed.topology(16).digest() == parse_network(text, "c", "c").topology(16).digest()
 
 
-def test_what_a_script_has_raised_is_the_problem_of_its_row(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("raise ValueError('two\\nlines')\n", "ValueError: two"),
+        ("import argparse\nargparse.ArgumentParser(prog='it').parse_args(['--no'])\n",
+         "it: error: unrecognized arguments: --no"),
+        ("raise SystemExit(3)\n", "SystemExit: 3"),
+    ],
+)  # fmt: skip
+def test_what_a_script_has_raised_or_said_last_is_the_problem_of_its_row(tmp_path, text, problem):
     script = tmp_path / "fails.py"
-    script.write_text("raise ValueError('two\\nlines')\n")
+    script.write_text(text)
     (point,) = points_of(asked(script=[{"file": str(script), "compute": "none"}], ranks=[2]))
 
     row = evaluate(point)
 
-    assert (row.seconds, row.problem) == (None, "ValueError: two")
+    assert (row.seconds, row.problem) == (None, problem)
 
 
 def test_what_was_measured_says_nothing_of_a_network_with_other_links():
