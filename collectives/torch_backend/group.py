@@ -43,6 +43,7 @@ from collectives.torch_backend.rows import (
     check_number,
     copy_rows,
     joined,
+    sizes_of,
     written_anywhere,
 )
 from collectives.torch_backend.sparse import sparse_all_reduce
@@ -232,7 +233,7 @@ class TestbedProcessGroup(NamedProcessGroup):
     ) -> CollectiveWork:
         """Exchange the parts of one long tensor, which are equal if no sizes are given."""
         self._check("all_to_all_single", [output, tensor])
-        splits = output_split_sizes or None, input_split_sizes or None
+        splits = sizes_of(output_split_sizes), sizes_of(input_split_sizes)
         plain, given = self._wanted(output), self._given(tensor)
         work = self.communicator(tensor.device).all_to_all(plain, given, *splits, async_op=True)
         return self._work([work], [(output, plain)])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Generator, Iterable, Mapping, Sequence, Set
+from operator import index
+from typing import Any, TypeAlias
 
 import torch
 
@@ -67,3 +68,20 @@ def copy_rows(parts: Sequence[Pair], rows: Iterable[torch.Tensor]) -> None:
     for (_, plain), row in zip(parts, rows, strict=False):
         if not row.is_meta:
             plain.data.copy_(row.view(plain.shape))
+
+
+def sizes_of(given: Any) -> list[int] | None:
+    """Return the sizes of parts that torch takes where a call is *given* them; None: there are none.
+
+    Raises:
+        TypeError: torch takes no such object (pybind11's ``std::vector<int64_t>``), or a part's size is no
+            whole number.
+    """
+    if given is None:
+        return None
+    is_sequence = (
+        hasattr(given, "__getitem__") and hasattr(given, "__len__") and not isinstance(given, Mapping)
+    )
+    if not (is_sequence or isinstance(given, Generator | Set | map)) or isinstance(given, torch.Tensor | str):
+        raise TypeError(f"sizes of parts: expected a list of whole numbers, got {type(given).__name__}")
+    return [index(size) for size in given] or None

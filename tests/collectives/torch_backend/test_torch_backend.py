@@ -1,5 +1,6 @@
 """The backend as torch sees it, on rank threads: what time calls take, and what is refused."""
 
+import contextlib
 import gc
 import os
 import re
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -14,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import _functional_collectives as functional
 
+from collectives.torch_backend.rows import sizes_of
 from collectives.virtual import run
 from sim import Cluster, DeadlockError, RankError
 from tests.collectives.torch_backend import torch_contract, torch_message_contract
@@ -248,3 +251,19 @@ def test_nccl_cuts_off_what_averages_of_integers_have_behind_the_point(dtype, nu
     assert run(work, ranks=len(numbers), network="ethernet-25g").results == [
         [int(wrapped / len(numbers))] * 2
     ] * len(numbers)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_taken"),
+    [
+        ([1, 2], True), ((1, 2), True), (np.array([1, 2]), True), ([np.int64(1), torch.tensor(2)], True),
+        ({1, 2}, True), (iter([1, 2]), False), (torch.tensor([1, 2]), False), ([1.0, 2.0], False),
+        ({1: 0, 2: 0}, False), ("12", False),
+    ],
+)  # fmt: skip
+def test_sizes_of_parts_are_what_torch_takes_for_them(sizes, is_taken):
+    """As torch over Gloo takes them, of which each was asked."""
+    expected = contextlib.nullcontext() if is_taken else pytest.raises(TypeError)
+
+    with expected:
+        assert sizes_of(sizes) == [1, 2]
