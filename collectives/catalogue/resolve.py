@@ -126,6 +126,11 @@ def _shipped(name: str, collective: str) -> Algorithm:
             "nccl is NCCL's choice by size, and no algorithm: give it to collectives.virtual.run or "
             "simulate, on a network that names its hardware; here name one, such as ring"
         )
+    if name == "nvls":
+        raise UnknownAlgorithmError(
+            "nvls is reduction in the switches, of which the time is known and no message: give it to "
+            "simulate, bench, plan, scale or tune; here name one that sends messages, such as ring"
+        )
     if name == "native":
         raise UnknownAlgorithmError(
             f"unknown algorithm 'native' for {collective}: native is what the vendor's library runs, and "

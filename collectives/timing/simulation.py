@@ -135,19 +135,18 @@ def simulate(
 
     scenario, (job,) = _held([job], topology, conditions)
     formula = closed_form_of(algorithm, assumed.model)
+    if formula is as_the_library:
+        job.software.check_of_library(str(algorithm))
     if formula is as_the_library and not is_known_of_the_library(collective, topology):
         launched = job.software.launched_once(len(places(placement, topology)))
         formula, job = None, replace(job, algorithm=NCCL, software=launched)
     if formula is None:
         return evaluate(plan(job, scenario), engine, observe=observe, watch=watch)
-    software = job.software
-    if formula is as_the_library:
-        software.check_of_library(str(algorithm))
     if formula is as_the_library and conditions:
         return _under_conditions(formula, job, scenario, engine)
     if observe:
         raise NotSupportedError(_UNSEEN)
-    if software.is_around_calls:
+    if job.software.is_around_calls:
         raise NotSupportedError(
             "call_overhead, copy_bandwidth: a closed form knows of neither; leave them out"
         )

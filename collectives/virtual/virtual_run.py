@@ -173,8 +173,11 @@ def run(
         with suppress(NotSupportedError):  # for all ranks; a group that is made may be smaller
             selector_on(topology, algorithm)
     software = assumed.software
-    _check_model(assumed, topology)
+    if assumed.model not in ("links", "library"):
+        raise NotSupportedError(f"model={assumed.model!r}: a run is timed by 'links', or by the 'library'")
     if algorithm in OF_LIBRARY and assumed.model == "library":
+        if topology.hardware is None:
+            raise NotSupportedError(f"model='library': {topology.name} does not say what GPUs it has")
         software.check_of_library(str(algorithm))
     if algorithm == NATIVE and assumed.model == "library":
         algorithm = NCCL
@@ -280,18 +283,6 @@ def _slowest(software: Software, model: ComputeModel, num_ranks: int) -> Fractio
     if device is None or not isinstance(model, Roofline) or not software.loses("late"):
         return Fraction(1)
     return slowest_on(device, num_ranks)
-
-
-def _check_model(assumed: Assumptions, topology: Topology) -> None:
-    """Check that a run on *topology* can be timed as is *assumed*.
-
-    Raises:
-        NotSupportedError: it cannot.
-    """
-    if assumed.model not in ("links", "library"):
-        raise NotSupportedError(f"model={assumed.model!r}: a run is timed by 'links', or by the 'library'")
-    if assumed.model == "library" and topology.hardware is None:
-        raise NotSupportedError(f"model='library': {topology.name} does not say what GPUs it has")
 
 
 def _folding(

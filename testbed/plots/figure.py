@@ -189,6 +189,8 @@ def over_sizes(
 ) -> Lines:
     """Return the figure: the legend is in the order in which the lines end.
 
+    Buffers without a byte have no place on its axis, which is logarithmic, and are left out.
+
     Args:
         times: in seconds; those of 0 are left out.
         floor: what no algorithm goes below.
@@ -198,6 +200,7 @@ def over_sizes(
     Raises:
         NoFigure: all are of one size.
     """
+    times, busbw = _of_some_bytes(times), busbw and _of_some_bytes(busbw)
     if len({size for points in times.values() for size, _ in points}) < 2:
         raise NoFigure("one size is no curve; name several, such as --nbytes 4K-64M")
     looks = {name: numbered(number) for number, name in enumerate(name for name in times if name != NATIVE)}
@@ -205,7 +208,7 @@ def over_sizes(
     drawn = {name: sorted(point for point in points if point[1]) for name, points in times.items()}
     ends = {name: points[-1] for name, points in (drawn if busbw is None else busbw).items() if points}
     order = sorted(filter(drawn.get, drawn), key=lambda name: ends[name], reverse=True)
-    lines = [_line("floor", sorted({point for point in floor if point[1]}), FLOOR_LOOK)]
+    lines = [_line("floor", sorted({point for point in floor if all(point)}), FLOOR_LOOK)]
     lines += [_line(name, drawn[name], looks[name]) for name in order]
     panels = [Panel(Axis(quantity, log=True, spell=spell_time), lines)]
     if busbw is not None:
@@ -217,6 +220,10 @@ def over_sizes(
     return Lines(size_axis(size for points in times.values() for size, _ in points), [panels])
 
 
+def _of_some_bytes(curves: Curves) -> Curves:
+    return {name: [point for point in points if point[0]] for name, points in curves.items()}
+
+
 def size_axis(sizes: Iterable[float]) -> Axis:
     """Return the axis of buffers of such *sizes*."""
     return Axis("size of the buffer", log=True, spell=lambda size: spell_size(int(size)), at=sorted({*sizes}))
@@ -224,8 +231,8 @@ def size_axis(sizes: Iterable[float]) -> Axis:
 
 def spell_time(value: float) -> str:
     """Return a time without digits that say nothing."""
-    number, unit = seconds(value).split()
-    return f"{float(number):g} {unit}"
+    number, *unit = seconds(value).split()  # 0, a tick below the axis, has none
+    return " ".join((f"{float(number):g}", *unit))
 
 
 def _line(name: str, points: Sequence[tuple[float, float]], look: Mapping[str, Any]) -> Line:

@@ -105,7 +105,7 @@ def test_two_at_once_that_share_cards_take_longer_than_one():
 @pytest.mark.parametrize(
     ("network", "counted", "message"),
     [
-        ("ethernet-25g", {"model": "library"}, "does not say what GPUs it has"),
+        ("ethernet-25g", {"model": "library", "algorithm": "nccl"}, "does not say what GPUs it has"),
         ("dgx-h100", {"model": "measured"}, "a run is timed by 'links'"),
         ("dgx-h100", {"model": "library", "overhead": "1us"}, "leave out protocol, overheads"),
     ],

@@ -8,10 +8,10 @@ import torch.distributed as dist
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from collectives import Assumptions, simulate
+from collectives import Assumptions, CollectiveError, UnknownAlgorithmError, simulate
 from collectives.virtual import Roofline, run
 from ddp import load_profile, simulate_step
-from sim import load_network
+from sim import RankError, load_network
 from tests import commands
 
 NETWORKS = st.sampled_from(
@@ -233,19 +233,8 @@ def test_launches_are_told_where_they_count(command, algorithm, counted):
     assert [on[name] or None for name in ("step_overhead", "posting")] == list(counted or (None, None))
 
 
-@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
-@settings(deadline=None, max_examples=settings.default.max_examples // 4)
-@given(
-    NETWORKS,
-    st.sampled_from([2, 8, 16]),
-    st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather"]),
-    st.sampled_from([None, "auto"]),
-    st.integers(0, 14),
-)
-def test_so_does_a_run_of_a_script_that_does_that_one_call(network, ranks, collective, algorithm, doublings):
-    nbytes = 2**doublings * 4096
-    topology = load_network(network).topology(ranks)
-    assumed = Assumptions.of_a_real_run(topology)
+def once(collective, ranks, nbytes):
+    """Return a script that makes one call of *collective*."""
 
     def script(rank):
         dist.init_process_group("nccl")
@@ -261,8 +250,62 @@ def test_so_does_a_run_of_a_script_that_does_that_one_call(network, ranks, colle
         else:
             dist.all_to_all_single(whole, torch.zeros_like(whole))
 
+    return script
+
+
+CALLS = st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather"])
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
+@settings(deadline=None, max_examples=settings.default.max_examples // 4)
+@given(NETWORKS, st.sampled_from([2, 8, 16]), CALLS, st.sampled_from([None, "auto"]), st.integers(0, 14))
+def test_so_does_a_run_of_a_script_that_does_that_one_call(network, ranks, collective, algorithm, doublings):
+    nbytes = 2**doublings * 4096
+    topology = load_network(network).topology(ranks)
+    assumed = Assumptions.of_a_real_run(topology)
     chosen = algorithm or assumed.algorithm
-    took = run(script, network=topology, algorithm=chosen, assumptions=assumed).seconds
+
+    took = run(once(collective, ranks, nbytes), network=topology, algorithm=chosen, assumptions=assumed)
 
     alone = simulate(chosen, nbytes=nbytes, network=network, num_ranks=ranks, collective=collective)
-    assert took == alone.seconds
+    assert took.seconds == alone.seconds
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
+@settings(deadline=None, max_examples=settings.default.max_examples // 4)
+@given(
+    NETWORKS,
+    CALLS,
+    st.sampled_from(["nccl", "native", "auto", "direct"]),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "model": st.sampled_from(["links", "library"]),
+            "protocol": st.sampled_from(["LL", "Simple"]),
+            "overhead": st.just("1us"),
+            "reduction_bandwidth": st.just("200GB/s"),
+            "step_overhead": st.just("3us"),
+        },
+    ),
+)
+@example("dgx-h100", "gather", "nccl", {"overhead": "1us"})
+@example("ethernet-25g", "all_to_all", "direct", {"model": "library"})
+@example("ethernet-25g", "all_reduce", "nccl", {"model": "library"})
+def test_what_a_run_refuses_so_does_simulate(network, collective, algorithm, counted):
+    def answered(ask):
+        try:
+            return ask().seconds
+        except (CollectiveError, RankError, ValueError):
+            return None
+
+    asked = {"network": load_network(network), "num_ranks": 8, "collective": collective, **counted}
+    alone = answered(lambda: simulate(algorithm, nbytes=8192, **asked))
+
+    chosen = algorithm if algorithm != "direct" else {collective: algorithm}
+    script = once(collective, 8, 8192)
+    assert answered(lambda: run(script, 8, network, algorithm=chosen, **counted)) == alone
+
+
+def test_reduction_in_the_switches_has_no_messages_for_a_run():
+    with pytest.raises(UnknownAlgorithmError, match="nvls is reduction in the switches"):
+        run(once("all_reduce", 8, 4096), 8, "dgx-h100", algorithm="nvls")

@@ -113,7 +113,10 @@ def test_a_trace_holds_every_message(tmp_path):
     assert content["otherData"]["algorithm"] == "ring"
 
 
-@pytest.mark.parametrize("asked", ["ring tree --nbytes 4K-1M", f"halving_doubling --network {CLUSTER}"])
+@pytest.mark.parametrize(
+    "asked",
+    ["ring tree --nbytes 4K-1M", "ring tree --nbytes 0,1,4K", f"halving_doubling --network {CLUSTER}"],
+)
 def test_plots_are_drawn_over_sizes_or_of_the_load(tmp_path, asked):
     path = tmp_path / "plot.svg"
 
