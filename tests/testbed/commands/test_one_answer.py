@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from collectives import Assumptions, CollectiveError, UnknownAlgorithmError, simulate
 from collectives.virtual import Roofline, run
 from ddp import load_profile, simulate_step
-from sim import RankError, load_network
+from sim import LinkChange, LinkFailure, RankError, load_network
+from testbed.options.conditions import parse_straggler
 from tests import commands
 
 NETWORKS = st.sampled_from(
@@ -304,6 +305,27 @@ def test_what_a_run_refuses_so_does_simulate(network, collective, algorithm, cou
     chosen = algorithm if algorithm != "direct" else {collective: algorithm}
     script = once(collective, 8, 8192)
     assert answered(lambda: run(script, 8, network, algorithm=chosen, **counted)) == alone
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
+@pytest.mark.parametrize("place", [("dgx-h100", 8), ("dgx-a100", 16)], ids=str)
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "all_to_all"])
+@settings(deadline=None, max_examples=settings.default.max_examples // 20)
+@given(st.sampled_from([0, 5, 15]), st.sampled_from([0.03, 0.5]), st.sampled_from(["1:2", "1:+40us", ""]))
+@example(5, 0.0, "")
+def test_links_change_under_a_call_of_the_library_as_they_do_in_a_run(
+    place, collective, from_us, factor, slow
+):
+    network, ranks = place
+    at = f"{from_us}us"
+    link = LinkChange(8, at, factor) if factor else LinkFailure(8, at, reroute=True)
+    held = [link, *([parse_straggler(slow)] if slow else [])]
+
+    took = run(once(collective, ranks, 65536), ranks, network, algorithm="nccl", conditions=held)
+
+    asked = {"network": network, "num_ranks": ranks, "collective": collective}
+    alone = simulate("nccl", nbytes=65536, conditions=held, **asked)
+    assert took.seconds == alone.seconds
 
 
 def test_reduction_in_the_switches_has_no_messages_for_a_run():
