@@ -235,7 +235,7 @@ def nearest_tests(slip: Slip) -> list[str]:
     path = Path(slip.path)
     folder = Path("tests") / path.parent
     module = ".".join(path.with_suffix("").parts)
-    sources = {test: test.read_text() for test in sorted(Path("tests").rglob("test_*.py"))}
+    sources = {test: _with_cases(test) for test in sorted(Path("tests").rglob("test_*.py"))}
     words = {test: set(re.findall(r"\w+", text)) for test, text in sources.items()}
     about = {test: own for test, own in words.items() if path.parts[0] in own}
     around, others = _names(slip, list(about.values()))
@@ -257,6 +257,16 @@ def nearest_tests(slip: Slip) -> list[str]:
         found = [test for test in sources if belongs(test) and test not in near]
         near += sorted(found, key=lambda test: cost.get(str(test), 0.0))
     return [str(test) for test in near[:40]] or ["tests"]
+
+
+def _with_cases(test: Path) -> str:
+    """Return the text of *test*, and of modules of ``tests`` from which it has its cases."""
+    texts = [test.read_text()]
+    for module, names in re.findall(r"^from (tests[\w.]*) import ([\w, ]+)$", texts[0], re.MULTILINE):
+        place = Path(*module.split("."))
+        modules = [place.with_suffix(".py"), *(place / f"{name}.py" for name in names.split(", "))]
+        texts += [path.read_text() for path in modules if path.is_file()]
+    return "\n".join(texts)
 
 
 def _names(slip: Slip, tests: Sequence[set[str]]) -> tuple[set[str], set[str]]:

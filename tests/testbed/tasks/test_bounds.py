@@ -18,7 +18,8 @@ from testbed.output.table import progress
 from testbed.tasks.bounds import TimeUp, bounded
 from tests.commands import called
 
-SLOW = 60.0
+SLOW = 30.0
+"""Less than half of what pytest lets a test take: its timer stands, too."""
 
 
 def waiting(signalled, after, function):
@@ -123,6 +124,17 @@ def test_an_outer_time_limit_goes_on_during_an_inner_one():
     assert left <= before - 0.01
 
 
+def test_no_alarm_is_left_behind_by_a_time_limit():
+    of_pytest = signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        with bounded(SLOW):
+            assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= SLOW
+
+        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *of_pytest)
+
+
 def test_a_time_limit_is_refused_in_another_thread_in_a_line():
     with ThreadPoolExecutor(1) as pool:
         refused = pool.submit(lambda: bounded(SLOW).__enter__()).exception()
@@ -132,13 +144,13 @@ def test_a_time_limit_is_refused_in_another_thread_in_a_line():
 
 
 def test_handlers_are_as_they_were_and_no_time_is_refused():
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)]
 
     with bounded(SLOW) as stop:
         pass
 
     assert stop.by is None
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)] == before
     with pytest.raises(UsageError, match="expected seconds above 0"), bounded(0.0):
         pass
 

@@ -150,6 +150,22 @@ USES: dict[str, Callable[[], object]] = {
 }  # fmt: skip
 
 
+def test_what_a_rank_returns_is_of_the_cpu_and_has_the_kind_and_the_gradient_that_it_had():
+    def work(rank):
+        layer = torch.nn.Linear(2, 1, bias=False, device="cuda")
+        layer(torch.ones(1, 2, device="cuda")).sum().backward()
+        return layer.weight, torch.nn.Parameter(torch.ones(2, device="cuda"), False), layer.weight.detach()
+
+    trained, frozen, value = run(work, 1).results[0]
+
+    assert {own.device.type for own in (trained, frozen, value)} == {"cpu"}
+    assert [type(own) for own in (trained, frozen, value)] == [
+        torch.nn.Parameter, torch.nn.Parameter, torch.Tensor
+    ]  # fmt: skip
+    assert [own.requires_grad for own in (trained, frozen, value)] == [True, False, False]
+    assert trained.grad.tolist() == [[1, 1]]
+
+
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("options", [{}, {"compute": Roofline("h100")}], ids=["no model", "h100"])
 def test_devices_are_initialized_by_their_first_use(use, options):
