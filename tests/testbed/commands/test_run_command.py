@@ -9,6 +9,7 @@ import textwrap
 import pytest
 
 from sim.topology.description import load_network
+from testbed.report.virtual import WORTH_COMPARING
 from testbed.scripts import rank_output
 from testbed.scripts.rank_output import PrefixedLines
 from testbed.scripts.script import run_script
@@ -173,6 +174,15 @@ def test_an_algorithm_of_ones_own_was_proved_for_the_groups_of_the_script_too(sc
 class Terminal(io.StringIO):
     def isatty(self):
         return True
+
+
+@pytest.mark.parametrize(("algorithm", "is_said"), [("naive", True), ("auto", False), ("nccl", False)])
+def test_a_program_that_is_faster_is_named_unless_a_model_of_nccl_carries(script, algorithm, is_said):
+    body = SUM.replace("torch.ones(10)", f"torch.zeros({WORTH_COMPARING}, dtype=torch.uint8)")
+
+    said = run(script, body, "--network", "dgx-a100", "--algorithm", algorithm).stderr
+
+    assert ("Faster: " in said) == is_said
 
 
 def test_on_a_terminal_a_line_says_how_far_the_run_is_and_gives_way_to_the_script(script, monkeypatch):
