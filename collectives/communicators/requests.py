@@ -80,10 +80,19 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
 
     Its memory holds its values; of a lazily negated or conjugated tensor, whose own does not, it is a copy.
     It counts its versions by itself: autograd takes nothing that is written there for a change of *tensor*,
-    as nothing that a collective of torch's own backends writes.
+    as nothing that a collective of torch's own backends writes.  A subclass is a plain tensor to backends.
     """
-    data = tensor.data.contiguous().squeeze().view(-1)  # squeezed, as a single element keeps any stride
+    data = _plain(tensor).data.contiguous().squeeze().view(-1)  # squeezed, as one element keeps any stride
     return data.resolve_conj().resolve_neg() if _is_lazy(data) else data
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Return *tensor* without a subclass that only gives it methods, which another rank's may not know."""
+    kind = type(tensor)
+    if kind is torch.Tensor or kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return tensor
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.as_subclass(torch.Tensor)
 
 
 def apart_from(other: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:

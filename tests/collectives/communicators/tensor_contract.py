@@ -133,6 +133,18 @@ def every_operation_on_every_dtype_reduces_or_is_refused(communicator: Communica
                 assert torch.equal(tensor, expected), (dtype, op)
 
 
+def a_subclass_of_a_ranks_own_is_reduced_as_a_plain_tensor(communicator: Communicator):
+    class Named(torch.Tensor):
+        pass
+
+    tensor = torch.ones(3).as_subclass(Named)
+
+    communicator.all_reduce(tensor)
+
+    assert type(tensor) is Named
+    assert tensor.tolist() == [communicator.world_size] * 3
+
+
 def input_and_output_may_share_memory(communicator: Communicator):
     p, rank = communicator.world_size, communicator.rank
     mine = [of_rank(communicator, other, 3, torch.float32) for other in range(p)]
@@ -257,6 +269,7 @@ def splits_that_do_not_fit_their_tensor_are_refused(communicator: Communicator):
 SCENARIOS = (
     collectives_move_every_dtype_layout_and_size, collectives_reduce_every_dtype_layout_and_size,
     every_operation_on_every_dtype_reduces_or_is_refused, input_and_output_may_share_memory,
+    a_subclass_of_a_ranks_own_is_reduced_as_a_plain_tensor,
     collectives_of_all_kinds_are_in_flight_at_once, parts_of_any_size_are_exchanged,
     gradients_do_not_flow_through, splits_that_do_not_fit_their_tensor_are_refused,
 )  # fmt: skip
