@@ -237,17 +237,17 @@ class Assumptions:
         model: by what a collective is timed (see `Model`).
         algorithm: of all-reduce, and of other collectives by what it chooses, where nobody names one; empty:
             the ring on a bare topology, on a network that is named what a real run would take.
-        fabric: whether ports of a network that is named lose what its fabric says (`sim.topology.fabric`).
         device: on which a rank computes, for inefficiencies; None: what the network's hardware says.
         device_for: GPUs for which *device* stands, as they have no file of their own; nothing: it is theirs.
+        fabric: whether ports of a network that is named lose what its fabric says (`sim.topology.fabric`).
     """
 
     software: Software = field(default_factory=Software)
     model: Model = "links"
     algorithm: str = ""
-    fabric: bool = True
     device: str | Device | None = None
     device_for: str = ""
+    fabric: bool = True
 
     @classmethod
     def ideal(cls, **counted: Any) -> Assumptions:
@@ -273,7 +273,6 @@ class Assumptions:
             ),
             default_model(topology.hardware, counted.get("transport_model")),
             default_algorithm(topology),
-            True,
             *_default_device(topology),
         )
         asked = real.with_(**counted)

@@ -140,20 +140,15 @@ def test_tests_run_as_ranks_and_fail_as_one_test_with_the_words_that_matter_on_w
     result.stdout.no_fnmatch_line("*testing.py:*")
 
 
-def test_loading_the_plugin_takes_less_than_50_ms_and_no_torch():
+def test_loading_the_plugin_loads_no_package_that_takes_long():
     code = (
-        "import sys, time, pytest; began = time.process_time(); import _collective_testbed_entry; "
-        "print(time.process_time() - began); import testbed.testing; "
-        "print(sorted({'torch', 'numpy', 'sim', 'simpy', 'collectives'} & set(sys.modules)))"
+        "import sys, pytest; import _collective_testbed_entry, testbed.testing; "
+        "print(sorted({'torch', 'numpy', 'sim', 'simpy', 'collectives', 'rich', 'typer'} & set(sys.modules)))"
     )
 
-    def seconds():
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        took, too_much = done.stdout.splitlines()
-        assert too_much == "[]"
-        return float(took)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert any(seconds() < 0.05 for _ in range(10))  # of many, as caches of a busy machine are cold
+    assert done.stdout == "[]\n"
 
 
 def test_on_ranks_without_parentheses_says_what_it_expects():
