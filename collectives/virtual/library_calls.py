@@ -67,9 +67,14 @@ class OnLinks:
 
 
 class LibraryCalls:
-    """What calls of the library come to on one network."""
+    """What calls of the library come to on one network.
+
+    Attributes:
+        unknown: of which collectives the library's model does not say the time, and why; in their order.
+    """
 
     def __init__(self, topology: Topology, software: Software) -> None:
+        self.unknown: dict[str, None] = {}
         self._scenario = Scenario.of(topology, ())
         self._software = software
         self._groups: dict[tuple[int, ...], CallsOfGroup] = {}
@@ -86,7 +91,7 @@ class LibraryCalls:
             first = min(hosts) // topology.ranks_per_node * topology.ranks_per_node
             alike = tuple(host - first for host in hosts)
         if alike not in self._groups:
-            self._groups[alike] = CallsOfGroup(self._scenario, self._software, hosts)
+            self._groups[alike] = CallsOfGroup(self._scenario, self._software, hosts, self.unknown)
         return self._groups[alike]
 
     @property
@@ -102,6 +107,7 @@ class CallsOfGroup:
     scenario: Scenario
     software: Software
     hosts: tuple[int, ...]
+    unknown: dict[str, None] = field(default_factory=dict)
     _known: dict[tuple[ProgramKey, int, int], OnLinks | None] = field(default_factory=dict)
     _selected: dict[tuple[str, int], Algorithm | None] = field(default_factory=dict)
 
@@ -177,7 +183,8 @@ class CallsOfGroup:
         job = Job(NCCL, nbytes, collective=collective, placement=self.hosts, software=self.software)
         try:
             return as_the_library(job, self.scenario).time_ps
-        except NotSupportedError:
+        except NotSupportedError as error:
+            self.unknown.setdefault(f"{error}; {collective} takes what NCCL's program does, after a launch")
             return None
 
     def _alone_ps(self, algorithm: Algorithm, chunking: Chunking) -> int:

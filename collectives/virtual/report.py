@@ -139,7 +139,11 @@ class VirtualReport:
             stands_in=on_gpu and not gpus.are_in_use,
             repeats=model.repeats,
             conditions=tuple(map(str, conditions)),
-            notices=(*of_version(torch.__version__), *Notices.of(cluster).texts),
+            notices=(
+                *of_version(torch.__version__),
+                *(() if library is None else library.unknown),
+                *Notices.of(cluster).texts,
+            ),
             mistakes=Notices.of(cluster).mistakes,
             on_gpu=on_gpu,
             ranks_simulated=sum(1 for _ in classes.threads(len(last))),

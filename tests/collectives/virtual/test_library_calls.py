@@ -113,3 +113,16 @@ def test_two_at_once_that_share_cards_take_longer_than_one():
 def test_what_a_run_cannot_be_timed_by_is_refused(network, counted, message):
     with pytest.raises(NotSupportedError, match=message):
         run(lambda rank: None, 8, network, **counted)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("num_ranks", [8, 12, 16, 18])
+def test_where_the_librarys_time_is_not_known_the_report_says_what_is_taken(collective, num_ranks):
+    topology = NETWORKS["dgx-h100"].topology(num_ranks)
+
+    took = in_group(
+        lambda rank: call(collective, 4 * num_ranks), num_ranks, "nccl", network=topology, **BY_LIBRARY
+    ).report
+
+    noted = [notice for notice in took.notices if f"{collective} takes what NCCL's program does" in notice]
+    assert len(noted) == (num_ranks % 8 > 0)
