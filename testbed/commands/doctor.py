@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from testbed.errors import CheckError, has_torch, how_to_install
 from testbed.options.command import command
 from testbed.output.table import counted
 from testbed.result import Grid, Result, Rows, Text, asked, found, quiet
@@ -33,8 +32,6 @@ def doctor() -> Result:
     some. Each is looked up, and a tensor is put on a virtual CUDA device. The exit code is 1 where something
     is missing.
     """
-    if not has_torch():
-        raise CheckError(how_to_install("doctor looks at the installed torch", "torch"))
     import torch
 
     from testbed.studies.torch_names import uses, why_no_virtual_device

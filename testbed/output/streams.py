@@ -16,13 +16,18 @@ import sys
 import unicodedata
 
 _HANDLER = "testbed.plain_text"
-_SIGNS: dict[int, int | str] = {
-    **dict.fromkeys(map(ord, "─━═‐‑‒–—−╌╍┄┅┈┉╴╸╶╺"), "-"),
-    **dict.fromkeys(map(ord, "│┃║╎╏"), "|"),
-    **dict.fromkeys(map(ord, "┌┐└┘├┤┬┴┼╭╮╰╯╪╡╞"), "+"),
-    **dict.fromkeys(map(ord, "█▉▊▋▌▍▎▏▐▀▄▇▆▅▃▂▁■"), "#"),
-    **str.maketrans("‘’‚′“”„″×·•…→←↑↓≤≥≈±αβγµμ✓✗", "''''\"\"\"\"x.*.><^v<>~~abguu+x"),
-}
+_SIGNS = str.maketrans(
+    {
+        **dict.fromkeys("─━═‐‑‒–—−╌╍┄┅┈┉╴╸╶╺", "-"),
+        **dict.fromkeys("│┃║╎╏", "|"),
+        **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯╪╡╞", "+"),
+        **dict.fromkeys("‘’‚′", "'"),
+        **dict.fromkeys("“”„″", '"'),
+        **dict.fromkeys("█▉▊▋▌▍▎▏▐▀▄▇▆▅▃▂▁■", "#"),
+        **dict(zip("×·•…→←↑↓≤≥≈±", "x.*.><^v<>~~", strict=True)),
+        **dict(zip("αβγµμ✓✗", "abguu+x", strict=True)),
+    }
+)
 """One sign for each, so that columns stay where they are."""
 
 
