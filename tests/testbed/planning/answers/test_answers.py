@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from testbed.planning import plan
 from testbed.planning.alteration import AS_IT_IS
 from testbed.planning.answers.answer import answers, more_cases, sentences, to_explain
-from testbed.planning.answers.causes import cases, gain_cases, gains, lost_time
+from testbed.planning.answers.causes import cases, gain_cases, gains, lost_time, removals
 from testbed.planning.answers.figures import (
     break_evens,
     crossings,
@@ -52,6 +52,17 @@ def test_nothing_beats_the_front_and_the_front_beats_everything_else(pairs):
     assert not any(beats(one, other) for one in pairs for other in best)
     assert all(any(beats(one, other) for one in best) for other in pairs if other not in best)
     assert best == sorted(best)
+
+
+@given(st.sets(st.sampled_from(["late", "copies", "contention", "launches"])), st.booleans())
+def test_each_inefficiency_that_can_be_left_out_is_one_more_cause(terms, have_values):
+    lost = row(inefficiencies=tuple(f"{term}:2" if have_values else term for term in sorted(terms)))
+
+    causes = [own.without for _, own in removals(lost)]
+
+    known = [term for term in ("late", "copies", "contention") if term in terms]
+    assert causes[: len(known)] == [tuple(known[: number + 1]) for number in range(len(known))]
+    assert set(causes[len(known) :]) == {tuple(known)}
 
 
 @given(st.lists(st.tuples(SECONDS, SECONDS), min_size=2, max_size=6))
