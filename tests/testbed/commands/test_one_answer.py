@@ -63,7 +63,7 @@ ASSUMED = st.fixed_dictionaries(
 @example(
     "ethernet-25g", 32, ("resnet50", "wait_free"), None, 25.0, {"transport_model": "gloo", "ideal": True}
 )
-@example("ethernet-25g", 32, ("resnet50", "wait_free"), None, 25.0, {"transport_model": "ideal"})
+@example("ethernet-25g", 8, ("resnet50", "wait_free"), "direct", 25.0, {"transport_model": "ideal"})
 @example("dgx-h100", 16, ("resnet50", "wait_free"), "nvls", 25.0, {})
 def test_a_step_takes_the_same_by_scale_plan_and_in_python(
     network,
@@ -115,8 +115,8 @@ def test_a_step_that_is_tuned_takes_what_it_is_scaled_to(network, ranks):
     ASSUMED,
 )
 @example("dgx-h100", 16, "all_reduce", "ring", 14, {"transport_model": "nccl", "ideal": True})
-@example("ethernet-25g", 32, "all_reduce", "direct", 14, {"transport_model": "gloo", "ideal": True})
-@example("ethernet-25g", 32, "all_reduce", "direct", 14, {"transport_model": "ideal"})
+@example("ethernet-25g", 8, "all_reduce", "direct", 14, {"transport_model": "gloo", "ideal": True})
+@example("ethernet-25g", 8, "all_reduce", "direct", 14, {"transport_model": "ideal"})
 def test_a_collective_takes_the_same_by_simulate_bench_plan_and_in_python(
     network, ranks, collective, algorithm, doublings, assumed
 ):
