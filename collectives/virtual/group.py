@@ -84,6 +84,7 @@ class RankThreads:
         self.door: Door = ValueDoor()
         self.store = options.store
         self._group: NamedProcessGroup | None = None
+        self._looked_at: set[int] = set()  # devices, each once: a group stays bound to what it is
         name = options.group_id
         chosen = options.timeout
         self._timeout = None if chosen in (default_pg_timeout, NCCL_DEFAULT) else chosen.total_seconds()
@@ -201,12 +202,15 @@ class RankThreads:
         if devices is None or (tensor.device.type == "cpu" and not _is_called_by(_OF_OBJECTS)):
             return
         index = devices.index if tensor.device.index is None else tensor.device.index
+        if index in self._looked_at:
+            return
         if devices.bound not in (None, index):
             raise NotSupportedError(
                 f"nccl refuses {collective} of a tensor on cuda:{index}, as init_process_group was given "
                 f"device_id cuda:{devices.bound}: call torch.cuda.set_device({devices.bound}) before there "
                 "are tensors; --lenient (lenient=True) computes it by value"
             )
+        self._looked_at.add(index)
         device = devices.on_node(index)
         if device is None:
             return

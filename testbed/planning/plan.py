@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collectives.errors import NotSupportedError
-from collectives.timing import Assumptions, default_model
+from collectives.timing import Assumptions
 from testbed.output.table import Advance, grouped, progress
 from testbed.planning.alteration import link_groups
 from testbed.planning.answers.answer import Answer, answers, more_cases, sentences
@@ -27,7 +27,14 @@ from testbed.planning.answers.causes import Case
 from testbed.planning.cache import Cache, default_folder
 from testbed.planning.evaluation import AUTO, algorithm_of, assumed_at, topology_at
 from testbed.planning.opened import content_digest
-from testbed.planning.points import Point, Settings, description_of, inefficiencies_counted, points_of
+from testbed.planning.points import (
+    Point,
+    Settings,
+    description_of,
+    inefficiencies_counted,
+    model_counted,
+    points_of,
+)
 from testbed.planning.question import DEFAULT, Question, question_of, read_question
 from testbed.planning.row import Row
 from testbed.planning.sweep import Item, as_they_are, sweep
@@ -194,7 +201,6 @@ def points_of_scaling(
     points = []
     for profile, network, strategy, num_ranks in product(profiles, networks, strategies, ranks):
         description = description_of(network)
-        usual = "links" if ideal else default_model(description.fields.hardware, transport)
         points.append(
             Point(
                 "step",
@@ -206,7 +212,7 @@ def points_of_scaling(
                 strategy=strategy,
                 bucket_cap_mb=bucket_cap_mb,
                 algorithm=algorithm or DEFAULT,
-                timing=timing or usual,
+                timing=timing or model_counted(description.fields.hardware, transport, ideal),
                 transport=transport or AUTO,
                 inefficiencies=inefficiencies,
                 software=tuple(given.items()),

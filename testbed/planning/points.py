@@ -191,10 +191,13 @@ def _timing(asked: Question, design: _Design) -> str:
     """Return the model of time on a network: the library's only where it speaks of that, as it is."""
     if asked.timing != "auto":
         return "library" if asked.timing == "vendor" else asked.timing
-    if asked.ideal:
-        return "links"
     hardware = None if design.overrides else description_of(design.network).fields.hardware
-    return default_model(hardware, None if asked.transport == "auto" else asked.transport)
+    return model_counted(hardware, None if asked.transport == "auto" else asked.transport, asked.ideal)
+
+
+def model_counted(hardware: object | None, transport: str | None, ideal: bool) -> str:
+    """Return the model of time where none is asked for: on *ideal* networks that of links."""
+    return "links" if ideal else default_model(hardware, transport)
 
 
 def inefficiencies_counted(asked: Sequence[str] | None, ideal: bool) -> tuple[str, ...]:
